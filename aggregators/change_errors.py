@@ -89,7 +89,7 @@ class ChangeErrors(Protocol):
         ...
 
 
-class KeptErrors:
+class RetainedErrors:
     """Errors of estimates that each contain a share of the previous one, and independent noise.
 
     With a share of 0, errors of all epochs are independent. Errors due to absent devices are
@@ -97,7 +97,7 @@ class KeptErrors:
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> estimate = Estimate.around(100.0, 10.0, 19.6, reports=500, population=500)
-    >>> errors = KeptErrors(1, kept=0.5)
+    >>> errors = RetainedErrors(1, kept=0.5)
     >>> [errors.next(each, 500) for each in (None, estimate, estimate)]
     [None, None, 10.0]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpstream.aggregators.range_estimates import Quantile
 
 
-class NotAskedForError(ValueError):
+class UnsupportedQueryError(ValueError):
     """The counts of a job do not support this query; the message names those that do."""
 
 
@@ -30,7 +30,7 @@ class Counts(ABC):
     """Answers to queries about items, ranges and quantiles.
 
     Items are numbered from 1; buckets and values along an axis are numbered from 0. Unsupported
-    queries raise `NotAskedForError`.
+    queries raise `UnsupportedQueryError`.
 
     Attributes:
         reports: Number of reports the counts are based on.
@@ -73,7 +73,7 @@ class Counts(ABC):
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:
         """Return the top items among these item numbers, which are those of a crowd."""
-        raise NotAskedForError("this job has no crowds")
+        raise UnsupportedQueryError("this job has no crowds")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
         """Return all estimates, or None if there are more than `most` or too many to list."""
@@ -93,8 +93,8 @@ class Counts(ABC):
         raise _no_order()
 
 
-def _no_order() -> NotAskedForError:
-    return NotAskedForError(
+def _no_order() -> UnsupportedQueryError:
+    return UnsupportedQueryError(
         "ranges, boxes and quantiles require protocol count_min with queries: ranges"
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.counts import EstimatedCounts, NotAskedForError
+from dpstream.aggregators.counts import EstimatedCounts, UnsupportedQueryError
 
 if TYPE_CHECKING:
     from dpstream.aggregators.crowd_estimates import CrowdEstimates
@@ -100,8 +100,8 @@ class Estimate(EstimatedCounts):
             yield 1, self
 
     def top(self, count: int) -> HeavyHitters:
-        """Raise `NotAskedForError`: a single count has no top items."""
-        raise NotAskedForError("the largest items require a job that counts items")
+        """Raise `UnsupportedQueryError`: a single count has no top items."""
+        raise UnsupportedQueryError("the largest items require a job that counts items")
 
     def may_be_of(self, items: int) -> bool:
         """Return whether the domain has one item and all numbers are finite."""

@@ -69,12 +69,12 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
         raise NoValuesError(f"about {total:.0f} users have a value: too few for a quantile")
     increasing = np.clip(isotonic_regression(prefixes).x, 0, total)
     increasing[0], increasing[-1] = 0, total
-    wanted = share * total
-    value = int(np.searchsorted(increasing, wanted)) - 1
+    target = share * total
+    value = int(np.searchsorted(increasing, target)) - 1
     # Of prefix - share * (prefix + rest), from the variances of the prefix, the rest and the whole.
     before, after = range_variances(axis, 0, ends), range_variances(axis, ends, axis.size)
     variances = (1 - share) * before + share * after - share * (1 - share) * before[-1]
     margin = NORMAL_95 * np.sqrt(counts.noise_variance * variances)
-    possible = (increasing[:-1] - margin[:-1] <= wanted) & (wanted <= increasing[1:] + margin[1:])
+    possible = (increasing[:-1] - margin[:-1] <= target) & (target <= increasing[1:] + margin[1:])
     low, high = np.flatnonzero(possible)[[0, -1]]
     return ValueQuantile(share, value, int(low), int(high))

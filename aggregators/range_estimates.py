@@ -80,19 +80,19 @@ class OrderedEstimates(ItemEstimates, ABC):
         from scipy.optimize import isotonic_regression
 
         counts, _ = self.cumulative()
-        wanted = share * self.total
+        target = share * self.total
         increasing = np.clip(isotonic_regression(counts).x, 0, self.total)
         # Of the count below an end, minus the share of the counts below and above it.
         size, ends = len(self.values), np.arange(len(self.values) + 1)
         below, above = self.variances(0, ends), self.variances(ends, size)
         variances = (1 - share) * below + share * above - share * (1 - share) * below[-1]
         margins = NORMAL_95 * np.sqrt(np.maximum(variances, 0))
-        reached = increasing[1:] + margins[1:] >= wanted
-        not_passed = increasing[:-1] - margins[:-1] <= wanted
+        reached = increasing[1:] + margins[1:] >= target
+        not_passed = increasing[:-1] - margins[:-1] <= target
         possible = np.flatnonzero(reached & not_passed)
-        after = int(np.searchsorted(increasing, wanted))
+        after = int(np.searchsorted(increasing, target))
         before = increasing[after - 1]
-        value = after - 1 + (wanted - before) / (increasing[after] - before)
+        value = after - 1 + (target - before) / (increasing[after] - before)
         low, high = int(possible[0]), int(possible[-1]) + 1
         return Quantile(min(max(float(value), low), high), low, high)
 

@@ -35,8 +35,8 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
-    >>> asked = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
-    >>> aggregator = ShuffledValueStreamAggregator(calibrate(asked, 170, 100))
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> aggregator = ShuffledValueStreamAggregator(calibrate(requested, 170, 100))
     >>> aggregator.add(1, np.array([[2**62 + 512]], np.uint64), None)
     >>> aggregator.sums(1)  # windows, and their sum in steps of 1/256
     (1, 512)

@@ -12,10 +12,18 @@ import typer
 from typer.main import get_command
 
 from dpstream.pipeline.cli.command_errors import UsageProblem, run_command
+from dpstream.pipeline.cli.commands import PlainCommand
 from dpstream.pipeline.cli.inputs import progress_bar
 from dpstream.pipeline.cli.options import AsJson
-from dpstream.pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
-from dpstream.pipeline.cli.verbs import PlainCommand
+from dpstream.pipeline.cli.output import (
+    number,
+    plural,
+    print_json,
+    print_pairs,
+    print_table,
+    print_text,
+    tell,
+)
 from dpstream.pipeline.plots import PlotError
 from dpstream.pipeline.results.smoothing import BIASED
 from dpstream.pipeline.state import FolderLock
@@ -63,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(build_command(), given or ["--list"], PROGRAM)
 
 
-def _print_list(wanted: bool) -> None:
-    if wanted:
-        say_pairs((each.name, _in_a_sentence(each)) for each in listed())
+def _print_list(print_and_exit: bool) -> None:
+    if print_and_exit:
+        print_pairs((each.name, _in_a_sentence(each)) for each in listed())
         programs = "; ".join(each.command for each in PROGRAMS.values())
-        say(f"\nRun one: {PROGRAM} NAME; programs of their own: {programs}", whole=True)
-        say(f"Options: {PROGRAM} --help")
+        print_text(f"\nRun one: {PROGRAM} NAME; programs of their own: {programs}", whole=True)
+        print_text(f"Options: {PROGRAM} --help")
         raise typer.Exit
 
 
@@ -131,8 +139,8 @@ def run(
             if len(pending) < total:
                 done = total - len(pending)
                 tell(f"{done:,} of {plural(total, 'trial')} are already in {folder}")
-            for notice in check_inputs(pending):
-                tell(notice)
+            for warning in check_inputs(pending):
+                tell(warning)
             try:
                 _run(pending, journal, processes, total)
             except KeyboardInterrupt:
@@ -151,7 +159,7 @@ def run(
         lines = summarize(finished)
         files = [folder / TABLE, *_plots(loaded.name, lines, loaded.cases, curves, folder)]
     if as_json:
-        say_json(
+        print_json(
             {
                 "experiment": loaded.name,
                 "seeds": loaded.seeds,
@@ -220,7 +228,7 @@ def _show(
     varying = variables(lines)
     with_loss = any(map(loss_differs_from_request, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
-    say_table(
+    print_table(
         [
             *(key if key in ("data", "label", "estimate") else f">{key}" for key in names),
             *([">loss"] if with_loss else []),
@@ -237,7 +245,7 @@ def _show(
         ],
     )
     trials, seeds = plural(len(finished), "trial"), plural(experiment.seeds, "seed")
-    say(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
+    print_text(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
     pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
     pairs += [(name, experiment.beside[name]) for name in compared]
     if with_loss:
@@ -259,7 +267,7 @@ def _show(
     if most_exhausted:
         pairs.append(("users that dropped changes", f"at most {most_exhausted:.1%}"))
     pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
-    say_pairs(pairs)
+    print_pairs(pairs)
 
 
 def _cell(value: Any) -> str:

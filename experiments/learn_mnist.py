@@ -100,13 +100,13 @@ def learn_until(
     examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
 ) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
     """Yield the guarantee and the model after each of some ascending numbers of steps."""
-    users, protocol, asked = len(examples), PROTOCOLS["ldp_sgd"], _asked(setting)
+    users, protocol, requested = len(examples), PROTOCOLS["ldp_sgd"], _parameters_of(setting)
 
     def law_of(steps: int) -> Any:
-        return protocol.calibrate(asked, steps, users // setting.groups)
+        return protocol.calibrate(requested, steps, users // setting.groups)
 
     law = law_of(stops[-1])
-    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, asked)
+    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, requested)
     assert isinstance(devices, LearningDevices)
     assert isinstance(aggregator, LearningAggregator)
     rng = seeded_generator(seed)
@@ -121,7 +121,7 @@ def learn_until(
             yield protocol.randomizer(law_of(epoch)).guarantee, aggregator.model(epoch)
 
 
-def _asked(setting: Setting) -> Any:
+def _parameters_of(setting: Setting) -> Any:
     return PROTOCOLS["ldp_sgd"].parameters(
         EPSILON,
         1e-5,

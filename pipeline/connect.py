@@ -19,8 +19,8 @@ from dpstream.pipeline.kafka.deployed_jobs import (
     check_has_producers,
     find_deployed,
 )
-from dpstream.pipeline.kafka.kept_topics import check_kept
 from dpstream.pipeline.kafka.producer_checks import check_registered, ends_before
+from dpstream.pipeline.kafka.stored_topics import check_stored
 from dpstream.topics.names import Role
 from dpstream.topics.records import Farewell
 
@@ -70,7 +70,7 @@ def open_producer(
     """
     check_has_devices(job)
     check_has_producers(job)
-    check_kept(cluster, job, (*job.route.reports, Role.PRODUCERS))
+    check_stored(cluster, job, (*job.route.reports, Role.PRODUCERS))
     clock = clock or ask_broker_clock(cluster, job, notify)
     before = ends_before(cluster, job, state_directory / STATE_FILE)
     with Producer(

@@ -11,7 +11,7 @@ import pytest
 from importlinter.contracts.independence import IndependenceContract
 from importlinter.contracts.layers import LayersContract
 
-from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.cli.commands import COMMANDS
 from dpstream.pipeline.protocols.registry import OWN, module_of
 from tests.support.leaves import (
     ROOT,
@@ -132,8 +132,8 @@ def test_module_of_commands_is_of_one_leaf_at_most(tree: Tree) -> None:
 
 
 def test_commands_of_the_core_need_no_leaf(tree: Tree) -> None:
-    of_leaves = {verb for verbs in commands_of(tree).values() for verb in verbs}
-    assert VERBS.keys() - of_leaves == COMMANDS_OF_THE_CORE
+    of_leaves = {command for commands in commands_of(tree).values() for command in commands}
+    assert COMMANDS.keys() - of_leaves == COMMANDS_OF_THE_CORE
 
 
 def test_project_without_a_leaf_names_it_no_more() -> None:

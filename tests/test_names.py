@@ -24,7 +24,7 @@ SMALL: Final = {
     "pipeline/conformance/suite.py": "the file that pytest collects",
     "pipeline/demo/thermostat.py": "a whole program, for a page to show",
     "pipeline/devices/sealed_records.py": "only jobs with sealed reports import it",
-    "pipeline/devices/truths.py": "inputs, results and page compare with it",
+    "pipeline/devices/ground_truths.py": "inputs, results and page compare with it",
     "pipeline/jobs/job_range.py": "every reader of records imports it, and little else",
     "pipeline/jobs/jobs_topic.py": "jobs and ledger read the topic by it",
     "pipeline/jobs/key_ring.py": "only jobs with keys import it",

@@ -154,7 +154,7 @@ def test_a_distribution_with_packages_of_the_same_names_breaks_nothing(
     def ours_runs() -> None:
         assert run(str(environment / "bin" / "dpstream"), "--version").startswith("dpstream ")
         names = ", ".join(f"dpstream.{folder}" for folder in FOLDERS)
-        run(str(python), "-c", f"import {names}, dpstream.pipeline.cli.verbs")
+        run(str(python), "-c", f"import {names}, dpstream.pipeline.cli.commands")
 
     for name in sorted(wheels, key=lambda name: name != first):
         pip("install", "--no-deps", "--no-index", "--no-compile", str(wheels[name]))

@@ -152,24 +152,26 @@ class Frame:
         The fields are the fingerprint, the deployment and those of the record type. An incomplete
         or damaged record, or one of another type, raises `CodecError`.
         """
-        kind, wanted = kind_of(data), self._name
+        kind, expected = kind_of(data), self._name
         if kind is not self.kind:
-            raise CodecError(f"record is a {kind.name.lower()}; expected a {wanted}")
+            raise CodecError(f"record is a {kind.name.lower()}; expected a {expected}")
         if version_of(data) != self.version:
-            raise VersionError(f"{wanted} has version {version_of(data)}; expected {self.version}")
+            raise VersionError(
+                f"{expected} has version {version_of(data)}; expected {self.version}"
+            )
         if len(data) < self.size:
             raise CodecError(
-                f"{wanted} of {len(data)} bytes is shorter than its {self.size}-byte header"
+                f"{expected} of {len(data)} bytes is shorter than its {self.size}-byte header"
             )
         _, _, _, size, *fields, payload_bytes, checksum = self._header.unpack_from(data)
         if size != self.size:
-            raise CodecError(f"{wanted} has a header of {size} bytes; expected {self.size}")
+            raise CodecError(f"{expected} has a header of {size} bytes; expected {self.size}")
         if len(data) != size + payload_bytes:
             raise CodecError(
-                f"{wanted} has {len(data) - size} bytes of payload; the header states "
+                f"{expected} has {len(data) - size} bytes of payload; the header states "
                 f"{payload_bytes}"
             )
         view = memoryview(data)
         if crc32c(view[size:], crc32c(view[: size - 4])) != checksum:
-            raise CodecError(f"{wanted} is corrupt: checksum mismatch")
+            raise CodecError(f"{expected} is corrupt: checksum mismatch")
         return tuple(fields)

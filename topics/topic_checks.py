@@ -15,25 +15,25 @@ from dpstream.topics.names import FOREVER, LOG_APPEND_TIME, TIMESTAMP_TYPE, Topi
 _PLAIN = {"uncompressed", "producer"}
 
 
-def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
+def refuse_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
     """Return why a topic cannot be used as it is, with a fix, or None if it can.
 
     Settings that are missing in `found` are not checked.
 
-    >>> wanted = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
-    >>> refuse_topic(wanted, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
+    >>> expected = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
+    >>> refuse_topic(expected, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
     'topic a.reports has cleanup.policy compact; expected delete. Set it, or delete the topic'
     """
-    if found.partitions != wanted.partitions:
+    if found.partitions != expected.partitions:
         return (
-            f"topic {wanted.name} exists with {found.partitions} partitions; the job requires "
-            f"{wanted.partitions}. Undeploy the job with --delete-topics, or change the job file"
+            f"topic {expected.name} exists with {found.partitions} partitions; the job requires "
+            f"{expected.partitions}. Undeploy the job with --delete-topics, or change the job file"
         )
-    for key, value in wanted.configs.items():
+    for key, value in expected.configs.items():
         has = found.configs.get(key)
         if has is not None and not _serves(key, has, value):
             return (
-                f"topic {wanted.name} has {key} {has}; expected {value}. Set it, or delete the "
+                f"topic {expected.name} has {key} {has}; expected {value}. Set it, or delete the "
                 "topic"
             )
     return None
@@ -43,27 +43,27 @@ SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.by
 """Settings of a topic in use that lose or reject records when changed."""
 
 
-def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
+def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences on settings with which a topic in use loses or rejects records.
 
     Settings that are missing in `found` are not checked.
 
-    >>> wanted = TopicSettings("a.reports", 4, None, {"retention.ms": "3600000"})
-    >>> list(changed_settings(wanted, {"retention.ms": "-1"}))
+    >>> expected = TopicSettings("a.reports", 4, None, {"retention.ms": "3600000"})
+    >>> list(changed_settings(expected, {"retention.ms": "-1"}))
     []
-    >>> (said,) = changed_settings(wanted, {"retention.ms": "1000"})
+    >>> (said,) = changed_settings(expected, {"retention.ms": "1000"})
     >>> said.partition(". ")[0]
     'topic a.reports has retention.ms 1000; expected 3600000 or more'
     """
     for key in SETTINGS:
-        value, has = wanted.configs.get(key), found.get(key)
+        value, has = expected.configs.get(key), found.get(key)
         if value is None or has is None or _keeps(key, has, value):
             continue
         more = "" if key == "cleanup.policy" or value == str(FOREVER) else " or more"
         does = "refuses" if key == "max.message.bytes" else "deletes"
         yield (
-            f"topic {wanted.name} has {key} {has}; expected {value}{more}. Kafka {does} required "
-            f"records. Set it with kafka-configs.sh --alter --topic {wanted.name} --add-config "
+            f"topic {expected.name} has {key} {has}; expected {value}{more}. Kafka {does} required "
+            f"records. Set it with kafka-configs.sh --alter --topic {expected.name} --add-config "
             f"{key}={value}"
         )
 

@@ -44,7 +44,7 @@ class Column:
 
 
 def series_of(simulation: Simulation, name: str) -> Series:
-    shape = simulation.truth[1:].shape
+    shape = simulation.ground_truth[1:].shape
     values, low, high = (np.full(shape, np.nan) for _ in range(3))
     for record, found in simulation.columns():
         if name in found:

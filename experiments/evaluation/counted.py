@@ -38,12 +38,13 @@ class CountedEpoch:
 
     Attributes:
         counts: None for a suppressed window.
-        truth: Users with each item, int64, shape (items,); or another estimated quantity, float64.
+        ground_truth: Users with each item, int64, shape (items,); or another estimated quantity,
+            float64.
         messages: Messages of all users, dummies included; 0 if they were not counted.
     """
 
     counts: CountedWindow | None
-    truth: Truth
+    ground_truth: Truth
     messages: int = 0
 
 
@@ -76,7 +77,8 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
                 cluster.settle()
     found = (counts_of(job, epoch).counts for epoch in EpochLog(job).read(driver.run))
     return [
-        CountedEpoch(*each) for each in zip(found, log.truth(job.domain), messages, strict=True)
+        CountedEpoch(*each)
+        for each in zip(found, log.ground_truth(job.domain), messages, strict=True)
     ]
 
 
@@ -123,4 +125,4 @@ def _added_up(
         aggregator.add(1, reports, None)
         messages = len(reports)
     counts = window_of(aggregator, 1, Attendance.constant(1, len(values)))
-    return CountedEpoch(counts, log.truth(job.domain)[0], messages)
+    return CountedEpoch(counts, log.ground_truth(job.domain)[0], messages)

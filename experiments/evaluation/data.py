@@ -70,7 +70,7 @@ class ChangeLogFile:
                 f"the domain has {job.domain.size - 1:,} items; experiments count each item, "
                 f"and support at most {MOST_ITEMS - 1:,}"
             )
-        return self.load(job).notices
+        return self.load(job).warnings
 
     def identity(self) -> dict[str, Any]:
         """Return what results depend on: the contents, not the path."""

@@ -195,8 +195,8 @@ def _mean(found: Iterable[float | None]) -> float | None:
 
 
 def _predicted_messages(case: Case) -> float | None:
-    asked_once = case.of_sets or isinstance(case.source, DrawnItems)
-    return messages_per_user(case.job) if asked_once else None
+    single_query = case.of_sets or isinstance(case.source, DrawnItems)
+    return messages_per_user(case.job) if single_query else None
 
 
 def _through_topics(case: Case, users: int) -> bool:
@@ -212,8 +212,8 @@ def _chance(case: Case, predicted: float | None) -> float | None:
 
 def loss_differs_from_request(line: Line) -> bool:
     """Return whether the exact loss of a whole stream differs from the requested epsilon."""
-    asked, spent = line.case.epsilon, line.epsilon_stream
-    return asked is not None and (spent is None or not 0.999 < spent / asked < 1.001)
+    requested, spent = line.case.epsilon, line.epsilon_stream
+    return requested is not None and (spent is None or not 0.999 < spent / requested < 1.001)
 
 
 def variables(lines: Sequence[Line]) -> list[dict[str, Any]]:

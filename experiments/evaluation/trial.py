@@ -165,7 +165,7 @@ def _of_epochs(
 ) -> Mapping[str, Accuracy]:
     found = {name: column.series(simulation) for name, column in COLUMNS.items()}
     return {
-        name: accuracy(series, simulation.truth[1:], predicted[name])
+        name: accuracy(series, simulation.ground_truth[1:], predicted[name])
         for name, series in found.items()
         if not np.isnan(series.values).all()
     }
@@ -175,9 +175,9 @@ def _of_drawn(
     job: DeployedJob, source: DrawnItems, epochs: list[CountedEpoch], planned: float | None
 ) -> tuple[list[CountedEpoch], float | None]:
     """Compare with the ground truth of the data, and add the variance of the draw to the plan."""
-    truth, variance = source.truth(job), source.drawn_variance(job)
-    if truth is not None:
-        epochs = [replace(epoch, truth=truth) for epoch in epochs]
+    ground_truth, variance = source.ground_truth(job), source.drawn_variance(job)
+    if ground_truth is not None:
+        epochs = [replace(epoch, ground_truth=ground_truth) for epoch in epochs]
     return epochs, None if planned is None else math.hypot(planned, math.sqrt(variance))
 
 
@@ -199,11 +199,11 @@ def _of_sets(
 
 def _curator(job: DeployedJob) -> Mapping[str, float]:
     """Return the noise of a curator that counts single items, with the job's epsilon and delta."""
-    asked = job.parameters
-    epsilon, delta = (getattr(asked, name, 0.0) for name in ("epsilon", "delta"))
-    if not epsilon or not delta or getattr(asked, "items", 1) != 1:
+    requested = job.parameters
+    epsilon, delta = (getattr(requested, name, 0.0) for name in ("epsilon", "delta"))
+    if not epsilon or not delta or getattr(requested, "items", 1) != 1:
         return {}
-    if getattr(asked, "neighbors", "replacement") == "removal":
+    if getattr(requested, "neighbors", "replacement") == "removal":
         return {
             CURATOR: exact_deviation(epsilon, delta),
             CURATOR_PUBLISHED: published_deviation(epsilon, delta),
@@ -215,16 +215,16 @@ def _curator(job: DeployedJob) -> Mapping[str, float]:
 def _together(answers: Sequence[Answered]) -> Accuracy:
     columns = ("values", "low", "high")
     series = (np.concatenate([getattr(each.series, key) for each in answers]) for key in columns)
-    truth = np.concatenate([each.truth for each in answers])
-    return accuracy(Series(*series), truth, answers[0].predicted)
+    ground_truth = np.concatenate([each.ground_truth for each in answers])
+    return accuracy(Series(*series), ground_truth, answers[0].predicted)
 
 
 def accuracy(
-    series: Series, truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
+    series: Series, ground_truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
 ) -> Accuracy:
-    errors = series.values - truth
+    errors = series.values - ground_truth
     known = ~np.isnan(series.low)
-    covered = (series.low <= truth) & (truth <= series.high)
+    covered = (series.low <= ground_truth) & (ground_truth <= series.high)
     return Accuracy(
         rmse=float(np.sqrt(np.nanmean(np.square(errors)))),
         predicted_rmse=predicted,

@@ -23,7 +23,7 @@ from dpstream.randomizers.randomness import cryptographic_generator, seeded_gene
 class AuditOutcome(StrEnum):
     EXACT = "exact"
     CONSISTENT = "consistent"
-    CONVICTED = "CONVICTED"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Finding:
     Attributes:
         subject: Protocol with the number of its example, or a job.
         what: Description of what was examined.
-        verdict: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
-            if nothing contradicts it, `CONVICTED` if something does.
+        outcome: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
+            if nothing contradicts it, `FAILED` if something does.
         claimed: Epsilon; None if the attack only tests equality. `delta` is claimed with it.
         observed: Largest epsilon observed at this delta, exactly or with confidence; None without
             one; infinite if something is visible for one neighbor alone.
@@ -45,7 +45,7 @@ class Finding:
     subject: str
     attack: str
     what: str
-    verdict: AuditOutcome
+    outcome: AuditOutcome
     claimed: float | None = None
     delta: float = 0.0
     observed: float | None = None
@@ -53,8 +53,8 @@ class Finding:
     reason: str = ""
 
     @property
-    def convicted(self) -> bool:
-        return self.verdict is AuditOutcome.CONVICTED
+    def failed(self) -> bool:
+        return self.outcome is AuditOutcome.FAILED
 
 
 FALSE_ALARM = 1e-9
@@ -87,15 +87,15 @@ class Audit:
     findings: tuple[Finding, ...]
     drawn: int
 
-    JSON_PROPERTIES: ClassVar = ("verdict", "false_alarm")
+    JSON_PROPERTIES: ClassVar = ("outcome", "false_alarm")
 
     @property
-    def verdict(self) -> AuditOutcome:
-        return AuditOutcome.CONVICTED if self.convicted else AuditOutcome.CONSISTENT
+    def outcome(self) -> AuditOutcome:
+        return AuditOutcome.FAILED if self.failed else AuditOutcome.CONSISTENT
 
     @property
-    def convicted(self) -> bool:
-        return any(finding.convicted for finding in self.findings)
+    def failed(self) -> bool:
+        return any(finding.failed for finding in self.findings)
 
     @property
     def false_alarm(self) -> float:

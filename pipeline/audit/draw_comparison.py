@@ -60,7 +60,7 @@ def compare_draws(
         str(case),
         ATTACK,
         f"{windows:,} windows of each of {len(streams)} inputs{also}",
-        AuditOutcome.CONVICTED if reason else AuditOutcome.CONSISTENT,
+        AuditOutcome.FAILED if reason else AuditOutcome.CONSISTENT,
         false_alarm=false_alarm,
         reason=reason,
     )
@@ -70,19 +70,19 @@ def _histories(
     case: Case, stream: Stream, rng: np.random.Generator, devices: int
 ) -> Counter[View] | None:
     """Return the reports of each device; None if reports do not identify their device."""
-    sights = draw_histories(
+    observations = draw_histories(
         case.protocol.randomizer(case.law),
         stream,
         devices,
         rng,
         one_each=case.protocol.shuffling is None,
     )
-    if sights is None:
+    if observations is None:
         return None
     found: Counter[View] = Counter()
-    rows, times = np.unique(sights.codes, axis=0, return_counts=True)
+    rows, times = np.unique(observations.codes, axis=0, return_counts=True)
     for row, often in zip(rows.tolist(), times.tolist(), strict=True):
-        seen = (table[code] for table, code in zip(sights.tables, row, strict=True))
+        seen = (table[code] for table, code in zip(observations.tables, row, strict=True))
         found[tuple(tuple(word for word, _ in reports) for reports in seen)] += often
     return found
 

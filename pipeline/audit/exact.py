@@ -56,7 +56,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
         ATTACK,
         f"{guarantee.unit}: all views of {len(case.streams):,} inputs, {case.last_epoch} "
         f"epoch{'' if case.last_epoch == 1 else 's'}",
-        AuditOutcome.EXACT if exceeded is None else AuditOutcome.CONVICTED,
+        AuditOutcome.EXACT if exceeded is None else AuditOutcome.FAILED,
         claimed=guarantee.epsilon,
         delta=guarantee.delta,
         observed=observed,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, Reports
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
@@ -20,7 +20,7 @@ def draw_histories(
     randomness: np.random.Generator,
     *,
     one_each: bool,
-) -> Sights | None:
+) -> Observations | None:
     """Draw the reports of `trials` devices with the same values, by epoch.
 
     `devices` has no enrolled users, and an epoch for each value. `one_each`: each device sends one
@@ -39,10 +39,12 @@ def draw_histories(
         # Code 0 means no report.
         codes[due, index] = 1 + which.reshape(-1)
         tables.append(((), *(((tuple(word), 1),) for word in distinct.tolist())))
-    return Sights(tuple(tables), codes)
+    return Observations(tuple(tables), codes)
 
 
-def draw_alone(devices: Devices[Any], stream: Stream, randomness: np.random.Generator) -> Sight:
+def draw_alone(
+    devices: Devices[Any], stream: Stream, randomness: np.random.Generator
+) -> Observation:
     """Draw the reports of one device with these values, by epoch."""
     devices.enroll(1, randomness)
     return tuple(

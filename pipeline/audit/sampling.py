@@ -10,7 +10,7 @@ import numpy as np
 from dpstream.pipeline.audit.audits import AuditOutcome, Finding
 from dpstream.pipeline.audit.hockey_stick import (
     Guess,
-    Sights,
+    Observations,
     choose_guess,
     loss_bound,
     share_of_guesses_for,
@@ -114,28 +114,28 @@ class Sample:
         trials = 2 * self.trials
         ones = int(randomness.binomial(trials, 0.5))
         fresh = self._drawn(one, ones, randomness), self._drawn(other, trials - ones, randomness)
-        for attack, seen, guess, *sights in zip(
+        for attack, seen, guess, *observations in zip(
             self.attacks, self.target.seen, guesses, *fresh, strict=True
         ):
-            right, wrong = guess.count(*sights)
+            right, wrong = guess.count(*observations)
             observed = loss_bound(right, wrong, trials, self.guarantee.delta, false_alarm)
-            convicted = observed > self.guarantee.epsilon
+            failed = observed > self.guarantee.epsilon
             yield Finding(
                 self.subject,
                 attack,
                 f"{seen}: {trials:,} trials with two neighbors{self._power(false_alarm)}",
-                AuditOutcome.CONVICTED if convicted else AuditOutcome.CONSISTENT,
+                AuditOutcome.FAILED if failed else AuditOutcome.CONSISTENT,
                 claimed=self.guarantee.epsilon,
                 delta=self.guarantee.delta,
                 observed=observed,
                 false_alarm=false_alarm,
-                reason=self._reason(observed, one, other) if convicted else "",
+                reason=self._reason(observed, one, other) if failed else "",
             )
 
     def _drawn(
         self, stream: Stream, trials: int, randomness: np.random.Generator
-    ) -> tuple[Sights, ...]:
-        return self.target.sights(stream, trials, randomness)
+    ) -> tuple[Observations, ...]:
+        return self.target.observations(stream, trials, randomness)
 
     def _worst(
         self, randomness: np.random.Generator, false_alarm: float
@@ -154,13 +154,13 @@ class Sample:
         for kept, share, least in rounds:
             trials = max(round(self.trials * share), min(least, self.trials))
             streams = dict.fromkeys(stream for pair in pairs for stream in pair)
-            sights = {stream: self._drawn(stream, trials, randomness) for stream in streams}
+            observations = {stream: self._drawn(stream, trials, randomness) for stream in streams}
             alarm = false_alarm if kept == 1 else _SEARCHING
             chosen = [
                 (
                     [
                         choose_guess(*both, self.guarantee.delta, alarm)
-                        for both in zip(sights[one], sights[other], strict=True)
+                        for both in zip(observations[one], observations[other], strict=True)
                     ],
                     (one, other),
                 )

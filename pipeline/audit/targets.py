@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpstream.pipeline.audit.histories import draw_alone, draw_histories
-from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, Reports
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -40,9 +40,9 @@ class Target(Protocol):
     @property
     def epochs(self) -> int: ...
 
-    def sights(
+    def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
-    ) -> tuple[Sights, ...]:
+    ) -> tuple[Observations, ...]:
         """Return each observer's view of `trials` users with this stream, each in its own trial."""
         ...
 
@@ -69,9 +69,9 @@ class DeviceHistory:
     def _one_each(self) -> bool:
         return self.job.epochs.count == 1 and self.job.protocol_entry.shuffling is None
 
-    def sights(
+    def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
-    ) -> tuple[Sights, ...]:
+    ) -> tuple[Observations, ...]:
         if self.together:
             parts = [
                 draw_histories(
@@ -81,9 +81,9 @@ class DeviceHistory:
             ]
             reported = [part for part in parts if part is not None]
             if len(reported) == len(parts):
-                return (Sights.joined(reported),)
+                return (Observations.joined(reported),)
         found = [draw_alone(self.job.randomizer(), stream, randomness) for _ in range(trials)]
-        return (Sights.of(found),)
+        return (Observations.of(found),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +121,22 @@ class Windows:
         of = f"of {self.job.shuffle.minimum:,} devices, {_epochs(self.epochs)}"
         return f"released windows {of}", f"what is published {of}"
 
-    def sights(
+    def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
-    ) -> tuple[Sights, ...]:
+    ) -> tuple[Observations, ...]:
         at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
         found = [
             each
             for count in _chunks(trials, at_once)
             for each in self._run(stream, count, randomness)
         ]
-        return tuple(Sights.of([sights[index] for sights in found]) for index in range(2))
+        return tuple(
+            Observations.of([observations[index] for observations in found]) for index in range(2)
+        )
 
     def _run(
         self, stream: Stream, trials: int, randomness: np.random.Generator
-    ) -> Iterator[tuple[Sight, Sight]]:
+    ) -> Iterator[tuple[Observation, Observation]]:
         def generators(purpose: str, number: int) -> np.random.Generator:
             return randomness
 
@@ -175,7 +177,7 @@ def _nothing(job: DeployedJob) -> Any:
     return domain.initial if domain.slots is None else (0,) * domain.slots
 
 
-def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
+def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Observation:
     found: dict[int, list[tuple[tuple[int, ...], int]]] = {
         epoch: [] for epoch in range(1, epochs + 1)
     }
@@ -189,7 +191,7 @@ def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
     return tuple(tuple(reports) for reports in found.values())
 
 
-def _published(records: list[EstimateRecord], epochs: int) -> Sight:
+def _published(records: list[EstimateRecord], epochs: int) -> Observation:
     found: dict[int, Reports] = dict.fromkeys(range(1, epochs + 1), ())
     for record in records:
         if record.epoch in found and record.estimate is not None and record.estimate.intervals.size:

@@ -12,7 +12,15 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, connection_of, find_job, job_of_file
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
+from dpstream.pipeline.cli.output import (
+    plural,
+    print_json,
+    print_line,
+    print_table,
+    print_text,
+    silence,
+    tell,
+)
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -98,7 +106,7 @@ def acl(
     if form is AclFormat.kafka_acls:
         where = _NO_SERVERS if connection is None else ",".join(connection.bootstrap_servers)
         for line in tool_lines(wanted, where, remove=revoke):
-            say_line(line)
+            print_line(line)
         return
     found: Comparison | None
     if apply or revoke:
@@ -111,15 +119,15 @@ def acl(
             (acls.remove if revoke else acls.add)(done)
         if form is AclFormat.json:
             changed = "removed" if revoke else "added"
-            say_json(_json(loaded, principals, compared) | {changed: [*map(_acl_json, done)]})
+            print_json(_json(loaded, principals, compared) | {changed: [*map(_acl_json, done)]})
             return
-        _say_done(loaded, compared, done, wanted, revoked=revoke)
+        _print_applied(loaded, compared, done, wanted, revoked=revoke)
     else:
         found = _look(loaded, connection, wanted, principals)
         if form is AclFormat.json:
-            say_json(_json(loaded, principals, found))
+            print_json(_json(loaded, principals, found))
             return
-        _say_table(loaded, principals, found)
+        _print_table(loaded, principals, found)
     if found is not None and not revoke:
         _warn_of_more(found)
 
@@ -167,18 +175,18 @@ def _look(
         return None
 
 
-def _say_table(
+def _print_table(
     job: Job, principals: Mapping[str, tuple[str, ...]], found: Comparison | None
 ) -> None:
     for role, named in principals.items():
-        say(f"{role}: {', '.join(named)}", "bold")
+        print_text(f"{role}: {', '.join(named)}", "bold")
         grouped: dict[Resource, list[Privilege]] = {}
         for each in privileges_of(job, role):
             grouped.setdefault(each.resource, []).append(each)
         columns = ["=on", "may", "because it"]
         if found is not None:
             columns.append("there")
-        say_table(
+        print_table(
             columns,
             (
                 (
@@ -190,11 +198,11 @@ def _say_table(
                 for resource, privileges in grouped.items()
             ),
         )
-        say()
+        print_text()
     if found is None:
         return
     missing, there = len(found.missing), len(found.there)
-    say(
+    print_text(
         f"{plural(missing, 'ACL')} missing, {there} present"
         + (". To add them: --apply" * bool(missing))
     )
@@ -214,7 +222,7 @@ def _state(
     return "yes" if there == wanted else "partly" if there else "no"
 
 
-def _say_done(
+def _print_applied(
     job: Job,
     found: Comparison,
     done: tuple[Binding, ...],
@@ -224,13 +232,13 @@ def _say_done(
 ) -> None:
     sign = "-" if revoked else "+"
     for each in done:
-        say(f"{sign} {each.principal} {each.operation} {_name(each.resource)}", whole=True)
+        print_text(f"{sign} {each.principal} {each.operation} {_name(each.resource)}", whole=True)
     if revoked:
         kept = len(found.there) - len(done)
         others = f"; kept {kept} that the same principals need for other jobs" if kept else ""
-        say(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
+        print_text(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
     else:
-        say(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} already present")
+        print_text(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} already present")
 
 
 def _warn_of_more(found: Comparison) -> None:

@@ -10,7 +10,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
-from dpstream.pipeline.cli.output import now, say, say_json, say_pairs
+from dpstream.pipeline.cli.output import now, print_json, print_pairs, print_text
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_with_receipt
@@ -72,12 +72,12 @@ def budget(
             write_with_receipt(cluster, wanted, change.at, stated=[change])
             state = read_spending(cluster)
     if as_json:
-        say_json(population_json(state, population))
+        print_json(population_json(state, population))
         return
     if change is not None:
-        say(f"{_in_words(change, state)}: recorded in the ledger")
-    say(f"population {population}", "bold")
-    say_pairs(population_pairs(state, population))
+        print_text(f"{_in_words(change, state)}: recorded in the ledger")
+    print_text(f"population {population}", "bold")
+    print_pairs(population_pairs(state, population))
 
 
 def _change(

@@ -20,8 +20,8 @@ def connection_of(
 ) -> Connection:
     """Return the connection named by the options."""
     connection = find_cluster(servers, config, start_if_missing=start_if_missing, on_progress=tell)
-    for notice in connection.notices:
-        tell(notice)
+    for warning in connection.warnings:
+        tell(warning)
     return connection
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dpstream.pipeline.cli.output import number, say, say_pairs, say_table
+from dpstream.pipeline.cli.output import number, print_pairs, print_table, print_text
 from dpstream.pipeline.planning.job_plan import Plan
 from dpstream.pipeline.planning.outlook import Outlook
 from dpstream.pipeline.planning.plan_alternatives import least_error, under_another_trust
@@ -39,17 +39,19 @@ def show_protocols(made: Plan) -> None:
         )
     else:
         columns |= {">delta": lambda at: f"{expected[at].delta:g}"}
-    say("\nprotocols that can run this job", "bold")
-    say_table(columns, range(len(expected)))
-    say(said)
-    say_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
+    print_text("\nprotocols that can run this job", "bold")
+    print_table(columns, range(len(expected)))
+    print_text(said)
+    print_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
     if not measured:
         _show_better(made)
     elif made.recommendation is not None:
         _show_recommendation(measured, made.recommendation)
     elif len(measured) == 1:
         name = expected[0].protocol
-        say(f"no other protocol was compared: {name} has no alternative with the same answers")
+        print_text(
+            f"no other protocol was compared: {name} has no alternative with the same answers"
+        )
 
 
 def _rounded(epsilon: float | None) -> str:
@@ -58,7 +60,7 @@ def _rounded(epsilon: float | None) -> str:
 
 def _show_better(made: Plan) -> None:
     if (better := least_error(made.alternatives)) is not None:
-        say(
+        print_text(
             f"{better.protocol} has a smaller error without additional trust: "
             f"{number(better.rmse)} users instead of {number(made.rmse)}"
         )
@@ -66,17 +68,19 @@ def _show_better(made: Plan) -> None:
         who = "none" if other.trusts_nobody else "the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"
-        say(f"trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}")
+        print_text(
+            f"trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}"
+        )
 
 
 def _show_recommendation(found: Sequence[Compared], recommended: Recommendation) -> None:
-    say("\nrecommended", "bold")
+    print_text("\nrecommended", "bold")
     name = "none"
     if recommended.chosen is not None:
         name = _name(found, recommended.chosen)
-    say(f"{name}: {recommended.why}")
+    print_text(f"{name}: {recommended.why}")
     for place, why in recommended.why_not:
-        say(f"not {_name(found, place)}: {why}")
+        print_text(f"not {_name(found, place)}: {why}")
 
 
 def _name(found: Sequence[Compared], place: int) -> str:
@@ -85,12 +89,12 @@ def _name(found: Sequence[Compared], place: int) -> str:
 
 def show_outlook(seen: Outlook, minimum: int) -> None:
     """Print the guarantee with fewer contributors, of which fewer are honest."""
-    say(
+    print_text(
         f"\nwith {seen.dropout:.0%} absent, and {seen.colluding:.0%} of the others colluding",
         "bold",
     )
     released = "enough" if seen.released else "too few: every epoch would be suppressed"
-    say_pairs(
+    print_pairs(
         [
             ("present", f"{number(seen.present)}, {released} for shuffle.minimum = {minimum:,}"),
             ("honest", number(seen.honest)),

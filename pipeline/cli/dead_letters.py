@@ -12,7 +12,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table, tell
+from dpstream.pipeline.cli.output import number, plural, print_json, print_table, print_text, tell
 from dpstream.pipeline.operations.dead_letter_log import (
     DeadLetterLog,
     LogPosition,
@@ -89,17 +89,17 @@ def dead_letters(
             counts[letter.reason.value] += 1
             latest.append(letter)
     if as_json:
-        say_json([_as_json(letter, log, hidden=hidden) for letter in latest])
+        print_json([_as_json(letter, log, hidden=hidden) for letter in latest])
     elif not latest:
-        say("no dead letters")
+        print_text("no dead letters")
     else:
         listed = ", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts))
         settled = {"requeued": log.redriven, "discarded": log.discarded - log.redriven}
         of_them = [f"{len(places):,} of them {how}" for how, places in settled.items() if places]
-        say("; ".join([listed, *of_them]))
+        print_text("; ".join([listed, *of_them]))
         _show(latest, log.redriven, hidden=hidden)
         if (total := counts.total()) > len(latest):
-            say(f"{total - len(latest):,} earlier ones. To list them: --limit {total}")
+            print_text(f"{total - len(latest):,} earlier ones. To list them: --limit {total}")
     if save is not None:
         for letter in latest:
             save_dead_letter(letter, save)
@@ -127,7 +127,7 @@ def _size(letter: DeadLetter, *, hidden: bool) -> int | None:
 def _show(
     letters: Collection[DeadLetter], redriven: Collection[LogPosition], *, hidden: bool
 ) -> None:
-    say_table(
+    print_table(
         {
             "topic": lambda letter: letter.topic.rpartition(".")[2],
             ">partition": "partition",
@@ -153,25 +153,25 @@ def _redrive(
     with cluster_of(servers, kafka_config) as cluster:
         done = redrive(cluster, find_job(cluster, job), dry_run=dry_run)
     if as_json:
-        say_json(done)
+        print_json(done)
         return
-    say(_summary(done))
+    print_text(_summary(done))
     for why, count in sorted(done.kept.items()):
-        say(f"{plural(count, 'record')} kept: {why}")
+        print_text(f"{plural(count, 'record')} kept: {why}")
 
 
 def _discard(job: str, servers: str | None, kafka_config: Path | None, *, as_json: bool) -> None:
     with cluster_of(servers, kafka_config) as cluster:
         new = discard(cluster, find_job(cluster, job))
     if as_json:
-        say_json({"discarded": new})
+        print_json({"discarded": new})
     elif new:
-        say(
+        print_text(
             f"{plural(new, 'dead letter')} discarded and deleted; status warns only about "
             "later ones"
         )
     else:
-        say("no dead letters to dismiss")
+        print_text("no dead letters to dismiss")
 
 
 def _summary(done: Redrive) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpstream.pipeline.cli.jobs import length, promised
-from dpstream.pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
+from dpstream.pipeline.cli.output import guarantee_pairs, print_pairs, print_table, print_text
 from dpstream.pipeline.jobs.budgets import BudgetAccount
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 
@@ -15,17 +15,17 @@ def show_deploy_plan(plan: DeployPlan) -> None:
     job = plan.deployed
     stays = plan.running is not None and plan.deployed is plan.running
     runs = " (already deployed)" if stays else ""
-    say(f"{job.name}{runs}: {job.protocol}, {length(job)}", "bold")
-    say(_step(plan))
+    print_text(f"{job.name}{runs}: {job.protocol}, {length(job)}", "bold")
+    print_text(_step(plan))
     if plan.difference and plan.running is not None:
-        say(f"\ndifference from deployment {plan.running.deployment.hex()[:8]}", "bold")
+        print_text(f"\ndifference from deployment {plan.running.deployment.hex()[:8]}", "bold")
         for line in plan.difference:
-            say(f"  {line}")
+            print_text(f"  {line}")
     if plan.topics:
         copies = job.topics.replication
         replication = "the cluster's replication" if copies is None else f"replication {copies}"
-        say(f"\ntopics {job.name}.*, with {replication}", "bold")
-        say_table(
+        print_text(f"\ntopics {job.name}.*, with {replication}", "bold")
+        print_table(
             {
                 "topic": lambda topic: topic.wanted.name.removeprefix(f"{job.name}."),
                 ">partitions": "wanted.partitions",
@@ -34,10 +34,10 @@ def show_deploy_plan(plan: DeployPlan) -> None:
             },
             plan.topics,
         )
-    say("\nprivacy of the running job" if stays else "\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
+    print_text("\nprivacy of the running job" if stays else "\nprivacy", "bold")
+    print_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
     if plan.sets_budget:
-        say(f"\nwould set the {budget_change(plan)}")
+        print_text(f"\nwould set the {budget_change(plan)}")
 
 
 def _step(plan: DeployPlan) -> str:

@@ -12,7 +12,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_table, tell
+from dpstream.pipeline.cli.output import plural, print_json, print_table, print_text, tell
 from dpstream.pipeline.cli.query import first_and_last
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -64,7 +64,7 @@ def diff(
     if plot is not None:
         _plot(jobs, compared, plot)
     if as_json:
-        say_json(_to_json(jobs, compared))
+        print_json(_to_json(jobs, compared))
     else:
         _show(jobs, compared)
     if any(each.differs for each in compared):
@@ -126,15 +126,17 @@ def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[s
 def _show(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> None:
     if not any(each.differs for each in found):
         one, other = (job.name for job in jobs)
-        say(f"{one} and {other} have equal integers and estimates: {plural(len(found), 'epoch')}")
+        print_text(
+            f"{one} and {other} have equal integers and estimates: {plural(len(found), 'epoch')}"
+        )
         return
-    say_table(
+    print_table(
         [">epoch", "integers", "estimates", ">by (sd)", "of"],
         (_row(jobs, each) for each in found),
     )
-    say()
+    print_text()
     for line in _summary(found):
-        say(line)
+        print_text(line)
 
 
 def _row(jobs: Sequence[DeployedJob], each: Difference) -> tuple[object, ...]:

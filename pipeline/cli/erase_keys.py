@@ -8,7 +8,7 @@ import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_table
+from dpstream.pipeline.cli.output import plural, print_json, print_table, print_text
 from dpstream.pipeline.jobs.key_files import erase_key_file
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.operations.key_turns import over_in_all_jobs, turns_on
@@ -39,7 +39,7 @@ def erase_keys(
         for path in over:
             erase_key_file(path)
     if as_json:
-        say_json(
+        print_json(
             {
                 "keys": [json_fields(turn) | {"over": turn.path in over} for turn in turns],
                 "erased": over if yes else [],
@@ -47,9 +47,9 @@ def erase_keys(
         )
         return
     if not turns:
-        say(f"no deployed job uses a key whose private part is in {folder}")
+        print_text(f"no deployed job uses a key whose private part is in {folder}")
         return
-    say_table(
+    print_table(
         {
             "=key": "path.name",
             "job": "job",
@@ -61,12 +61,12 @@ def erase_keys(
         turns,
     )
     if not over:
-        say("no key period is over: nothing to erase")
+        print_text("no key period is over: nothing to erase")
     elif yes:
-        say(f"{plural(len(over), 'key')} erased")
+        print_text(f"{plural(len(over), 'key')} erased")
     else:
         names = ", ".join(path.name for path in over)
-        say(
+        print_text(
             f"expired: {names}. To erase {'it' if len(over) == 1 else 'them'}: 'dpstream "
             "erase-keys --yes'"
         )

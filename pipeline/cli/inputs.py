@@ -24,7 +24,7 @@ from rich.text import Text
 
 from dpstream.pipeline.cli.output import tell
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
-from dpstream.pipeline.devices.producer_input import input_notices
+from dpstream.pipeline.devices.producer_input import input_warnings
 from dpstream.pipeline.devices.producer_input import load_input as load
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.input_forms import InputForm
@@ -64,7 +64,7 @@ def load_input(
     skip_bad_rows: bool,
     form: InputForm | None = None,
 ) -> ValueLog:
-    """Load the input of a job for production; print notices on anything unexpected."""
+    """Load the input of a job for production; print warnings about anything unexpected."""
     log = load(
         job,
         path,
@@ -73,12 +73,12 @@ def load_input(
         skip_bad_rows=skip_bad_rows,
         form=form,
     )
-    for notice in input_notices(log):
-        tell(notice)
+    for warning in input_warnings(log):
+        tell(warning)
     return log
 
 
-def load_truth(job: Job, path: Path) -> ValueLog:
+def load_ground_truth(job: Job, path: Path) -> ValueLog:
     """Load the input of a job as ground truth, up to its last row."""
     log = load_value_log(
         path,
@@ -88,8 +88,8 @@ def load_truth(job: Job, path: Path) -> ValueLog:
         to_last_row=job.epochs.renew,
         form=job.input_form,
     )
-    for notice in log.notices:
-        tell(notice)
+    for warning in log.warnings:
+        tell(warning)
     return log
 
 

@@ -20,7 +20,7 @@ from dpstream.pipeline.cli.ledger_lines import (
     show_streams,
 )
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
-from dpstream.pipeline.cli.output import now, say, say_json
+from dpstream.pipeline.cli.output import now, print_json, print_text
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.ledger_report import report_on
@@ -88,7 +88,7 @@ def ledger(
     selection = Selection(name, population)
     findings = report.findings(expected_head) if verify else None
     if as_json:
-        say_json(ledger_json(report, selection, findings))
+        print_json(ledger_json(report, selection, findings))
     else:
         if not verify:
             show_entries(report, selection)
@@ -113,4 +113,4 @@ def _accept_loss(cluster: Cluster, reason: str, *, yes: bool) -> None:
         )
     at = now()
     write_with_receipt(cluster, of_reopening(reason, at), at)
-    say("the ledger continues")
+    print_text("the ledger continues")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dpstream.pipeline.cli.output import instant, iso, say, say_command, say_pairs, say_table
+from dpstream.pipeline.cli.output import (
+    instant,
+    iso,
+    print_command,
+    print_pairs,
+    print_table,
+    print_text,
+)
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.jobs.budgets import Charge
@@ -49,9 +56,9 @@ def show_entries(report: LedgerReport, selection: Selection) -> None:
     """Print all selected entries, in the order of the ledger."""
     rows = list(_rows(report, selection))
     if not rows:
-        say(f"no charges and no declared budgets{selection.in_words}")
+        print_text(f"no charges and no declared budgets{selection.in_words}")
         return
-    say_table(["when (UTC)", "entry", "population", ">epsilon", ">delta", "what"], rows)
+    print_table(["when (UTC)", "entry", "population", ">epsilon", ">delta", "what"], rows)
 
 
 def _rows(report: LedgerReport, selection: Selection) -> Iterator[Sequence[str]]:
@@ -145,8 +152,8 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
             ]
         )
     if rows:
-        say("\nreleased, by manifests", "bold")
-        say_table(["deployment", "windows", ">contributors", "each with"], rows)
+        print_text("\nreleased, by manifests", "bold")
+        print_table(["deployment", "windows", ">contributors", "each with"], rows)
 
 
 def show_streams(report: LedgerReport, selection: Selection) -> None:
@@ -168,10 +175,10 @@ def show_streams(report: LedgerReport, selection: Selection) -> None:
         for each in report.streams_of(charge.deployment)
     ]
     if rows:
-        say("\nwhole streams, charged once to users in every released window", "bold")
+        print_text("\nwhole streams, charged once to users in every released window", "bold")
         always = [">devices", ">producers", ">epsilon", ">delta"]
-        say_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
-        say(_ABOUT_STREAMS)
+        print_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
+        print_text(_ABOUT_STREAMS)
 
 
 _ABOUT_STREAMS = (
@@ -188,21 +195,23 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
     for each in findings:
         where = "" if each.offset is None else f"offset {each.offset:,}: "
         when = "" if each.at is None else f" ({instant(each.at)})"
-        say(f"problem: {where}{each.what}{when}", "bold red")
+        print_text(f"problem: {where}{each.what}{when}", "bold red")
     void = [place for place in report.state.chain.places if not place.counts]
     counting = len(report.state.chain.counting)
     if not findings:
         races = f"; {len(void):,} void, which lost a race" if void else ""
-        say(f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green")
+        print_text(
+            f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green"
+        )
 
 
 def show_head(report: LedgerReport) -> None:
     """Print the head."""
-    say(
+    print_text(
         "\nhead: store it where writers of the topic cannot write, for ledger --verify "
         "--expected-head"
     )
-    say_command(report.state.chain.head)
+    print_command(report.state.chain.head)
 
 
 def ledger_json(
@@ -278,8 +287,8 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
 def show_populations(report: LedgerReport, selection: Selection) -> None:
     """Print the total charges of each population, and its remaining budget."""
     for population in _populations(report, selection):
-        say(f"\npopulation {population}", "bold")
-        say_pairs(population_pairs(report.state, population))
+        print_text(f"\npopulation {population}", "bold")
+        print_pairs(population_pairs(report.state, population))
 
 
 def _populations(report: LedgerReport, selection: Selection) -> list[str]:

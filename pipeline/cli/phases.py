@@ -11,7 +11,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import duration, now, plural, say, say_json, tell
+from dpstream.pipeline.cli.output import duration, now, plural, print_json, print_text, tell
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -42,20 +42,22 @@ def pause(
         if before is not Phase.PAUSED:
             _set(cluster, deployed, Phase.PAUSED)
     if as_json:
-        _say_phase_json(deployed, Phase.PAUSED, before)
+        _print_phase_json(deployed, Phase.PAUSED, before)
         return
     if before is Phase.PAUSED:
-        say(f"{deployed.name} is already paused")
+        print_text(f"{deployed.name} is already paused")
         return
     retention = duration(deployed.topics.retention)
     who = "producers" if deployed.devices is None else "collectors"
-    say(f"{deployed.name} is paused: supervisors stop its workers; stop those started by hand")
-    say(
+    print_text(
+        f"{deployed.name} is paused: supervisors stop its workers; stop those started by hand"
+    )
+    print_text(
         f"new records of {who} are stored for at most {retention}. To continue: 'dpstream "
         f"resume {deployed.name}'"
     )
     if before is Phase.DRAINING:
-        say("its drain is paused too and continues after resume")
+        print_text("its drain is paused too and continues after resume")
 
 
 def resume(
@@ -70,15 +72,15 @@ def resume(
         if before is not Phase.RUNNING:
             _set(cluster, deployed, Phase.RUNNING)
     if as_json:
-        _say_phase_json(deployed, Phase.RUNNING, before)
+        _print_phase_json(deployed, Phase.RUNNING, before)
         return
     if before is Phase.RUNNING:
-        say(f"{deployed.name} is already running")
+        print_text(f"{deployed.name} is already running")
         return
-    say(f"{deployed.name} was {before} and is now running: supervisors start its workers")
-    say("without a supervisor: 'dpstream run STAGE JOB'")
+    print_text(f"{deployed.name} was {before} and is now running: supervisors start its workers")
+    print_text("without a supervisor: 'dpstream run STAGE JOB'")
     if before is Phase.DRAINING:
-        say(
+        print_text(
             "epochs that were open during the drain are finalized without waiting for "
             f"{'missing producers' if deployed.devices is None else 'collectors'}"
         )
@@ -113,9 +115,9 @@ def drain(
     over = progress is None or progress.done
     phase = Phase.DRAINED if over else Phase.DRAINING
     if as_json:
-        _say_phase_json(deployed, phase, before)
+        _print_phase_json(deployed, phase, before)
     elif progress is None:
-        say(f"{deployed.name} is already drained")
+        print_text(f"{deployed.name} is already drained")
     elif over:
         then = f"To continue with new records: 'dpstream resume {deployed.name}'"
         if progress.finished:
@@ -123,7 +125,7 @@ def drain(
                 "Its last epoch is also published. To end the job: 'dpstream undeploy "
                 f"{deployed.name}'"
             )
-        say(
+        print_text(
             f"{deployed.name} is drained: open epochs are published, and supervisors stop its "
             f"workers. {then}"
         )
@@ -209,8 +211,8 @@ def _set(cluster: Cluster, job: DeployedJob, phase: Phase) -> None:
     set_phase(cluster, job, phase, now())
 
 
-def _say_phase_json(job: DeployedJob, phase: Phase, before: Phase) -> None:
-    say_json(
+def _print_phase_json(job: DeployedJob, phase: Phase, before: Phase) -> None:
+    print_json(
         {
             "job": job.name,
             "deployment": job.deployment,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobFile
-from dpstream.pipeline.cli.output import say_json, tell
+from dpstream.pipeline.cli.output import print_json, tell
 from dpstream.pipeline.cli.plan_lines import half_width, show_plan
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.json_values import json_fields
@@ -152,7 +152,7 @@ def plan(
     made = make_plan(
         loaded,
         users=users,
-        error=None if target_error is None else _wanted_error(target_error),
+        error=None if target_error is None else _target_error(target_error),
         changes=changes,
         held=held,
         compared=True,
@@ -164,7 +164,7 @@ def plan(
     if as_json:
         # Includes empty fields, which its own format leaves out.
         said = {"guarantee": json_fields(made.guarantee)}
-        say_json(json_fields(made) | said | {"interval_half_width": half_width(made.rmse)})
+        print_json(json_fields(made) | said | {"interval_half_width": half_width(made.rmse)})
     else:
         show_plan(made)
     if plot is not None:
@@ -184,7 +184,7 @@ def plan(
 
 def _held(job: Job, path: Path) -> NDArray[np.float64]:
     # Imported only if a file is given: a plan without one is faster.
-    from dpstream.pipeline.cli.inputs import load_truth
+    from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.item_log import ItemLog
     from dpstream.pipeline.devices.item_shares import counts_in, usual_shares
     from dpstream.pipeline.devices.rows import BadRowsError
@@ -199,7 +199,7 @@ def _held(job: Job, path: Path) -> NDArray[np.float64]:
     if counts is not None:
         return counts * (slots / float(counts.sum()))
     try:
-        log = load_truth(job, path)
+        log = load_ground_truth(job, path)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
     assert isinstance(log, ItemLog)
@@ -214,7 +214,7 @@ def _plot(made: Plan, path: Path) -> None:
         raise UsageProblem(f"--plot {path}: {error}") from None
 
 
-def _wanted_error(text: str) -> float:
+def _target_error(text: str) -> float:
     try:
         error = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -236,12 +236,12 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
         return read_changes_histogram(histogram, job.epochs.count)
     if log is None:
         return None
-    from dpstream.pipeline.cli.inputs import load_truth
+    from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.change_log import ChangeLog
     from dpstream.pipeline.devices.rows import BadRowsError
 
     try:
-        values = load_truth(job, log)
+        values = load_ground_truth(job, log)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
     if not isinstance(values, ChangeLog):

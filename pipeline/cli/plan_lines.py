@@ -7,10 +7,17 @@ from itertools import pairwise
 
 from dpstream.aggregators.estimate import NORMAL_95
 from dpstream.pipeline.cli.comparison_lines import show_outlook, show_protocols
-from dpstream.pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+from dpstream.pipeline.cli.output import (
+    guarantee_pairs,
+    number,
+    plural,
+    print_pairs,
+    print_table,
+    print_text,
+)
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
 from dpstream.pipeline.planning.job_plan import ANY_NUMBER, Plan
-from dpstream.pipeline.planning.parties import PartyGuarantee, times_right
+from dpstream.pipeline.planning.parties import PartyGuarantee, format_success_rate
 from dpstream.pipeline.results.expected_errors import rounding_note
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 
@@ -22,16 +29,16 @@ _BARS = "▁▂▃▄▅▆▇█"
 def show_plan(made: Plan) -> None:
     """Print the whole plan."""
     each = "" if made.guarantee.horizons is None else " in each horizon"
-    say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
+    print_text(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
     rounding = rounding_note(len(made.epochs), made.horizon)
     for warning in made.warnings:
-        say(f"warning: {warning}")
-    say("\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
+        print_text(f"warning: {warning}")
+    print_text("\nprivacy", "bold")
+    print_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
     _show_parties(made.parties, len(made.epochs))
     if made.contributors:
-        say("\nepsilon by number of honest contributors of a window", "bold")
-        say_table(
+        print_text("\nepsilon by number of honest contributors of a window", "bold")
+        print_table(
             {
                 ">of shuffle.minimum": lambda honest: f"{honest.share:.0%}",
                 ">contributors": "contributors",
@@ -45,8 +52,8 @@ def show_plan(made: Plan) -> None:
         show_outlook(made.outlook, made.minimum)
     if made.crowds is not None:
         _show_crowds(made.crowds)
-    say(f"\naccuracy with {plural(made.users, 'user')}, if all report", "bold")
-    say_pairs(_accuracy(made))
+    print_text(f"\naccuracy with {plural(made.users, 'user')}, if all report", "bold")
+    print_pairs(_accuracy(made))
     if made.gradient_error is None and len(made.epochs) > 1:
         _show_epochs(made)
     if made.gradient_error is None:
@@ -59,19 +66,19 @@ def show_plan(made: Plan) -> None:
         _show_poisoning_bound(made.poisoning_bound)
     _show_traffic(made)
     if made.constants:
-        say("\nconstants", "bold")
+        print_text("\nconstants", "bold")
         names = list(made.constants[0])
-        say_table(
+        print_table(
             [f">{name}" for name in names],
             ([_constant(row[name]) for name in names] for row in made.constants),
         )
-    for note in (*([] if rounding is None else [rounding]), *made.caveats):
-        say(f"\nnote: {note}")
+    for note in (*([] if rounding is None else [rounding]), *made.notes):
+        print_text(f"\nnote: {note}")
 
 
 def _show_epochs(made: Plan) -> None:
     deviations = [epoch.standard_error for epoch in made.epochs]
-    say_pairs(
+    print_pairs(
         [
             (f"epochs 1 to {len(deviations):,}", _sparkline(deviations, _PLOT_WIDTH)),
             ("", f"standard deviation, 0 to {number(max(deviations))} users"),
@@ -80,11 +87,11 @@ def _show_epochs(made: Plan) -> None:
 
 
 def _show_poisoning_bound(one: float) -> None:
-    say(
+    print_text(
         "\neffect of malicious devices on an estimate, if they lie in every epoch: about at most",
         "bold",
     )
-    say_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
+    print_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
 
 
 def _users(users: float) -> str:
@@ -93,15 +100,15 @@ def _users(users: float) -> str:
 
 def _show_users(made: Plan) -> None:
     if made.most_users is not None:
-        say("\nmaximum users for a root mean squared error", "bold")
-        say_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
-    say("\nminimum users for a root mean squared error", "bold")
-    say_pairs(_users_needed(made))
+        print_text("\nmaximum users for a root mean squared error", "bold")
+        print_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
+    print_text("\nminimum users for a root mean squared error", "bold")
+    print_pairs(_users_needed(made))
 
 
 def _show_crowds(crowds: CrowdsPlan) -> None:
-    say(f"\n{plural(crowds.crowds, 'crowd')}", "bold")
-    say_pairs(
+    print_text(f"\n{plural(crowds.crowds, 'crowd')}", "bold")
+    print_pairs(
         [
             ("epsilon of an epoch", f"{crowds.contents_epsilon:.6g} for the messages of a user"),
             (
@@ -118,7 +125,7 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
             ("size of a crowd", f"± {number(half_width(crowds.deviation))} users"),
         ]
     )
-    say_table(
+    print_table(
         {
             ">users of a crowd": "users",
             ">lost": lambda each: f"{each.lost:.1%}",
@@ -172,8 +179,8 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _show_changes(made: Plan) -> None:
-    say("\nerror by parameters.max_changes, including exhausted users", "bold")
-    say_table(
+    print_text("\nerror by parameters.max_changes, including exhausted users", "bold")
+    print_table(
         {
             ">changes": "max_changes",
             ">noise": "noise",
@@ -189,8 +196,8 @@ def _show_changes(made: Plan) -> None:
 def _show_traffic(made: Plan) -> None:
     epochs = len(made.epochs) if made.messages_unit == "epoch" else 1
     said = "in every epoch" if made.messages_unit == "epoch" else "over all epochs"
-    say(f"\ntraffic of a user {said}", "bold")
-    say_pairs(
+    print_text(f"\ntraffic of a user {said}", "bold")
+    print_pairs(
         [
             ("reports", f"{made.messages_per_user:,.1f}"),
             ("bytes", f"{made.bytes_per_user / epochs:,.1f}, without headers"),
@@ -236,13 +243,13 @@ def _constant(value: float) -> str:
 
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
-    say("\nmaximum that each party can learn about one person", "bold")
+    print_text("\nmaximum that each party can learn about one person", "bold")
     done = "did over all epochs" if epochs > 1 else "has"
-    say(f"maximum success rate of guessing what one person {done} (baseline: 50 in 100)")
-    say_table(
+    print_text(f"maximum success rate of guessing what one person {done} (baseline: 50 in 100)")
+    print_table(
         {
             "who": "party",
-            ">right": _times_right,
+            ">success rate": _success_rate,
             ">epsilon": _party_epsilon,
             ">delta": _party_delta,
             "sees": "sees",
@@ -251,7 +258,7 @@ def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
     )
     resting = [each for each in parties if each.epsilon is not None]
     for assumed, names in _by_assumption(resting):
-        say(f"{', '.join(names)}: assumes {assumed}")
+        print_text(f"{', '.join(names)}: assumes {assumed}")
 
 
 def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[str]]]:
@@ -259,10 +266,10 @@ def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[st
     return [(words, [each.party for each in parties if each.assumes == words]) for words in assumed]
 
 
-def _times_right(party: PartyGuarantee) -> str:
+def _success_rate(party: PartyGuarantee) -> str:
     if party.whole_epsilon is None:
         return "always"
-    return times_right(party.whole_epsilon, party.whole_delta)
+    return format_success_rate(party.whole_epsilon, party.whole_delta)
 
 
 def _party_epsilon(party: PartyGuarantee) -> str:

@@ -29,8 +29,8 @@ from dpstream.pipeline.cli.options import (
 )
 from dpstream.pipeline.cli.output import plural, tell
 from dpstream.pipeline.cli.produce_from_topic import (
+    print_produced,
     produce_from_topic,
-    say_produced,
     strangers_said,
 )
 from dpstream.pipeline.connect import ask_broker_clock, open_producer
@@ -189,7 +189,7 @@ def produce(
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
             progress.stop()
-            say_produced(producer, begun, change_log.last_epoch, strangers, as_json)
+            print_produced(producer, begun, change_log.last_epoch, strangers, as_json)
 
 
 def _produce_live(
@@ -242,11 +242,11 @@ def _produce_live(
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
         read = partial(_read_until, sys.stdin.fileno(), clock)
         produce_live(live, source, read, clock, notify=tell)
-        for notice in source.notices():
-            tell(notice)
+        for warning in source.warnings():
+            tell(warning)
         if source.deadline is not None:
             tell(f"the input ended; epoch {source.epoch} stays open for a later run")
-        say_produced(producer, begun, job.last_epoch, live.strangers, as_json)
+        print_produced(producer, begun, job.last_epoch, live.strangers, as_json)
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:

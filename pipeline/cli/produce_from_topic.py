@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
-from dpstream.pipeline.cli.output import plural, say, say_json, tell
+from dpstream.pipeline.cli.output import plural, print_json, print_text, tell
 from dpstream.pipeline.connect import ask_broker_clock
 from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to
 from dpstream.pipeline.devices.producer import Producer
@@ -20,12 +20,12 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.event_topic import EventTopic
 
 
-def say_produced(
+def print_produced(
     producer: Producer, begun: int, last_epoch: int | None, strangers: int, as_json: bool
 ) -> None:
     """Print the result of a run."""
     if as_json:
-        say_json(
+        print_json(
             {
                 "job": producer.job.name,
                 "producer": producer.name,
@@ -39,15 +39,17 @@ def say_produced(
     elif producer.closed_epoch == begun:
         finished = last_epoch is not None and begun >= last_epoch
         reason = "all of them were already closed" if finished else "the current one is not over"
-        say(f"no epoch was closed: {reason}")
+        print_text(f"no epoch was closed: {reason}")
     else:
         first, last = map(producer.job.epochs.dated, (begun + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
-        say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
+        print_text(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if strangers and not as_json:
-        say(f"{strangers_said(strangers)}. To enroll them, add them to the user list (--users)")
+        print_text(
+            f"{strangers_said(strangers)}. To enroll them, add them to the user list (--users)"
+        )
     if producer.exhausted and producer.job.change_limit is not None and not as_json:
-        say(
+        print_text(
             f"{plural(producer.exhausted, 'device')} exhausted: they changed more often than the "
             "job "
             "follows. This number stays on this machine. To follow more changes, deploy a job "
@@ -114,7 +116,7 @@ def produce_from_topic(
             if to_epoch is not None:
                 assert last is not None
                 produce_to(
-                    source, producer, log, last, rate=rate, on_epoch=_say_closed, notify=tell
+                    source, producer, log, last, rate=rate, on_epoch=_print_closed, notify=tell
                 )
             else:
                 assert calendar is not None
@@ -126,16 +128,16 @@ def produce_from_topic(
                     log,
                     calendar,
                     clock.moment,
-                    on_epoch=_say_closed,
+                    on_epoch=_print_closed,
                     notify=tell,
                 )
         finally:
-            for notice in source.notices():
-                tell(notice)
+            for warning in source.warnings():
+                tell(warning)
         if producer.users:
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
-        say_produced(producer, begun, last, source.strangers, as_json)
+        print_produced(producer, begun, last, source.strangers, as_json)
 
 
-def _say_closed(epoch: int) -> None:
+def _print_closed(epoch: int) -> None:
     tell(f"epoch {epoch} is closed")

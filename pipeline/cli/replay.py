@@ -20,10 +20,10 @@ from dpstream.pipeline.cli.output import (
     now,
     number,
     plural,
-    say,
-    say_json,
-    say_line,
-    say_pairs,
+    print_json,
+    print_line,
+    print_pairs,
+    print_text,
     tell,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -39,7 +39,7 @@ from dpstream.pipeline.recording.replay.on_cluster import (
     find_replay,
 )
 from dpstream.pipeline.recording.replay.pace import Pace, ReplayProgress, Speed
-from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.topic_uses import stages_of
@@ -129,7 +129,7 @@ def replay(
     No window is closed again, and no suppressed window is released. The same parameters give the
     same integers and estimates: compare them with dpstream diff.
     """
-    wanted = _wanted(from_epoch, from_time, to_epoch, from_partials)
+    replay_range = _replay_range(from_epoch, from_time, to_epoch, from_partials)
     try:
         pace = Speed.parse(speed)
     except ValueError as error:
@@ -144,12 +144,12 @@ def replay(
             cluster = stack.enter_context(cluster_of(servers, kafka_config))
         found = _source(cluster, source, recording, windows=not from_partials)
         deployed_as = replayed_job(found.job, name=name, changed=changed, partitions=partitions)
-        plan = plan_replay(found, wanted)
+        plan = plan_replay(found, replay_range)
         begun = None
         if cluster is not None and not in_memory:
             begun = find_replay(cluster, found.job, deployed_as)
         if dry_run:
-            _say_plan(found, deployed_as, plan, begun, in_memory=in_memory, as_json=as_json)
+            _print_plan(found, deployed_as, plan, begun, in_memory=in_memory, as_json=as_json)
             return
         found.check(plan.first, plan.windows_from, plan.last)
         if in_memory:
@@ -159,9 +159,9 @@ def replay(
             _run(cluster, found, deployed_as, plan, pace, begun, not no_workers, as_json, keys)
 
 
-def _wanted(
+def _replay_range(
     from_epoch: int | None, from_time: str | None, to_epoch: int | None, from_partials: bool
-) -> Wanted:
+) -> ReplayRange:
     if from_epoch is not None and from_time is not None:
         raise UsageProblem("--from-epoch and --from-time are mutually exclusive")
     milliseconds = None
@@ -171,7 +171,7 @@ def _wanted(
             milliseconds = min(-(-parse_time(from_time) // 1000), _LAST_MILLISECOND)
         except ValueError as error:
             raise UsageProblem(f"--from-time: {error}") from None
-    return Wanted(from_epoch, milliseconds, to_epoch, from_partials)
+    return ReplayRange(from_epoch, milliseconds, to_epoch, from_partials)
 
 
 def _recording(source: str) -> Path | None:
@@ -237,9 +237,9 @@ def _run(
     seconds = time.monotonic() - started
     if as_json:
         body = _to_json(source, begun, plan)
-        say_json({**body, "deployment": begun.deployment, "published": workers})
+        print_json({**body, "deployment": begun.deployment, "published": workers})
         return
-    say(_ending(source.job.name, begun, plan, seconds, workers=workers), whole=True)
+    print_text(_ending(source.job.name, begun, plan, seconds, workers=workers), whole=True)
 
 
 def _ending(
@@ -286,10 +286,10 @@ def _print_estimates(
 
     records = MemoryReplay(deployed, source, plan, key_ring(deployed, keys)).run(wait)
     for line in printed_lines(deployed, None, form, records):
-        say_line(line, flush=speed.limited)
+        print_line(line, flush=speed.limited)
 
 
-def _say_plan(
+def _print_plan(
     source: ReplaySource,
     job: Job,
     plan: ReplayPlan,
@@ -300,7 +300,7 @@ def _say_plan(
 ) -> None:
     if as_json:
         goes_on = None if begun is None else begun.deployment
-        say_json({**_to_json(source, job, plan), "goes_on": goes_on, "in_memory": in_memory})
+        print_json({**_to_json(source, job, plan), "goes_on": goes_on, "in_memory": in_memory})
         return
     stored = plan.stored
     reads = [
@@ -320,14 +320,14 @@ def _say_plan(
             else "not read, the windows are counted again",
         ),
     ]
-    say("input:")
-    say_pairs(reads)
-    say("output:")
+    print_text("input:")
+    print_pairs(reads)
+    print_text("output:")
     if in_memory:
-        say_pairs([("estimates", "to standard output; nothing is deployed")])
+        print_pairs([("estimates", "to standard output; nothing is deployed")])
     else:
         how = "new deployment" if begun is None else "already deployed, to be continued"
-        say_pairs(
+        print_pairs(
             [
                 ("job", f"{job.name}, {how}"),
                 *(
@@ -336,7 +336,7 @@ def _say_plan(
                 ),
             ]
         )
-    say("privacy cost: none, because the replay uses only released data")
+    print_text("privacy cost: none, because the replay uses only released data")
 
 
 def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]:

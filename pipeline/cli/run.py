@@ -27,8 +27,8 @@ from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.cluster_errors import BrokerAwayError
 from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
-from dpstream.pipeline.kafka.kept_state import ContradictionError
-from dpstream.pipeline.kafka.kept_topics import check_kept
+from dpstream.pipeline.kafka.stored_state import ContradictionError
+from dpstream.pipeline.kafka.stored_topics import check_stored
 from dpstream.pipeline.kafka.workers.idle_note import IdleSettings
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
@@ -37,7 +37,7 @@ from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
 from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
 from dpstream.pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
-from dpstream.pipeline.operations.supervisor.wanted import Task
+from dpstream.pipeline.operations.supervisor.target_tasks import Task
 from dpstream.pipeline.parent_watch import tell
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.environment import Environment, WindowListener
@@ -230,7 +230,7 @@ def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> N
         return
     try:
         uses = topic_uses(job, stage)
-        check_kept(cluster, job, {*uses.topics, *uses.checks})
+        check_stored(cluster, job, {*uses.topics, *uses.checks})
     except ContradictionError as error:
         lines.error(str(error))
         raise typer.Exit(error.exit_code) from None

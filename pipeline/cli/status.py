@@ -18,7 +18,7 @@ from rich.text import Text
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import console, now, say_json, tell
+from dpstream.pipeline.cli.output import console, now, print_json, tell
 from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed, read_jobs
@@ -75,7 +75,7 @@ def status(
     if as_json:
         for each in (*map(_unreadable, statuses.unreadable), *statuses.hidden):
             tell(each)
-        say_json(found if job is None else found[0])
+        print_json(found if job is None else found[0])
     else:
         console().print(Group(*Picture(statuses, now()).lines(current=True)))
     if statuses.unreadable or any(each.issues for each in found):
@@ -197,8 +197,8 @@ def watch_status(
     def show_no_answer() -> None:
         if not is_past:
             # The first reading of an old job may take a while.
-            asked = "no answer from Kafka" if latest is None else "Kafka does not answer"
-            show_past(asked, f"nothing within {timeout:g} s")
+            requested = "no answer from Kafka" if latest is None else "Kafka does not answer"
+            show_past(requested, f"nothing within {timeout:g} s")
 
     try:
         with live if screen.is_terminal else nullcontext():

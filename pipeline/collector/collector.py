@@ -29,7 +29,7 @@ from dpstream.pipeline.collector.batch_writer import (
 from dpstream.pipeline.collector.collector_metrics import CollectorSnapshot, JobCounts, registry_of
 from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
-from dpstream.pipeline.collector.intake import Intake, WantedJobs, wanted_jobs
+from dpstream.pipeline.collector.intake import Intake, SelectedJobs, selected_jobs
 from dpstream.pipeline.collector.kafka_writer import KafkaWriter
 from dpstream.pipeline.collector.service import Access, Served, Service
 from dpstream.pipeline.collector.tokens import TokenCheck
@@ -39,7 +39,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
-from dpstream.pipeline.kafka.kept_state import made_again
+from dpstream.pipeline.kafka.stored_state import made_again
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
@@ -142,7 +142,7 @@ class Collector:
         self._capacity = IntakeCapacity()
         self._running: dict[str, _Running] = {}
         self._lost: dict[bytes, str] = {}
-        self._wanted = WantedJobs({}, {})
+        self._selected = SelectedJobs({}, {})
         self._logged: dict[str, str] = {}
         self._answered = float("-inf")
         self._ticked = time.monotonic()
@@ -229,9 +229,9 @@ class Collector:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"{'http' if settings.tls is None else 'https'}://{host}:{self._listener.port}"
 
-    def take(self, news: WantedJobs | Away | Exception | None) -> None:
+    def take(self, news: SelectedJobs | Away | Exception | None) -> None:
         match news:
-            case WantedJobs():
+            case SelectedJobs():
                 self._set_jobs(news)
             case Away(reason):
                 away = reason if news.refused else f"Kafka does not answer: {reason}"
@@ -260,16 +260,16 @@ class Collector:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._writer.stop()
 
-    def _set_jobs(self, wanted: WantedJobs) -> None:
-        self._wanted = wanted
-        for name, why in wanted.refused.items():
-            self._say_once(name, why)
+    def _set_jobs(self, selected: SelectedJobs) -> None:
+        self._selected = selected
+        for name, why in selected.refused.items():
+            self._log_once(name, why)
         for name, running in list(self._running.items()):
-            new = wanted.jobs.get(name)
+            new = selected.jobs.get(name)
             if new is None or new.job.deployment != running.served.job.deployment:
                 del self._running[name]
                 self._leave(running)
-        for name, new in wanted.jobs.items():
+        for name, new in selected.jobs.items():
             known = self._running.get(name)
             if known is not None and known.served.job == new.job:
                 known.served.phase = new.phase
@@ -294,21 +294,21 @@ class Collector:
             if known.watermarks is not None:
                 known.watermarks.intake = intake
         self.service.jobs = {name: each.served for name, each in self._running.items()}
-        self.service.unserved = frozenset(wanted.jobs.keys() - self._running.keys())
+        self.service.unserved = frozenset(selected.jobs.keys() - self._running.keys())
         self.service.informed = True
 
     def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:
         assert job.devices is not None
         said = job.devices.tokens
         if job.deployment in self._lost:
-            self._say_once(job.name, self._lost[job.deployment])
+            self._log_once(job.name, self._lost[job.deployment])
             return None
         try:
             key = CollectorKey.read(self.settings.key_file or collector_key_file(job.name))
             tokens = None if said is None else TokenCheck(said, job.name, self._clock.milliseconds)
             checks = Intake(job, key), tokens
         except (WrongKeyError, ValueError) as error:
-            self._say_once(job.name, str(error))
+            self._log_once(job.name, str(error))
             return None
         self._logged.pop(job.name, None)
         return checks
@@ -320,7 +320,7 @@ class Collector:
         loop = asyncio.get_running_loop()
         running.tasks = [
             loop.create_task(self._tell_status(running)),
-            loop.create_task(self._say_watermarks(running)),
+            loop.create_task(self._send_watermarks(running)),
             loop.create_task(self._watch_topics(running)),
         ]
         self._lines(name).info("receiving reports")
@@ -341,7 +341,7 @@ class Collector:
         await asyncio.gather(*running.tasks, return_exceptions=True)
         with suppress(WriteError):
             await self._write_watermarks(running)
-            await self._say(running.served, {"stopped": True})
+            await self._send_heartbeat(running.served, {"stopped": True})
 
     async def _connect(self) -> None:
         while True:
@@ -364,7 +364,7 @@ class Collector:
         while True:
             served = running.served
             try:
-                await self._say(served, self._words(served))
+                await self._send_heartbeat(served, self._words(served))
                 self._begin_watermarks(running)
             except WriteError as error:
                 self._complain(f"Kafka does not accept the status of this collector: {error}")
@@ -383,7 +383,7 @@ class Collector:
                         self._lost[job.deployment] = made_again(job.name, name)
             if job.deployment in self._lost:
                 self._leave(self._running.pop(job.name))
-                self._set_jobs(self._wanted)
+                self._set_jobs(self._selected)
             await asyncio.sleep(_TOPICS_SECONDS)
 
     def _words(self, served: Served) -> dict[str, object]:
@@ -401,7 +401,7 @@ class Collector:
             "waiting": self._capacity.waiting,
         }
 
-    async def _say(self, served: Served, words: Mapping[str, object]) -> None:
+    async def _send_heartbeat(self, served: Served, words: Mapping[str, object]) -> None:
         job, name = served.job, self.identity.hex()
         ahead = self._clock.ahead()
         said = {
@@ -422,7 +422,7 @@ class Collector:
         if running.watermarks is None and now is not None:
             running.watermarks = Watermarks(running.served.gathering.intake, now)
 
-    async def _say_watermarks(self, running: _Running) -> None:
+    async def _send_watermarks(self, running: _Running) -> None:
         while True:
             await asyncio.sleep(_WATERMARK_SECONDS)
             self._begin_watermarks(running)
@@ -454,7 +454,7 @@ class Collector:
     def _count_refusal(self, reason: str) -> None:
         self.refused[reason] += 1
 
-    def _say_once(self, name: str, why: str) -> None:
+    def _log_once(self, name: str, why: str) -> None:
         if self._logged.get(name) != why:
             self._logged[name] = why
             self._lines(name).warning(f"no reports of this job are accepted: {why}")
@@ -488,7 +488,7 @@ async def collect(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
 
-    def tell(news: WantedJobs | Away | Exception | None) -> None:
+    def tell(news: SelectedJobs | Away | Exception | None) -> None:
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(collector.take, news)
 
@@ -500,7 +500,7 @@ async def collect(
             alive=collector.liveness,
             ready=collector.readiness,
         )
-    follower = Follower(connection, partial(wanted_jobs, names=settings.jobs), tell)
+    follower = Follower(connection, partial(selected_jobs, names=settings.jobs), tell)
     ready(address)
     await ended.wait()
     await collector.stop()

@@ -322,24 +322,24 @@ def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJob:
+class SelectedJob:
     job: DeployedJob
     phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJobs:
+class SelectedJobs:
     """All jobs in the topic at one moment.
 
     `refused` holds reasons why reports of named jobs, and of jobs written by another version of the
     software, cannot be accepted.
     """
 
-    jobs: Mapping[str, WantedJob]
+    jobs: Mapping[str, SelectedJob]
     refused: Mapping[str, str]
 
 
-def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
+def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJobs:
     """Derive a collector's jobs from the topic's state; without `names`, all that have devices."""
     jobs, refused = {}, {}
     for name, job in topic.jobs.items():
@@ -351,10 +351,10 @@ def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
             continue
         # Compute it before the first report arrives: for some mechanisms it takes seconds.
         _ = job.content_form
-        jobs[name] = WantedJob(job, topic.phase(name))
+        jobs[name] = SelectedJob(job, topic.phase(name))
     for name in topic.unreadable:
         if not names or name in names:
             refused[name] = "it was deployed by an incompatible version of dpstream"
     for name in set(names) - topic.jobs.keys() - topic.unreadable:
         refused[name] = "it is not deployed; its reports are accepted once it is"
-    return WantedJobs(jobs, refused)
+    return SelectedJobs(jobs, refused)

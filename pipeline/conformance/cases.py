@@ -157,7 +157,7 @@ class Case:
         indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
         return self.array_of(np.stack(indices))
 
-    def truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
+    def ground_truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
         """Return the true counts of devices with value 1 or each item, shape (epochs, counts)."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values

@@ -34,7 +34,7 @@ from dpstream.pipeline.conformance.divergences import (
 from dpstream.pipeline.conformance.running import (
     DoesNotConformError,
     absent_devices_say_nothing,
-    estimates_hold_the_truth,
+    intervals_contain_the_ground_truth,
     merging_equals_adding,
     restored_devices_go_on,
 )
@@ -95,12 +95,15 @@ def reports_have_the_form_that_is_stated(case: Case) -> None:
             )
 
 
-def no_more_is_spent_than_asked_for(case: Case) -> None:
+def spends_at_most_the_requested_epsilon(case: Case) -> None:
     """Check that the guarantee is within the job's parameters, which determine the charge."""
     guarantee = _guarantee(case)
     unit = _UNITS[guarantee.unit]
-    asked = {"epsilon": case.parameters.epsilon, "delta": getattr(case.parameters, "delta", 0.0)}
-    for name, most in asked.items():
+    requested = {
+        "epsilon": case.parameters.epsilon,
+        "delta": getattr(case.parameters, "delta", 0.0),
+    }
+    for name, most in requested.items():
         stated = getattr(guarantee, name)
         if not 0 <= stated <= most:
             raise DoesNotConformError(
@@ -232,7 +235,7 @@ CHECKS: tuple[Check, ...] = (
     examples_are_small,
     laws_survive_json,
     reports_have_the_form_that_is_stated,
-    no_more_is_spent_than_asked_for,
+    spends_at_most_the_requested_epsilon,
     the_exact_law_adds_up,
     neighbors_are_as_alike_as_stated,
     exact_guarantees_are_attained,
@@ -241,7 +244,7 @@ CHECKS: tuple[Check, ...] = (
     restored_devices_go_on,
     absent_devices_say_nothing,
     merging_equals_adding,
-    estimates_hold_the_truth,
+    intervals_contain_the_ground_truth,
 )
 
 

@@ -91,14 +91,14 @@ def merging_equals_adding(case: Case) -> None:
         )
 
 
-def estimates_hold_the_truth(case: Case) -> None:
+def intervals_contain_the_ground_truth(case: Case) -> None:
     """Check that estimates are unbiased and their errors match the published standard errors."""
     if case.protocol.learning is not None:
         return
     values = _followed_values(case)
-    truth = case.truth(values)
+    ground_truth = case.ground_truth(values)
     attendance = Attendance.constant(case.last_epoch, ESTIMATED)
-    off = np.empty((RUNS, *truth.shape))
+    off = np.empty((RUNS, *ground_truth.shape))
     for run in range(RUNS):
         aggregator = case.aggregator()
         sent = case.send(values, case.generator(30, run))
@@ -107,7 +107,7 @@ def estimates_hold_the_truth(case: Case) -> None:
             estimate = aggregator.estimate(epoch, attendance)
             if estimate is None:
                 raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")
-            errors = values_of(estimate) - truth[epoch - 1]
+            errors = values_of(estimate) - ground_truth[epoch - 1]
             off[run, epoch - 1] = errors / estimate.standard_error
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
 from dpstream.pipeline.devices.duplicates import precedence
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths, GroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
-from dpstream.pipeline.devices.truths import CountedTruths, Truths
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
@@ -36,7 +36,7 @@ class ChangeLog:
         user_indices: int32 (changes,).
         values: (changes,) in the domain's dtype, int8 for 0 and 1.
         initial: Value of every user before its first change.
-        notices: Sentences about rows and columns that were not used as written.
+        warnings: Sentences about rows and columns that were not used as written.
         rostered: True if `users` are those of a user list; otherwise they are all users with a row,
             at any position and with any value.
         strangers: Number of users with rows who are not on the user list; their rows are not used.
@@ -49,7 +49,7 @@ class ChangeLog:
     last_epoch: int
     initial: int
     bad_rows: BadRows
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     rostered: bool = False
     strangers: int = 0
 
@@ -75,7 +75,7 @@ class ChangeLog:
             values[users] = changed
             yield values
 
-    def truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
+    def ground_truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
         """Count the users with value 1, or with each of the items, per epoch.
 
         Returns int64, shape (last_epoch,), or (last_epoch, items) for a domain of items, which must
@@ -92,8 +92,8 @@ class ChangeLog:
         counts = np.cumsum(counts, axis=0)
         return counts[:, 1] if domain.items is None else counts[:, 1:]
 
-    def truths(self, domain: ValueDomain) -> Truths:
-        return CountedTruths(self.truth(domain))
+    def ground_truths(self, domain: ValueDomain) -> GroundTruths:
+        return CountedGroundTruths(self.ground_truth(domain))
 
 
 def load_change_log(
@@ -131,9 +131,9 @@ def load_change_log(
     """
     reader = RowReader(domain, calendar, form)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
-    table, notices = read.table, list(read.notices)
+    table, warnings = read.table, list(read.warnings)
     if before := int(np.count_nonzero(table.epochs < 1)):
-        notices.append(f"{counted(before)} before epoch 1: used as initial values")
+        warnings.append(f"{counted(before)} before epoch 1: used as initial values")
     bad_rows = read.bad_rows
     if form.duplicates in (None, "refuse"):
         table = table.where(np.lexsort((table.positions, table.users)))
@@ -141,11 +141,11 @@ def load_change_log(
     else:
         table, others = _one_of_each(table, form.duplicates)
         if others:
-            notices.append(
+            warnings.append(
                 f"{counted(others)} with another value of the same user and {read.placing}: "
                 f"the {form.duplicates} counts"
             )
-    notices += read.check(bad_rows, skip=skip_bad_rows)
+    warnings += read.check(bad_rows, skip=skip_bad_rows)
     table = _changes(table, domain.initial)
     by_epoch = np.lexsort((table.users, table.epochs))
     return ChangeLog(
@@ -156,7 +156,7 @@ def load_change_log(
         last_epoch=read.last_epoch,
         initial=domain.initial,
         bad_rows=bad_rows,
-        notices=tuple(f"{read.name}: {notice}" for notice in notices),
+        warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
         rostered=read.rostered,
         strangers=read.strangers,
     )

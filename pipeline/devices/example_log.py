@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths, GroundTruths
 from dpstream.pipeline.devices.record_files import open_text, other_format
 from dpstream.pipeline.devices.rows import read_records, user_problems
-from dpstream.pipeline.devices.truths import CountedTruths, Truths
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.times import shown
@@ -41,7 +41,7 @@ class ExampleLog:
     examples: NDArray[np.int16]
     last_epoch: int
     bad_rows: BadRows
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     rostered: bool = False
     strangers: int = 0
 
@@ -50,13 +50,13 @@ class ExampleLog:
         for _ in range(self.last_epoch):
             yield self.examples
 
-    def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
+    def ground_truth(self, domain: ValueDomain) -> NDArray[np.int64]:
         """Return an array of shape (last_epoch, 0), as nothing is counted."""
         return np.zeros((self.last_epoch, 0), np.int64)
 
-    def truths(self, domain: ValueDomain) -> Truths:
+    def ground_truths(self, domain: ValueDomain) -> GroundTruths:
         """Return an empty ground truth: the estimated model has none in the input."""
-        return CountedTruths(self.truth(domain))
+        return CountedGroundTruths(self.ground_truth(domain))
 
 
 def load_example_log(
@@ -162,9 +162,9 @@ def _log(
     strangers = len(examples.keys() - set(users))
     nothing = np.zeros(domain.columns, np.int16)
     rows = [nothing if (row := examples.get(user)) is None else row for user in users]
-    notices = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
+    warnings = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
     if strangers:
-        notices.append(
+        warnings.append(
             f"not on the user list: {counted(strangers, 'user')} with rows, which are not used"
         )
     return ExampleLog(
@@ -172,7 +172,7 @@ def _log(
         examples=np.array(rows, np.int16).reshape(-1, domain.columns),
         last_epoch=last_epoch,
         bad_rows=bad,
-        notices=tuple(f"{name}: {notice}" for notice in notices),
+        warnings=tuple(f"{name}: {warning}" for warning in warnings),
         rostered=roster is not None,
         strangers=strangers,
     )

@@ -30,7 +30,7 @@ from typing import NamedTuple, TypeAlias
 
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
-from dpstream.pipeline.devices.duplicates import RowAction, judged
+from dpstream.pipeline.devices.duplicates import RowAction, row_action
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.record_files import encoding_marked
 from dpstream.pipeline.devices.row_reader import RowReader
@@ -199,9 +199,9 @@ class LiveSource:
     def _as_utf8(self, data: bytes, *, final: bool = False) -> bytes:
         if not self._begun and data:
             self._begun = True
-            marked, notice = encoding_marked(data[:4])
+            marked, warning = encoding_marked(data[:4])
             self._encoding = marked or self._encoding
-            self._said += notice
+            self._said += warning
             if self._encoding not in (None, "utf-8"):
                 self._decoder = codecs.getincrementaldecoder(self._encoding)("surrogateescape")
         if self._decoder is None:
@@ -211,7 +211,7 @@ class LiveSource:
         except UnicodeError as error:
             raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
-    def notices(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Return sentences about rows and columns so far that were not used as written."""
         unused = self._columns.unused if self._columns else ()
         counts = {
@@ -227,10 +227,10 @@ class LiveSource:
         collected = [*self._said]
         collected += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
         collected += [f"{counted(count)} {what}" for what, count in counts.items() if count]
-        collected += self._counts.notices(self._reader)
+        collected += self._counts.warnings(self._reader)
         if self.bad_rows.total:
             collected.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
-        return tuple(f"{self._name}: {notice}" for notice in collected)
+        return tuple(f"{self._name}: {warning}" for warning in collected)
 
     def _drop_partial(self) -> None:
         """Drop a line that has become too long, and the record it belongs to."""
@@ -361,13 +361,13 @@ class LiveSource:
     def _changed(self, row: _LiveRow) -> Iterator[Change]:
         assert isinstance(row.value, int)
         rule, newest = self._reader.form.duplicates, self._newest.get(row.user)
-        verdict = judged(rule, newest, row.position, row.value)
-        self._outdated += verdict is RowAction.OLDER
-        self._repeated += verdict.by_rule
-        if verdict.counts:
+        action = row_action(rule, newest, row.position, row.value)
+        self._outdated += action is RowAction.OLDER
+        self._repeated += action.by_rule
+        if action.counts:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
-        elif verdict is RowAction.CONTRADICTS:
+        elif action is RowAction.CONTRADICTS:
             reason = f"contradicts an earlier line of user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 

@@ -85,8 +85,8 @@ def load_input(
     )
 
 
-def input_notices(log: ValueLog) -> tuple[str, ...]:
-    return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.notices)
+def input_warnings(log: ValueLog) -> tuple[str, ...]:
+    return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.warnings)
 
 
 def enrollment(log: ValueLog) -> str:
@@ -97,7 +97,7 @@ def enrollment(log: ValueLog) -> str:
     return f"{users} with a row in the input; the list of these users is public"
 
 
-def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
+def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
     They depend on values, so `produce` does not print them. None of its visible output may.
@@ -217,7 +217,7 @@ class LiveProducer:
         self._on_epoch = on_epoch
         self._values: dict[str, int] = {}
         self._sets: dict[str, list[int]] = {}
-        self._kept = True
+        self._saved = True
         self._listed: list[str] = []
         self._strangers: set[str] = set()
         if roster:
@@ -225,11 +225,11 @@ class LiveProducer:
             producer.enroll(roster)
         self._enrolled = set(producer.users)
         if self._path is not None and self._path.exists():
-            kept = json.loads(self._path.read_bytes())
+            saved = json.loads(self._path.read_bytes())
             if self._slots is None:
-                self._values = kept
-            elif kept["epoch"] > producer.closed_epoch:
-                self._sets = kept["sets"]
+                self._values = saved
+            elif saved["epoch"] > producer.closed_epoch:
+                self._sets = saved["sets"]
         if _has_begun(producer):
             self._drop_strangers()
 
@@ -254,7 +254,7 @@ class LiveProducer:
                 case Change(_, user, value):
                     if self._takes(user):
                         self._values[user] = value
-                        self._kept = False
+                        self._saved = False
                 case Held(_, user, items):
                     if self._takes(user):
                         self._hold(user, items)
@@ -297,10 +297,10 @@ class LiveProducer:
         for user in strangers:
             self._values.pop(user, None)
             self._sets.pop(user, None)
-        self._kept = self._kept and not strangers
+        self._saved = self._saved and not strangers
 
     def keep(self) -> None:
-        if self._path is None or self._kept:
+        if self._path is None or self._saved:
             return
         fresh = self._path.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -309,7 +309,7 @@ class LiveProducer:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
-        self._kept = True
+        self._saved = True
 
     def _close(self, epoch: int) -> None:
         self._check_enrolled()
@@ -338,7 +338,7 @@ class LiveProducer:
         assert self._slots is not None
         held = self._sets.setdefault(user, [])
         self._sets[user] = list(dict.fromkeys([*held, *items]))[: self._slots]
-        self._kept = False
+        self._saved = False
 
     def _to_keep(self) -> dict[str, Any]:
         if self._slots is None:

@@ -53,7 +53,7 @@ class RecordFile:
 
     columns: Columns
     batches: Iterator[Records]
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     place: str = ""
 
 
@@ -93,9 +93,9 @@ def open_text(
     the encoding are appended to `said`.
     """
     with _open_packed(name, regular=regular) as binary:
-        text, notices = _as_text(binary, form)
+        text, warnings = _as_text(binary, form)
         if said is not None:
-            said += notices
+            said += warnings
         yield text
 
 
@@ -138,7 +138,7 @@ def _refuse_container(name: str, begin: bytes) -> None:
 def _as_text(
     binary: io.BufferedReader | gzip.GzipFile, form: InputForm
 ) -> tuple[TextIO, list[str]]:
-    """Decode bytes by a byte order mark or the encoding of the form; also returns notices."""
+    """Decode bytes by a byte order mark or the encoding of the form; also returns warnings."""
     marked, said = encoding_marked(binary.peek(4)[:4])
     encoding = marked or form.encoding or "utf-8"
     if encoding == "utf-8":
@@ -173,7 +173,7 @@ def other_format(line: str) -> str | None:
 
 
 def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
-    """Return the encoding of a byte order mark other than UTF-8, and a notice about it."""
+    """Return the encoding of a byte order mark other than UTF-8, and a warning about it."""
     mark = next(filter(begin.startswith, _MARKS), None)
     if mark is None:
         return None, []

@@ -137,7 +137,7 @@ class RowCounts:
             self.clamped + other.clamped,
         )
 
-    def notices(self, reader: RowReader) -> Iterator[str]:
+    def warnings(self, reader: RowReader) -> Iterator[str]:
         if self.zoneless:
             yield (
                 f"{counted(self.zoneless)} with a time without a time zone: read as "

@@ -52,7 +52,7 @@ class InputTable:
         rostered: True if they are those of a user list.
         strangers: Number of other users with a row.
         last_epoch: Horizon, or the last epoch of a row if none is given.
-        notices: Sentences on unused parts of the file.
+        warnings: Sentences on unused parts of the file.
     """
 
     name: str
@@ -63,10 +63,10 @@ class InputTable:
     placing: Placing
     last_epoch: int
     bad_rows: BadRows
-    notices: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     def check(self, bad_rows: BadRows, *, skip: bool) -> list[str]:
-        """Check that the file is usable without `bad_rows`, and return notices about them.
+        """Check that the file is usable without `bad_rows`, and return warnings about them.
 
         Raises:
             BadRowsError: If there are bad rows and `skip` is false.
@@ -85,7 +85,7 @@ class InputTable:
                 f"all users with --users FILE\n{bad_rows}"
             )
         if not len(self.table.users):
-            said = "; ".join([*self.notices, *skipped])
+            said = "; ".join([*self.warnings, *skipped])
             raise InputError(f"{self.name}: no usable rows ({said})")
         return skipped
 
@@ -125,7 +125,7 @@ def read_table(
             for user in chain((user for _, user in rows.listed), rows.named):
                 numbers[user]
             batches.append((user_numbers, rows.positions, rows.epochs, rows.values, rows.lines))
-        notices = [*file.notices, *counts.notices(reader)]
+        warnings = [*file.warnings, *counts.warnings(reader)]
     if not numbers and not bad_rows.total and users is None:
         raise InputError(f"{name}: no rows below the header")
     table = Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
@@ -133,9 +133,9 @@ def read_table(
     place = file.place or "line "
     table, outside, strangers = _of_users(table, known, numbers)
     if columns.unused:
-        notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
+        warnings.append(f"not used: column {', '.join(map(shown, columns.unused))}")
     if strangers:
-        notices.append(
+        warnings.append(
             f"not on the user list: {counted(strangers, 'user')} with rows, which are not "
             f"used{_example(outside, list(numbers), place)}"
         )
@@ -145,7 +145,7 @@ def read_table(
     within = table.epochs <= last_epoch
     if after := len(within) - int(np.count_nonzero(within)):
         example = _example(table.where(~within), known, place)
-        notices.append(f"{counted(after)} after epoch {last_epoch}: not used{example}")
+        warnings.append(f"{counted(after)} after epoch {last_epoch}: not used{example}")
         table = table.where(within)
     return InputTable(
         name=name,
@@ -156,7 +156,7 @@ def read_table(
         placing=columns.placing,
         last_epoch=last_epoch,
         bad_rows=bad_rows,
-        notices=tuple(notices),
+        warnings=tuple(warnings),
     )
 
 

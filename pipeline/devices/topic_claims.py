@@ -56,12 +56,12 @@ def refuse_reader_of_topic(producer: Producer) -> None:
         )
 
 
-def keep_placing(producer: Producer, placing: Placing) -> None:
+def store_placing(producer: Producer, placing: Placing) -> None:
     """Store the placing of events in the caller's transaction."""
     producer.store.set_fact(_PLACING, placing.value)
 
 
-def kept_placing(producer: Producer, form: InputForm) -> Placing | None:
+def stored_placing(producer: Producer, form: InputForm) -> Placing | None:
     """Return the placing of a producer's events, or None before the first.
 
     Raises `InputError` if the form requires a different one.

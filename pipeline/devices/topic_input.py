@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import LogRecord, LogSlice
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import Placing
-from dpstream.pipeline.devices.duplicates import RowAction, judged, ranked
+from dpstream.pipeline.devices.duplicates import RowAction, ranked, row_action
 from dpstream.pipeline.devices.input_store import InputStore, Value, WaitingRow
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import RowCounts, Rows, parse_rows, stamped
-from dpstream.pipeline.devices.topic_claims import claim_topic, keep_placing, kept_placing
+from dpstream.pipeline.devices.topic_claims import claim_topic, store_placing, stored_placing
 from dpstream.pipeline.values.times import shown
 
 
@@ -134,7 +134,7 @@ class TopicInput:
                     self._store.add_users([*rows.users, *rows.named], listed=False)
                     self._store.add_users((user for _, user in rows.listed), listed=True)
             if self._keys is not None:
-                keep_placing(self._producer, self._keys.placing)
+                store_placing(self._producer, self._keys.placing)
             self._store.set_offset(partition, events.end)
         if rows is not None:
             self._counts = self._counts.plus(rows.counts)
@@ -174,26 +174,26 @@ class TopicInput:
                 self._unused_events += fold.counts
                 self._skip(fold.bad)
 
-    def notices(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Return sentences about events, since this was opened, that were not used as written."""
         collected = [
             f"{counted(count, 'event')} {what}" for what, count in self._unused_events.items()
         ]
         if waiting := self._store.waiting():
             collected.append(f"{counted(waiting, 'event')} for open epochs: stored")
-        collected += self._counts.notices(self._reader)
+        collected += self._counts.warnings(self._reader)
         if self.bad_rows.total:
             # The first ones were logged on arrival.
             more = f"\n{self.bad_rows}" if self.bad_rows.total > SHOWN_BAD_ROWS else ""
             collected.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
-        return tuple(f"{self._topic}: {notice}" for notice in collected)
+        return tuple(f"{self._topic}: {warning}" for warning in collected)
 
     @property
     def _has_begun(self) -> bool:
         return self._producer.closed_epoch >= self._producer.first_epoch
 
     def _known_keys(self) -> Keys | None:
-        placing = kept_placing(self._producer, self._reader.form)
+        placing = stored_placing(self._producer, self._reader.form)
         if placing is None:
             return None
         return Keys.placed(placing, self._reader.form, self._reader.domain.column)
@@ -337,15 +337,15 @@ class TopicInput:
             # A broker may give all records of a batch one timestamp, but their order is known.
             rule = "last"
         newest = fold.values.get(row.user) or self._values.get(row.user)
-        verdict = judged(rule, newest, row.position, row.value)
-        if verdict is RowAction.OLDER:
+        action = row_action(rule, newest, row.position, row.value)
+        if action is RowAction.OLDER:
             fold.counts["older than an earlier event of the same user: not used"] += 1
-        elif verdict is RowAction.CONTRADICTS:
+        elif action is RowAction.CONTRADICTS:
             reason = f"contradicts an earlier event of user {shown(row.user)}"
             fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
-        elif verdict.by_rule:
+        elif action.by_rule:
             fold.counts[f"with another value of the same user and time: the {rule} counts"] += 1
-        if verdict.counts:
+        if action.counts:
             fold.values[row.user] = (row.position, row.value)
 
     def _held(self, fold: _Fold) -> NDArray[np.int64]:

@@ -123,9 +123,9 @@ def horizons_within_budget(
     charge = Charge.of(job)
     earlier = _of_the_same_people(charge, charges)
     room = INTEGER_MAX // job.epochs.count
-    for _, allowed, asked, charged in _accounts(charge, binding, earlier):
-        if asked:
-            room = min(room, (allowed - charged) // asked)
+    for _, allowed, requested, charged in _accounts(charge, binding, earlier):
+        if requested:
+            room = min(room, (allowed - charged) // requested)
     return max(1, room)
 
 
@@ -159,9 +159,9 @@ def check_budget(
             f"for it meanwhile{_source(binding['epsilon'], charge)}. Deploy the job again: it "
             "gets as many horizons as the budget allows"
         )
-    for name, allowed, asked, charged in _accounts(charge, binding, earlier):
-        asked *= charge.horizons
-        counted, holder, composed = charged + asked, binding[name], ""
+    for name, allowed, requested, charged in _accounts(charge, binding, earlier):
+        requested *= charge.horizons
+        counted, holder, composed = charged + requested, binding[name], ""
         if name == "epsilon":
             everything = [*earlier, charge]
             holder = _tightest(standing, everything)
@@ -173,7 +173,8 @@ def check_budget(
                 f"the budget of population {people} is {name} "
                 f"{float(allowed):g}{_source(holder, charge)}; {len(earlier)} earlier "
                 f"deployment{'s' * (len(earlier) != 1)} charged {float(charged):g} and this one "
-                f"would charge {float(asked):g}{composed}. Lower it, or, if the users agree, set "
+                f"would charge {float(requested):g}{composed}. Lower it, or, if the users agree, "
+                "set "
                 f"the budget with --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
             )
     return charge

@@ -53,7 +53,7 @@ from dpstream.pipeline.kafka.cluster_errors import (
 from dpstream.pipeline.kafka.cluster_errors import ClusterError as ClusterError
 from dpstream.pipeline.kafka.cluster_errors import NoTopicError as NoTopicError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.kept_state import begin_anew
+from dpstream.pipeline.kafka.stored_state import begin_anew
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
     metadata_of_brokers,
@@ -113,7 +113,7 @@ class Cluster:
         self._admin_client: KafkaAdminClient | None = None
         self._consumer_client: KafkaConsumer | None = None
         self._producer_client: KafkaProducer | None = None
-        self._asked: dict[str, int] = {}
+        self._requested_partitions: dict[str, int] = {}
         self._described: list[Mapping[str, Any]] = []
 
     @property
@@ -180,8 +180,11 @@ class Cluster:
             for topic in self._described
             if not topic["error_code"]
         }
-        if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
-            self._asked.clear()
+        if any(
+            counts.get(topic) != requested
+            for topic, requested in self._requested_partitions.items()
+        ):
+            self._requested_partitions.clear()
             self._consumer.close()
             self._consumer_client = None
         return counts
@@ -461,7 +464,7 @@ class Cluster:
             (found,) = self.admin.describe_topics([topic])
             self._check_visible(found)
             raise NoTopicError(f"topic {topic} does not exist on {self.servers}")
-        self._asked[topic] = len(numbers)
+        self._requested_partitions[topic] = len(numbers)
         return [TopicPartition(topic, number) for number in sorted(numbers)]
 
     def _check_visible(self, found: Mapping[str, Any]) -> None:

@@ -52,7 +52,8 @@ class Connection:
     """A cluster and the credentials for it.
 
     ``bootstrap_servers`` are ``host:port``. TLS is used if ``tls`` is given, SASL if ``login`` is.
-    ``notices`` are sentences that the user should read once. ``config`` is the source file, if any.
+    ``warnings`` are sentences that the user should read once. ``config`` is the source file, if
+    any.
 
     >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
     'PLAINTEXT'
@@ -62,7 +63,7 @@ class Connection:
     tls: ssl.SSLContext | None = None
     login: Login | None = None
     client_id: str | None = None
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     config: Path | None = None
 
     @property
@@ -174,7 +175,7 @@ def find_cluster(
             tls=properties.tls,
             login=properties.login,
             client_id=properties.client_id,
-            notices=properties.notices,
+            warnings=properties.warnings,
             config=kafka_config.absolute(),
         )
     if named:

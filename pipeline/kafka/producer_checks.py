@@ -27,7 +27,7 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
-from dpstream.pipeline.kafka.kept_state import ContradictionError, records_lost
+from dpstream.pipeline.kafka.stored_state import ContradictionError, records_lost
 from dpstream.pipeline.kafka.topic_reader import read_roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import decode_punctuation

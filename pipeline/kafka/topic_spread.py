@@ -34,21 +34,21 @@ def record_ages(
     """
     searches = {place: _search(oldest) for place in places}
     found: dict[Partition, int] = {}
-    asked: dict[Partition, int] = {}
+    requested: dict[Partition, int] = {}
 
     def go_on(place: Partition, answer: bool | None) -> None:
         search = searches[place]
         try:
-            asked[place] = next(search) if answer is None else search.send(answer)
+            requested[place] = next(search) if answer is None else search.send(answer)
         except StopIteration as finished:
             found[place] = finished.value
-            asked.pop(place, None)
+            requested.pop(place, None)
 
     for place in searches:
         go_on(place, None)
-    while asked:
-        answers = older(dict(asked))
-        for place in tuple(asked):
+    while requested:
+        answers = older(dict(requested))
+        for place in tuple(requested):
             go_on(place, place in answers)
     return found
 

@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.receipts import LATEST, Receipt
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.ledger.writing import Wanted, writing
+from dpstream.pipeline.ledger.writing import DraftEntry, writing
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, jobs_topic, ledger_topic
 
 
@@ -45,14 +45,16 @@ def read_spending(cluster: Cluster) -> Spending:
     return SpendingReader(cluster).read()
 
 
-def write_entries(cluster: Cluster, wanted: Wanted, replication: int | None = None) -> Spending:
+def write_entries(
+    cluster: Cluster, draft_entry: DraftEntry, replication: int | None = None
+) -> Spending:
     """Write to the ledger until no entry is wanted, and check that all of them count.
 
     `replication` applies to missing topics. Raises LedgerError if the ledger was damaged, and
     ClusterError if the cluster rejects a write; an entry may have been written even so.
     """
     reader = SpendingReader(cluster)
-    steps = writing(wanted, lambda: secrets.token_hex(8), _software())
+    steps = writing(draft_entry, lambda: secrets.token_hex(8), _software())
     record = next(steps)
     while True:
         try:
@@ -67,7 +69,7 @@ def write_entries(cluster: Cluster, wanted: Wanted, replication: int | None = No
 
 def write_with_receipt(
     cluster: Cluster,
-    wanted: Wanted,
+    draft_entry: DraftEntry,
     now: int,
     *,
     about: str = LATEST,
@@ -79,7 +81,7 @@ def write_with_receipt(
     `about` is that of `write_receipt`. `stated` are the budgets among the entries. `now` is in
     milliseconds since 1970.
     """
-    state = write_entries(cluster, wanted, replication)
+    state = write_entries(cluster, draft_entry, replication)
     for each in stated:
         append_stated(cluster, each)
     write_receipt(cluster, about, state, now)

@@ -22,7 +22,7 @@ _ATTEMPTS = 1000
 # Maximum number of each that fits into one record.
 _CARRIED_AT_ONCE = 500
 
-Wanted: TypeAlias = Callable[[Spending], Draft | None]
+DraftEntry: TypeAlias = Callable[[Spending], Draft | None]
 Writing: TypeAlias = Generator[bytes | None, Spending, Spending]
 
 
@@ -30,17 +30,17 @@ class LedgerError(DpstreamError):
     """The ledger cannot be written; the message gives the reason and the remedy."""
 
 
-def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
+def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) -> Writing:
     """Write entries until none is wanted any more.
 
-    Yields None to receive the state at the ends of both topics, or a record to append. `wanted`
-    returns the next entry or None; an exception of it ends the writing. `nonce` returns a new
-    random word at each call. Returns the final state. Raises LedgerError if the ledger was damaged,
-    or if others write all the time.
+    Yields None to receive the state at the ends of both topics, or a record to append.
+    `draft_entry` returns the next entry or None; an exception of it ends the writing. `nonce`
+    returns a new random word at each call. Returns the final state. Raises LedgerError if the
+    ledger was damaged, or if others write all the time.
     """
     for _ in range(_ATTEMPTS):
         state = yield None
-        draft = wanted(state)
+        draft = draft_entry(state)
         if draft is None:
             return state
         if draft.kind != EntryKind.REOPENED and (draft.charges or draft.budgets):
@@ -79,7 +79,7 @@ def of_deployment(
     *,
     charged: bool = True,
     replaces: str | None = None,
-) -> Wanted:
+) -> DraftEntry:
     """Return a deployment's entries: the operator's budget, then the charge and the job's budget.
 
     The last two form one entry. If the population's budget has no capacity for the deployment at
@@ -89,7 +89,7 @@ def of_deployment(
     charge = Charge.of(job)
     facts = facts_of(job) | ({} if replaces is None else {"replaces": replaces})
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         known = state.written_budgets
         missing = [each for each in stated if each.key not in known]
         own = tuple(each for each in missing if not each.operator)
@@ -107,65 +107,65 @@ def of_deployment(
             return Draft(EntryKind.CHARGE, now, (charge,), own, facts)
         return Draft(EntryKind.BUDGET, now, (), own, {"job": job.name})
 
-    return wanted
+    return draft_entry
 
 
-def of_charge(job: DeployedJob, now: int) -> Wanted:
+def of_charge(job: DeployedJob, now: int) -> DraftEntry:
     """Return the entry for a deployment's reduced charge."""
     charge = Charge.of(job)
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         if state.written_charges.get(charge.deployment) == charge:
             return None
         return Draft(EntryKind.CHARGE, now, (charge,), (), facts_of(job))
 
-    return wanted
+    return draft_entry
 
 
-def of_budget(budget: StatedBudget, now: int) -> Wanted:
+def of_budget(budget: StatedBudget, now: int) -> DraftEntry:
     """Return the entry by which an operator sets or removes a population's budget."""
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         if budget.key in state.written_budgets:
             return None
         return carried_over(state, now) or Draft(EntryKind.BUDGET, now, (), (budget,))
 
-    return wanted
+    return draft_entry
 
 
-def of_end(job: DeployedJob, now: int) -> Wanted:
+def of_end(job: DeployedJob, now: int) -> DraftEntry:
     """Return the entry for an ended deployment, which stays charged."""
     return _once(EntryKind.ENDED, job, now)
 
 
-def of_replay(job: DeployedJob, now: int) -> Wanted:
+def of_replay(job: DeployedJob, now: int) -> DraftEntry:
     """Return the entry for a replay, which charges no one."""
     assert job.replay_of is not None
     return _once(EntryKind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
 
 
-def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> Wanted:
+def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> DraftEntry:
     facts = {"job": job.name, "deployment": job.deployment.hex(), **more}
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         said = (entry.said for entry in state.chain.entries if entry.said.kind == kind)
         if any(each.facts.get("deployment") == facts["deployment"] for each in said):
             return None
         return Draft(kind, now, facts=facts)
 
-    return wanted
+    return draft_entry
 
 
-def of_reopening(reason: str, now: int) -> Wanted:
+def of_reopening(reason: str, now: int) -> DraftEntry:
     """Return the entries by which an operator continues after losses, carrying charges over."""
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         if state.damage is not None:
             lost = sorted(receipt.entry for receipt in state.lost)
             return Draft(EntryKind.REOPENED, now, facts={"reason": reason, "without": lost})
         return carried_over(state, now)
 
-    return wanted
+    return draft_entry
 
 
 def others(job: DeployedJob, charges: Iterable[Charge]) -> list[Charge]:

@@ -27,7 +27,7 @@ from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.kafka.kept_topics import topic_ids
+from dpstream.pipeline.kafka.stored_topics import topic_ids
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.ledger.ledger_topic import (
     append_stated,

@@ -62,7 +62,7 @@ from dpstream.topics.sealed_messages import sealed_form
 DEFAULT_USERS = 10_000
 
 # Shares of the users; default target errors of `Plan.users_needed`.
-WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
+TARGET_ERRORS = (0.1, 0.05, 0.02, 0.01)
 
 ANY_NUMBER = 2**50
 """Maximum number of users considered."""
@@ -148,7 +148,7 @@ class Plan:
             user's run out; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
         one_liar: If devices report for themselves and it was requested, `poisoning_bound`.
-        caveats: Effects that the prediction omits.
+        notes: Effects that the prediction omits.
         warnings: Obstacles to running this job, or others with the same users, or to its
             publishing.
     """
@@ -186,7 +186,7 @@ class Plan:
     changes: tuple[ChangesChoice, ...]
     constants: tuple[dict[str, int | float], ...]
     poisoning_bound: float | None
-    caveats: tuple[str, ...]
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -250,7 +250,7 @@ def plan(
     weighed = () if changes is None else weigh_changes(job, users, changes)
     smoothed = _smoothed(forecast, senders)
     found = compare(job, law, users) if side_by_side or trust is not None else ()
-    wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
+    wanted = TARGET_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.shuffling is not None else 1
     if crowds is not None:
         # Each of equal crowds must retain this number.
@@ -305,9 +305,9 @@ def plan(
         changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
         poisoning_bound=_poisoning_bound(job) if compared else None,
-        caveats=(
-            *forecast.caveats,
-            *(forecast.found_caveats(users) if isinstance(forecast, SearchedForecast) else ()),
+        notes=(
+            *forecast.notes,
+            *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
             *_of_strangers(job, protocol.shuffling is not None),
         ),

@@ -23,14 +23,14 @@ ALL_BUT_CERTAIN = 30.0
 """Epsilon beyond which every guess counts as certain, and nothing as hidden."""
 
 
-def best_guess(epsilon: float, delta: float = 0.0) -> float:
+def attack_success_rate(epsilon: float, delta: float = 0.0) -> float:
     """Bound the success rate of guessing between two neighbors (baseline: one half).
 
     An attacker who decides by a set S of views is right with probability (P(S) + 1 - Q(S)) / 2.
     With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
     (e^epsilon + delta) / (1 + e^epsilon). It is rounded up. An infinite epsilon hides nothing.
 
-    >>> best_guess(0.0), round(best_guess(1.0), 3), best_guess(math.inf)
+    >>> attack_success_rate(0.0), round(attack_success_rate(1.0), 3), attack_success_rate(math.inf)
     (0.5, 0.731, 1.0)
     """
     if epsilon == 0 and delta == 0:
@@ -40,17 +40,17 @@ def best_guess(epsilon: float, delta: float = 0.0) -> float:
     return 1.0 if math.isinf(epsilon) else min(1.0, (1 - left) * (1 + 1e-15))
 
 
-def times_right(epsilon: float, delta: float = 0.0) -> str:
-    """Format `best_guess` as successes per number of tries, rounded up.
+def format_success_rate(epsilon: float, delta: float = 0.0) -> str:
+    """Format `attack_success_rate` as successes per number of tries, rounded up.
 
-    >>> times_right(0.0), times_right(1.0), times_right(4.0), times_right(7.0)
+    >>> tuple(map(format_success_rate, (0.0, 1.0, 4.0, 7.0)))
     ('50 in 100', '74 in 100', '983 in 1,000', '9,991 in 10,000')
-    >>> times_right(math.inf)
+    >>> format_success_rate(math.inf)
     'always'
     """
     if epsilon > ALL_BUT_CERTAIN:
         return "always"
-    wrong = 1 - best_guess(epsilon, delta)
+    wrong = 1 - attack_success_rate(epsilon, delta)
     tries = 100
     while wrong * tries < 3 and tries < 10**12:
         tries *= 10
@@ -77,8 +77,8 @@ class PartyGuarantee:
         sees: Data about users that it sees.
         epsilon: For the unit, rounded up; None if nothing is hidden from it.
         whole_epsilon: For everything a user does in a horizon; None as above.
-        guess: Maximum success rate of a guess about everything a user does in a horizon, once the
-            party has seen its data (baseline: one half).
+        success_rate: Maximum success rate of a guess about everything a user does in a horizon,
+            once the party has seen its data (baseline: one half).
         neighbors: Inputs it cannot distinguish; empty if nothing is hidden from it.
         assumes: Assumptions of the guarantee.
     """
@@ -91,7 +91,7 @@ class PartyGuarantee:
     unit: Literal["stream", "epoch", "value"]
     whole_epsilon: float | None
     whole_delta: float
-    guess: float
+    success_rate: float
     neighbors: str
     assumes: str
     basis: Literal["exact", "bound"]
@@ -282,7 +282,7 @@ class _Parties:
             unit=guarantee.unit,
             whole_epsilon=whole,
             whole_delta=delta,
-            guess=best_guess(whole, delta),
+            success_rate=attack_success_rate(whole, delta),
             neighbors=guarantee.neighbors,
             assumes=assumes,
             basis=guarantee.basis,

@@ -9,7 +9,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.record_sizes import most_people
 from dpstream.pipeline.planning.change_budgets import ChangesChoice
-from dpstream.pipeline.planning.parties import times_right, whole_loss
+from dpstream.pipeline.planning.parties import format_success_rate, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
 
 LARGE_EPSILON = 10.0
@@ -114,7 +114,7 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
         yield (
             f"{of_one}epsilon {whole:.6g} for all values of a user in {epochs:,} epochs is a weak "
             "guarantee: the success rate of a guess about one user may rise from 50 times in 100 "
-            f"to {times_right(whole, delta).replace(' in ', ' times in ')}"
+            f"to {format_success_rate(whole, delta).replace(' in ', ' times in ')}"
         )
     deltas = [delta, *([] if guarantee.shuffled is None else [guarantee.shuffled.delta])]
     if max(deltas) * users >= 1:

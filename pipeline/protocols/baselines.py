@@ -43,7 +43,7 @@ class EpochResponsesForecast:
     `constants` are shown by `plan` in addition to the law's.
     """
 
-    caveats: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, law: ResponseLaw, last_epoch: int, constants: Mapping[str, int | float] | None = None
@@ -69,7 +69,7 @@ class MemoizedResponseForecast(EpochResponsesForecast):
             "stream_epsilon": law.stream_loss,
         }
         super().__init__(law, last_epoch, losses)
-        self.caveats = (
+        self.notes = (
             "estimates of different epochs depend on the same permanent responses: averaging over "
             "epochs does not remove their error",
             "the guarantee covers values that never change; stream_epsilon states the loss of "
@@ -110,7 +110,7 @@ BUN = dyadic_protocol(
 SPLIT_BUDGET = Protocol(
     name="split_budget",
     parameters=SplitBudgetParameters,
-    law=lambda asked: SplitBudgetLaw,
+    law=lambda requested: SplitBudgetLaw,
     calibrate=_CALIBRATE,
     message_format=fixed_format(SplitBudget),
     randomizer=SplitBudget,
@@ -127,7 +127,7 @@ SPLIT_BUDGET = Protocol(
 MEMOIZED_RESPONSE = Protocol(
     name="memoized_response",
     parameters=MemoizedResponseParameters,
-    law=lambda asked: MemoizedResponseLaw,
+    law=lambda requested: MemoizedResponseLaw,
     calibrate=_CALIBRATE,
     message_format=fixed_format(MemoizedResponse),
     randomizer=MemoizedResponse,

@@ -42,7 +42,7 @@ class CountMeanSketchForecast(PerEpochForecast):
                 "epsilon_of_a_user": law.bits.local_epsilon,
             },
         )
-        self.caveats = (
+        self.notes = (
             "for comparison only: use count_min, which is more accurate, or fragments, if the "
             "shuffler may keep messages apart",
             f"messages hide among those of the same row: {law.bits.minimum:,} of the "
@@ -66,7 +66,7 @@ class CountMeanSketchForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="count_mean_sketch",
     parameters=CountMeanSketchParameters,
-    law=lambda asked: CountMeanSketchLaw,
+    law=lambda requested: CountMeanSketchLaw,
     calibrate=late_calibration("fragments.count_mean_sketch", sized=True),
     randomizer=CountMeanSketch,
     aggregation=Aggregation.of(CountMeanSketchAggregator),
@@ -76,7 +76,7 @@ PROTOCOL = Protocol(
         without_shuffling=lambda law: CountMeanSketch(law).without_shuffling,
     ),
     planning=Planning.of(CountMeanSketchForecast),
-    values=lambda asked: SetDomain(asked.domain, 1),
+    values=lambda requested: SetDomain(requested.domain, 1),
     per_epoch=True,
     examples=(
         Example(CountMeanSketchParameters(2.0, 0.05, ("a",), rows=2, buckets=2), 1, minimum=4),

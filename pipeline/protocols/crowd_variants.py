@@ -43,10 +43,10 @@ class CrowdsForecast:
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             {**more, **row} for row in contents.constants
         )
-        self.caveats = (
+        self.notes = (
             "errors, in users, apply to an item in crowds of equal size; the error of a crowd "
             "grows with the square root of its size",
-            *contents.caveats,
+            *contents.notes,
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
@@ -90,24 +90,24 @@ def in_crowds(
             neighbors=f"{held}, in the same crowd, which is visible; who is present is public",
         )
 
-    def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:
-        return CrowdsAggregator(law, lambda: aggregation.make(law.contents, asked))
+    def aggregator(law: CrowdsLaw, requested: Any) -> CrowdsAggregator[Any]:
+        return CrowdsAggregator(law, lambda: aggregation.make(law.contents, requested))
 
-    def aggregator_from_bytes(law: CrowdsLaw, asked: Any, data: bytes) -> CrowdsAggregator[Any]:
+    def aggregator_from_bytes(law: CrowdsLaw, requested: Any, data: bytes) -> CrowdsAggregator[Any]:
         return CrowdsAggregator.from_bytes(
             law,
-            lambda: aggregation.make(law.contents, asked),
-            lambda part: aggregation.read(law.contents, asked, part),
+            lambda: aggregation.make(law.contents, requested),
+            lambda part: aggregation.read(law.contents, requested, part),
             data,
         )
 
-    def forecast(law: CrowdsLaw, asked: Any, last_epoch: int) -> CrowdsForecast:
+    def forecast(law: CrowdsLaw, requested: Any, last_epoch: int) -> CrowdsForecast:
         assert planning is not None
-        return CrowdsForecast(law, planning.forecast(law.contents, asked, last_epoch))
+        return CrowdsForecast(law, planning.forecast(law.contents, requested, last_epoch))
 
     return replace(
         entry,
-        law=lambda asked: CrowdsLawReader(entry.law(asked).from_json),
+        law=lambda requested: CrowdsLawReader(entry.law(requested).from_json),
         calibrate=calibrate,
         message_format=lambda law: law.message_format,
         randomizer=lambda law: CrowdDevices(law, entry.randomizer(law.contents)),
@@ -116,6 +116,6 @@ def in_crowds(
             epsilon_with, without_shuffling=without_shuffling, crowds=lambda law: law
         ),
         planning=None if planning is None else Planning(forecast),
-        values=lambda asked: CrowdDomain(entry.values(asked), column, labels),
+        values=lambda requested: CrowdDomain(entry.values(requested), column, labels),
         examples=(),
     )

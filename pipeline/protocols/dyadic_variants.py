@@ -51,7 +51,7 @@ class FutureRandForecast:
             }
             for order, composed in enumerate(law.composed)
         )
-        self.caveats = (
+        self.notes = (
             f"a user with more than {law.composed[0].k} changes exhausts the change budget: "
             "missed changes bias the estimates and are not in the predicted errors",
         )
@@ -88,17 +88,23 @@ def dyadic_protocol(
     return Protocol(
         name=name,
         parameters=parameters,
-        law=lambda asked: FutureRandLaw,
+        law=lambda requested: FutureRandLaw,
         calibrate=calibrate,
         message_format=fixed_format(FutureRand),
         randomizer=FutureRand,
         aggregation=Aggregation(
-            lambda law, asked: FutureRandAggregator(law, asked.estimator),
-            lambda law, asked, data: FutureRandAggregator.from_bytes(law, data, asked.estimator),
-            change_limit=lambda law, asked, epochs: change_limit(asked.max_changes, epochs, "lost"),
+            lambda law, requested: FutureRandAggregator(law, requested.estimator),
+            lambda law, requested, data: FutureRandAggregator.from_bytes(
+                law, data, requested.estimator
+            ),
+            change_limit=lambda law, requested, epochs: change_limit(
+                requested.max_changes, epochs, "lost"
+            ),
         ),
         planning=Planning(
-            lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
+            lambda law, requested, last_epoch: FutureRandForecast(
+                law, last_epoch, requested.estimator
+            ),
         ),
         loss_of_streams=True,
         examples=examples,

@@ -19,9 +19,9 @@ class FollowedForecast(ABC):
     def __init__(self, kernel: Kernel, max_changes: int, last_epoch: int) -> None:
         self._kernel, self._max_changes, self._last_epoch = kernel, max_changes, last_epoch
         self.reports_per_user = np.ones(last_epoch)
-        self.caveats: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
         if kernel.boost:
-            self.caveats = (
+            self.notes = (
                 f"only the first {max_changes} changes of a user are boosted, and only those made "
                 f"while its value is known: of any other change, the share {kernel.left:.3f}^m is "
                 "missing m epochs later, which biases the estimates and is not in the predicted "
@@ -76,10 +76,10 @@ class HadamardValuesForecast:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)
         self.reports_per_user = self._boolean.reports_per_user
         self.constants = self._boolean.constants
-        self.caveats = (
+        self.notes = (
             "errors apply to an item that few users have, independent of the number of items",
-            flips_caveat(law.max_changes, law.booleans.max_changes, law.unboosted_share, "item"),
-            *self._boolean.caveats,
+            flips_note(law.max_changes, law.booleans.max_changes, law.unboosted_share, "item"),
+            *self._boolean.notes,
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
@@ -91,7 +91,7 @@ class HadamardValuesForecast:
         return self.standard_errors(users)
 
 
-def flips_caveat(max_changes: int, boosted: int, share: float, value: str) -> str:
+def flips_note(max_changes: int, boosted: int, share: float, value: str) -> str:
     if boosted > max_changes:
         return f"all flips of a user whose {value} changes at most {max_changes} times are boosted"
     return (

@@ -21,7 +21,7 @@ class Forecast(typing.Protocol):
     """Forecast for every epoch of a job when every enrolled device reports."""
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """Warnings about effects that the forecast omits, in sentences."""
         ...
 
@@ -94,10 +94,10 @@ class BoundedForecast(Forecast, typing.Protocol):
 class SearchedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol that may search a domain too large to be listed."""
 
-    def found_caveats(self, users: int) -> tuple[str, ...]: ...
+    def detection_notes(self, users: int) -> tuple[str, ...]: ...
 
 
-def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
+def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
     """Describe the number of users an item needs for a prefix search to find it."""
     # Code that devices run must not import the accounting.
     from dpstream.randomizers.accounting.prefix_levels import predict

@@ -49,7 +49,7 @@ class FragmentsForecast(PerEpochForecast):
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             _exposures(law) if instances == 1 else _exposures_to_instance(law, instances)
         )
-        self.caveats = _caveats(law, instances, sealed)
+        self.notes = _notes(law, instances, sealed)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
         """Return an equally accurate forecast: bits are reversed alike, whatever users have."""
@@ -86,7 +86,7 @@ def _exposures_to_instance(
             }
 
 
-def _caveats(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
+def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
     who, captured = "the shuffler keeps", "a captured instance sees"
     if instances > 1:
         adding = " and the aggregator" if sealed else ""
@@ -152,7 +152,7 @@ def _exposure(law: FragmentsLaw) -> Exposure | None:
 PROTOCOL = Protocol(
     name="fragments",
     parameters=FragmentsParameters,
-    law=lambda asked: FragmentsLaw,
+    law=lambda requested: FragmentsLaw,
     calibrate=late_calibration("fragments", sized=True),
     randomizer=Fragments,
     aggregation=Aggregation.of(FragmentsAggregator),
@@ -162,7 +162,7 @@ PROTOCOL = Protocol(
         without_shuffling=lambda law: Fragments(law).without_shuffling,
     ),
     planning=Planning.of(FragmentsForecast, exposure=_exposure),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),

@@ -37,7 +37,7 @@ class HadamardForecast(PerEpochForecast):
                 "bytes_per_user": form.report_bytes * (law.slots + law.blanket),
             },
         )
-        self.caveats = (
+        self.notes = (
             (
                 "errors apply to an item that few users have; an item that many have is estimated "
                 "better"
@@ -64,13 +64,13 @@ class HadamardForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="hadamard",
     parameters=HadamardParameters,
-    law=lambda asked: HadamardLaw,
+    law=lambda requested: HadamardLaw,
     calibrate=late_calibration("hadamard", sized=True),
     randomizer=Hadamard,
     aggregation=Aggregation.of(HadamardAggregator),
     shuffling=Shuffling(late("hadamard", "epsilon_with")),
     planning=Planning.of(HadamardForecast),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(HadamardParameters(4.0, 0.1, ("a", "b"), 1, 1, "exact", "bernoulli"), 1, 2),

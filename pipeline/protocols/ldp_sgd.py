@@ -37,7 +37,7 @@ class LdpSgdForecast:
                 "epsilon_alone_all_steps": law.local_epsilon(law.reports * law.participations),
             },
         )
-        self.caveats = (
+        self.notes = (
             f"gradients have at most length clip, {law.clip:g}, and 100% noise has that length; "
             "it averages out over steps and decreases with more users, larger epsilon, a smaller "
             "model or fewer groups",
@@ -55,7 +55,7 @@ class LdpSgdForecast:
 PROTOCOL = Protocol(
     name="ldp_sgd",
     parameters=LdpSgdParameters,
-    law=lambda asked: LdpSgdLaw,
+    law=lambda requested: LdpSgdLaw,
     calibrate=late_calibration("ldp_sgd", sized=True),
     randomizer=LdpSgd,
     aggregation=Aggregation(LdpSgdAggregator, LdpSgdAggregator.from_bytes),
@@ -63,8 +63,8 @@ PROTOCOL = Protocol(
         late("ldp_sgd", "epsilon_with"), without_shuffling=lambda law: LdpSgd(law).without_shuffling
     ),
     planning=Planning.of(LdpSgdForecast),
-    values=lambda asked: ExampleDomain(
-        asked.features, asked.classes, tested=asked.test_set is not None
+    values=lambda requested: ExampleDomain(
+        requested.features, requested.classes, tested=requested.test_set is not None
     ),
     learning=Learning(numbers=lambda law: law.dimensions, groups=lambda law: law.groups),
     examples=(

@@ -37,12 +37,12 @@ class MeasurementsForecast(PerEpochForecast):
         aggregator: MeasurementsAggregator,
         epsilon: float,
         last_epoch: int,
-        caveats: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
         held: NDArray[np.float64] | None = None,
     ) -> None:
         self._law: MeasurementsLaw = aggregator.law
         super().__init__(last_epoch, self._law.items, 1, held)
-        self._aggregator, self._epsilon, self._of_protocol = aggregator, epsilon, caveats
+        self._aggregator, self._epsilon, self._of_protocol = aggregator, epsilon, notes
         matrix, noise = self._law.matrix, self._law.noise
         many = f"{matrix.measurements:,} measurements"
         self.cells = f"one sampled from {many}" if noise is None else f"{many} per user"
@@ -55,7 +55,7 @@ class MeasurementsForecast(PerEpochForecast):
                 "bytes_per_user": self._law.message_format.report_bytes,
             },
         )
-        self.caveats = (comparison(epsilon), *_of_removal(self._law), *caveats)
+        self.notes = (comparison(epsilon), *_of_removal(self._law), *notes)
 
     def like(self, held: NDArray[np.float64]) -> MeasurementsForecast:
         return MeasurementsForecast(
@@ -102,7 +102,7 @@ def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
     )
 
 
-def _of_sampled_rows(law: MeasurementsLaw, asked: MeasurementsParameters) -> tuple[str, ...]:
+def _of_sampled_rows(law: MeasurementsLaw, requested: MeasurementsParameters) -> tuple[str, ...]:
     if law.odds is None:
         return ()
     return (
@@ -112,9 +112,9 @@ def _of_sampled_rows(law: MeasurementsLaw, asked: MeasurementsParameters) -> tup
 
 
 def _labeled(
-    aggregator: MeasurementsAggregator, asked: MeasurementsParameters
+    aggregator: MeasurementsAggregator, requested: MeasurementsParameters
 ) -> MeasurementsAggregator:
-    aggregator.label = SetDomain(asked.domain, 1).label
+    aggregator.label = SetDomain(requested.domain, 1).label
     return aggregator
 
 
@@ -123,25 +123,27 @@ def _measurements(
     parameters: type[MeasurementsParameters],
     law: type[MeasurementsLaw],
     *examples: Example,
-    caveats: Callable[[Any, Any], tuple[str, ...]] = lambda law, asked: (),
+    notes: Callable[[Any, Any], tuple[str, ...]] = lambda law, requested: (),
 ) -> Protocol:
-    """Return an entry for noisy measurements; `caveats` makes additional warnings of `plan`."""
+    """Return an entry for noisy measurements; `notes` makes additional warnings of `plan`."""
     return Protocol(
         name=name,
         parameters=parameters,
-        law=lambda asked: law,
+        law=lambda requested: law,
         calibrate=late_calibration("measurements", sized=True),
         randomizer=Measurements,
         aggregation=Aggregation(
-            lambda law, asked: _labeled(MeasurementsAggregator(law), asked),
-            lambda law, asked, data: _labeled(MeasurementsAggregator.from_bytes(law, data), asked),
+            lambda law, requested: _labeled(MeasurementsAggregator(law), requested),
+            lambda law, requested, data: _labeled(
+                MeasurementsAggregator.from_bytes(law, data), requested
+            ),
         ),
         planning=Planning(
-            lambda law, asked, last_epoch: MeasurementsForecast(
-                MeasurementsAggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
+            lambda law, requested, last_epoch: MeasurementsForecast(
+                MeasurementsAggregator(law), requested.epsilon, last_epoch, notes(law, requested)
             )
         ),
-        values=lambda asked: SetDomain(asked.domain, 1),
+        values=lambda requested: SetDomain(requested.domain, 1),
         per_epoch=True,
         examples=examples,
     )
@@ -162,7 +164,7 @@ JL_HH = _measurements(
     Example(JlHhParameters(8.0, ("a",), 0.1, calibration="published"), 1),
     Example(JlHhParameters(8.0, ("a", "b"), 0.1, 2), 1),
     Example(JlHhParameters(1.0, ("a", "b", "c"), calibration="sampled"), 1),
-    caveats=_of_sampled_rows,
+    notes=_of_sampled_rows,
 )
 
 BUCKET = _measurements(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
-from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_caveat
+from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_note
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
@@ -58,11 +58,9 @@ class RangeValuesForecast:
             )
         )
         last = law.levels[-1]
-        self.caveats = (
-            *self._bucket_caveats(parameters.low, parameters.high, parameters.buckets),
-            flips_caveat(
-                last.max_changes, last.booleans.max_changes, last.unboosted_share, "bucket"
-            ),
+        self.notes = (
+            *self._bucket_notes(parameters.low, parameters.high, parameters.buckets),
+            flips_note(last.max_changes, last.booleans.max_changes, last.unboosted_share, "bucket"),
             "a flip that is not boosted appears gradually, which biases the estimates and is not "
             "in the predicted errors",
         )
@@ -90,7 +88,7 @@ class RangeValuesForecast:
         worst = math.sqrt(2 * float(cumulative.max()))
         return worst / math.sqrt(float(range_variances(last, 0, 1)))
 
-    def _bucket_caveats(self, low: float, high: float, buckets: int) -> tuple[str, str]:
+    def _bucket_notes(self, low: float, high: float, buckets: int) -> tuple[str, str]:
         return (
             f"values are in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
             "errors apply to a single bucket; the error of a wide range is at most "
@@ -101,14 +99,14 @@ class RangeValuesForecast:
 PROTOCOL = Protocol(
     name="range_values",
     parameters=RangeValuesParameters,
-    law=lambda asked: RangeValuesLaw,
+    law=lambda requested: RangeValuesLaw,
     calibrate=late_calibration("value_stream.range_values"),
     message_format=fixed_format(RangeValues),
     randomizer=RangeValues,
     aggregation=Aggregation.of(
         RangeValuesAggregator,
-        change_limit=lambda law, asked, epochs: change_limit(
-            asked.max_changes,
+        change_limit=lambda law, requested, epochs: change_limit(
+            requested.max_changes,
             epochs,
             "delayed",
             first_is_free=True,
@@ -116,7 +114,9 @@ PROTOCOL = Protocol(
         ),
     ),
     planning=Planning(RangeValuesForecast),
-    values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
+    values=lambda requested: NumericDomain(
+        requested.low, requested.high, requested.buckets, requested.initial
+    ),
     loss_of_streams=True,
     examples=(
         Example(RangeValuesParameters(1.0, 0, 0, 80, 4), 1),

@@ -42,11 +42,11 @@ class ShuffledCountsForecast:
                 **_noise_columns(law.noise),
             },
         )
-        self.caveats = (
+        self.notes = (
             "messages are those of a user whose value is always 1; with value 0 a user sends one "
             "message fewer",
-            *_boost_caveats(law),
-            *_noise_caveats(law.noise),
+            *_boost_notes(law),
+            *_noise_notes(law.noise),
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
@@ -80,11 +80,11 @@ class ShuffledItemCountsForecast:
                 "dummies_per_user": law.dummies_per_user,
             },
         )
-        self.caveats = (
+        self.notes = (
             "errors apply to each item; every user is assumed to have one, and messages about "
             "other items in an item's bucket are part of its error",
-            *_boost_caveats(law),
-            *_noise_caveats(law.held),
+            *_boost_notes(law),
+            *_noise_notes(law.held),
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
@@ -113,11 +113,11 @@ class ShuffledLevelCountsForecast:
             )
             if level or law.rooted
         )
-        self.caveats = (
+        self.notes = (
             f"errors apply to each of the {law.size:,} values or buckets; errors of random ranges "
             f"are {self._of_ranges():.1f} times as large on average",
-            *_boost_caveats(law),
-            *_noise_caveats(law.held),
+            *_boost_notes(law),
+            *_noise_notes(law.held),
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
@@ -151,7 +151,7 @@ class ShuffledValueStreamForecast(FollowedForecast):
         return stream_deviations(self._law, self._last_epoch, users)
 
 
-def _boost_caveats(
+def _boost_notes(
     law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw,
 ) -> tuple[str, ...]:
     if not law.boost:
@@ -175,7 +175,7 @@ def _noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
     }
 
 
-def _noise_caveats(noise: CellNoiseLaw) -> tuple[str, ...]:
+def _noise_notes(noise: CellNoiseLaw) -> tuple[str, ...]:
     if noise.dummies == "shuffle":
         return ()
     return (

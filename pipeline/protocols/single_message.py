@@ -44,7 +44,7 @@ class SingleMessageForecast(PerEpochForecast):
                 "bytes_per_user": law.message_format.report_bytes,
             },
         )
-        self.caveats = (
+        self.notes = (
             "errors apply to an item that few users have, and grow with the number of users; an "
             "item that many have is estimated worse",
         )
@@ -61,7 +61,7 @@ class SingleMessageForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="single_message",
     parameters=SingleMessageParameters,
-    law=lambda asked: SingleMessageLaw,
+    law=lambda requested: SingleMessageLaw,
     calibrate=late_calibration("single_message", sized=True),
     randomizer=SingleMessage,
     aggregation=Aggregation.of(SingleMessageAggregator),
@@ -71,7 +71,7 @@ PROTOCOL = Protocol(
         one_message=True,
     ),
     planning=Planning.of(SingleMessageForecast),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(SingleMessageParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),

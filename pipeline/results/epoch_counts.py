@@ -140,7 +140,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     """Return the counts of an epoch, or the sum from `first` to `last`.
 
     >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
-    >>> ask(counts, job.domain, Top(10)).answers  # doctest: +SKIP
+    >>> evaluate(counts, job.domain, Top(10)).answers  # doctest: +SKIP
 
     Raises:
         NoCountsError: If an epoch is not one of the job or not published yet, no window was

@@ -43,15 +43,16 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
     )
     yield (
         f"Any observation shifts the odds of any guess about one user's "
-        f"{guarantee.subject} by at most {odds(guarantee.epsilon)}{delta}."
+        f"{guarantee.subject} by at most {posterior_odds(guarantee.epsilon)}{delta}."
     )
     if guarantee.stream_epsilon is not None:
-        yield f"For a user's whole stream it is {odds(guarantee.stream_epsilon)}."
+        yield f"For a user's whole stream it is {posterior_odds(guarantee.stream_epsilon)}."
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
             f"Shuffled among {shuffled.contributors:,} users whose producers were in every "
-            f"window, as this user's were, it is {odds(shuffled.epsilon)}, except with probability "
+            f"window, as this user's were, it is {posterior_odds(shuffled.epsilon)}, except with "
+            "probability "
             f"{_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
         )
     yield {
@@ -91,29 +92,29 @@ def trusted_party(trust: str) -> str:
     return trust.partition(",")[0].partition(" to ")[0]
 
 
-def odds(epsilon: float) -> str:
+def posterior_odds(epsilon: float) -> str:
     """Explain an epsilon; all numbers are rounded up.
 
-    >>> odds(4.0)
+    >>> posterior_odds(4.0)
     'a factor of 54.6 (epsilon 4): a guess that was 50 % likely becomes at most 98.3 % likely'
     """
     if epsilon > _PROTECTS_NOTHING:
         return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
-    return f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): {_guess(epsilon)}"
+    return f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): {_bound(epsilon)}"
 
 
-def guess_words(epsilon: float, delta: float = 0.0) -> str:
+def posterior_text(epsilon: float, delta: float = 0.0) -> str:
     """Format the maximum posterior of a guess about a user, and the probability of a larger one.
 
-    >>> guess_words(1.0, 1e-6)
+    >>> posterior_text(1.0, 1e-6)
     'a guess that was 50 % likely becomes at most 73.2 % likely, except with probability 1 in \
 1,000,000'
     """
-    said = _guess(epsilon)
+    said = _bound(epsilon)
     return f"{said}, except with probability {_chance(delta)}" if delta else said
 
 
-def _guess(epsilon: float) -> str:
+def _bound(epsilon: float) -> str:
     likely = _likely(epsilon)
     becomes = "almost certain" if likely == "100 %" else f"at most {likely} likely"
     return f"a guess that was 50 % likely becomes {becomes}"
@@ -241,7 +242,7 @@ def _budget_words(
     elif own:
         yield (
             f"So far, {deployments} charged {people} epsilon {_up(float(charged), 4)} in total. "
-            f"For an observer who combines everything, that is {odds(float(charged))}."
+            f"For an observer who combines everything, that is {posterior_odds(float(charged))}."
         )
     else:
         yield f"Nothing is charged to {people} yet."

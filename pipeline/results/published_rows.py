@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
-from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.times import iso_moment, moment_of
 
@@ -34,13 +34,13 @@ class PublishedRows:
     Attributes:
         query: Query of every epoch.
         value: Name of the numbers: "estimate", or "change" and "smoothed" for derived ones.
-        truths: Ground truth of the last column; None without that column.
+        ground_truths: Ground truth of the last column; None without that column.
     """
 
     job: DeployedJob
     query: Query
     value: str = "estimate"
-    truths: Truths | None = None
+    ground_truths: GroundTruths | None = None
 
     @classmethod
     def of(
@@ -48,11 +48,11 @@ class PublishedRows:
         job: DeployedJob,
         query: Query | None = None,
         value: str = "estimate",
-        truths: Truths | None = None,
+        ground_truths: GroundTruths | None = None,
     ) -> PublishedRows:
         """Construct for a query, by default everything published: every item or bucket."""
         everything = kind_of(job.domain).everything(job.domain)
-        return cls(job, query or Query(job.domain, everything), value, truths)
+        return cls(job, query or Query(job.domain, everything), value, ground_truths)
 
     @property
     def name_column(self) -> str | None:
@@ -60,7 +60,7 @@ class PublishedRows:
 
         None if a single value is counted.
         """
-        return self.query.question.column
+        return self.query.counts_query.column
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class PublishedRows:
             "closed_at",
             *("epsilon", "delta", "privacy_unit"),
             *self._words,
-            *(() if self.truths is None else ("truth_not_private",)),
+            *(() if self.ground_truths is None else ("ground_truth_not_private",)),
         )
 
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
@@ -93,10 +93,14 @@ class PublishedRows:
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
             *self._words.values(),
         )
-        truth = None if self.truths is None else self.truths.known(record.epoch, record.estimate)
-        for answer in self.query.answers(estimate, truth) or _NO_ANSWER:
-            known = None if answer is None else answer.truth
-            true = () if self.truths is None else (known,)
+        ground_truth = (
+            None
+            if self.ground_truths is None
+            else self.ground_truths.known(record.epoch, record.estimate)
+        )
+        for answer in self.query.answers(estimate, ground_truth) or _NO_ANSWER:
+            known = None if answer is None else answer.ground_truth
+            true = () if self.ground_truths is None else (known,)
             yield (record.epoch, begins, ends, *self._cells(answer), *about, *true)
 
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
         return True
 
 
-def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateRecord:
+def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateRecord:
     """Return the latest complete record, or else the latest known one, or else the latest.
 
     `records` are in the order of epochs, at least one.
@@ -59,12 +59,12 @@ def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateReco
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Describe `hero_of`, and the latest epoch if it is another one.
+    """Describe `latest_complete_record`, and the latest epoch if it is another one.
 
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.
     """
-    hero = hero_of(job, records)
+    hero = latest_complete_record(job, records)
     last, said = records[-1], epoch_sentence(job, hero, titled=titled)
     if last is hero:
         return said

@@ -42,7 +42,8 @@ high; ``/estimates`` has what was published of them.
     observer who links t of the reports, and the maximum posterior of a guess that was 50 % likely),
     "series": [{"id", "label", "unit": "users"|"value"|"percent", "crowd" if there are any}, ...],
     "chosen": [id, ...] (drawn by default), "smoothed": bool, "changes": bool (whether changes have
-    intervals), "truth": bool, "truth_note" ("not private: ..." or null), "trust": {"parties":
+    intervals), "ground_truth": bool, "ground_truth_note" ("not private: ..." or null), "trust":
+    {"parties":
     [{"name", "sees", "trusted", "either": bool (one of several parallel parties, of which one
     suffices)}, ...], "words"}, "simultaneous": {"epochs", "widening", "words"} or null}``:
     95 % intervals widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19
@@ -58,28 +59,31 @@ high; ``/estimates`` has what was published of them.
     its mean, orthe median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
-    ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
-    "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar), "value":
+    ``{"job", "from", "to", "last_epoch", "reduced": bool, "ground_truth_note", "series": [{"id",
+    "label", "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar),
+    "value":
     [...], "ci95_low": [...], "ci95_high": [...], "own_ci95_low": [...], "own_ci95_high": [...],
     "population": [...](upper limit for display, or null), "simultaneous_low": [...] or null,
     "simultaneous_high","smoothed": [...] or null, "smoothed_ci95_low", "smoothed_ci95_high",
-    "truth": [...] or null}]}``: at most12 series, chosen automatically if none is named. With N
-    columns (default 1,000, 16 to 4,096)and more than 2N epochs, every column keeps the epochs of
-    its smallest and largest value, withthe band of the whole column, and the first epoch of a gap;
+    "ground_truth": [...] or null}]}``: at most12 series, chosen automatically if none is named.
+    With N columns (default 1,000, 16 to 4,096)and more than 2N epochs, every column keeps the
+    epochs of its smallest and largest value, withthe band of the whole column, and the first epoch
+    of a gap;
     ``own_ci95_low`` and ``own_ci95_high`` arethose of the epoch itself. Request again with ``from``
     and ``to`` for more detail. With``change``, numbers and ground truth are changes since N epochs
     earlier, with their ownintervals, starting at the first epoch with such a predecessor.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
     ``{"epoch", "window_status", "flags", "population", "name", "kind": "item", "items": [{"id",
-    "label", "value", "ci95_low", "ci95_high", "truth", "places": [first, last] or null (possible
-    ranks amongall items)}], "simultaneous_half_width" or null, "detection_threshold" or null,
-    "notes": [...]}``: thelargest items of an epoch, by default 10 (at most 100) of the last one.
+    "label", "value", "ci95_low", "ci95_high", "ground_truth", "places": [first, last] or null
+    (possible ranks amongall items)}], "simultaneous_half_width" or null, "detection_threshold" or
+    null, "notes": [...]}``: thelargest items of an epoch, by default 10 (at most 100) of the last
+    one.
     For numbers: thebuckets, in order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
     ``{"epoch", "window_status", "flags", "population", "name", "quantiles": [{"id", "share",
-    "value", "ci95_low", "ci95_high", "truth"}]}``, for numbers only.
+    "value", "ci95_low", "ci95_high", "ground_truth"}]}``, for numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
     ``{"last_epoch", "population", "columns", "series": [{"id", "label", "unit", "last": [value,
@@ -112,14 +116,15 @@ high; ``/estimates`` has what was published of them.
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
     A download, read from Kafka for each request. JSON: ``{"job", "assumes_changes" (or null),
     "estimates": [{"epoch", "window_status", "closed_at", "contributors", "population", "flags",
-    "estimate": as published, "truth"}]}``. CSV: byte for byte the output of ``dpstream estimates J
+    "estimate": as published, "ground_truth"}]}``. CSV: byte for byte the output of ``dpstream
+    estimates J
     --format csv`` for these epochs. Parquet: the same rows, with types. ``series`` applies to JSON;
     the other formats contain everything.
 
-``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
-    The description of an empty figure for N curves, by default one for each series. The series
+``GET /charts.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
+    The description of an empty chart for N curves, by default one for each series. The series
     determine its unit; its axis has dates if the job has them. See
-    `dpstream.pipeline.serve.figures`.
+    `dpstream.pipeline.serve.charts`.
 
 ``GET /ws?job=J&after=E&start=RUN&deployment=D&series=ID,ID`` (a WebSocket)
     Messages of the server, each a JSON object with a ``type``:
@@ -127,8 +132,8 @@ high; ``/estimates`` has what was published of them.
     * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, the first one.
     * ``epoch``: ``{"job", "epoch", "begins", "window_status", "flags", "closed_at", "contributors",
       "population", "headline", "estimate", "sentence", "sentence_epoch", "series": {id: [value,
-      low, high] or null}, "truth": {id: number}}``: every epoch after E, then each new one when it
-      is published.
+      low, high] or null}, "ground_truth": {id: number}}``: every epoch after E, then each new one
+      when it is published.
       ``series`` has the requested ones; by default all, or the chosen ones if there are more than
       256.
     * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve has changed; request it.
@@ -179,15 +184,15 @@ from dpstream.pipeline.results.changes import ChangeError
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.serve import curve_view, views
 from dpstream.pipeline.serve.assets import Asset, load_assets
-from dpstream.pipeline.serve.board import Board, encode
+from dpstream.pipeline.serve.charts import MOST_CURVES, Theme, curves
 from dpstream.pipeline.serve.connections import ConnectionLimiter
 from dpstream.pipeline.serve.downloads import TYPES, Download, Format
-from dpstream.pipeline.serve.figures import MOST_CURVES, Theme, curves
 from dpstream.pipeline.serve.history import Point
+from dpstream.pipeline.serve.job_store import JobStore, encode
 from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
 from dpstream.pipeline.serve.login import LoginHandler
 from dpstream.pipeline.serve.query_strings import (
-    AskedWronglyError,
+    InvalidQueryError,
     epoch_range,
     one_of,
     series_ids,
@@ -221,7 +226,7 @@ class ProblemError(Exception):
 class Api:
     def __init__(
         self,
-        board: Board,
+        job_store: JobStore,
         records: Records,
         gatekeeper: Gatekeeper,
         sockets: Sockets,
@@ -229,7 +234,7 @@ class Api:
         login_handler: LoginHandler,
         frame_ancestors: Sequence[str] = (),
     ) -> None:
-        self._board = board
+        self._job_store = job_store
         self._records = records
         self._gatekeeper = gatekeeper
         self._sockets = sockets
@@ -241,7 +246,7 @@ class Api:
         self._downloads = 0
         self._begun: dict[int, bool] = {}
         self._drawing = asyncio.Lock()
-        self._figures_made: dict[tuple[Theme, int, str, str | None], str] = {}
+        self._encoded_charts: dict[tuple[Theme, int, str, str | None], str] = {}
         self._pool = ThreadPoolExecutor(downloads, "download")
 
     def application(self) -> web.Application:
@@ -260,7 +265,7 @@ class Api:
         app.router.add_get(f"{job}/table", self._table)
         app.router.add_get(f"{job}/pipeline", self._pipeline)
         app.router.add_get(f"{job}/estimates", self._estimates)
-        app.router.add_get("/figures.json", self._figures)
+        app.router.add_get("/charts.json", self._chart)
         app.router.add_get("/ws", self._ws)
         app.router.add_get("/{path:.*}", self._asset)
         app.on_shutdown.append(self._shut)
@@ -288,7 +293,7 @@ class Api:
             return await handler(request) if stopped is None else stopped
         except ProblemError as error:
             return _problem(error.status, str(error))
-        except (AskedWronglyError, SeriesError) as error:
+        except (InvalidQueryError, SeriesError) as error:
             return _problem(400, str(error))
         except web.HTTPException as error:
             return _problem(error.status, error.reason)
@@ -336,13 +341,13 @@ class Api:
             raise ProblemError(404, str(error)) from None
 
     async def _job(self, name: str) -> JobState:
-        if name not in self._board.jobs:
-            await self._board.first_look()
-        state = self._board.jobs.get(name)
+        if name not in self._job_store.jobs:
+            await self._job_store.first_look()
+        state = self._job_store.jobs.get(name)
         if state is not None:
-            self._board.asked(name)
+            self._job_store.record_request(name)
         else:
-            known = ", ".join(sorted(self._board.jobs)[:10]) or "none"
+            known = ", ".join(sorted(self._job_store.jobs)[:10]) or "none"
             raise ProblemError(404, f"job {name[:60]!a} not found; jobs on this server: {known}")
         return state
 
@@ -359,20 +364,20 @@ class Api:
         return web.Response(text=__doc__ or "", content_type="text/plain")
 
     async def _jobs(self, request: web.Request) -> web.StreamResponse:
-        board = self._board
-        board.asked()
+        job_store = self._job_store
+        job_store.record_request()
         text = (
-            f'{{"run": {json.dumps(board.run)}, "kafka": {encode(board.kafka)}, '
+            f'{{"run": {json.dumps(job_store.run)}, "kafka": {encode(job_store.kafka)}, '
             f'"login": {json.dumps(self._login_handler.knows(request))}, "jobs": '
-            f"{board.summaries()}}}"
+            f"{job_store.summaries()}}}"
         )
         return _json_text(text)
 
     async def _recent(self, request: web.Request) -> web.StreamResponse:
-        board = self._board
-        board.asked()
+        job_store = self._job_store
+        job_store.record_request()
         count = whole(request.query, "epochs", 1, 1_000) or 100
-        recent = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
+        recent = {name: curve_view.recent(state, count) for name, state in job_store.jobs.items()}
         return _json({"jobs": {name: body for name, body in recent.items() if body}})
 
     async def _details(self, request: web.Request) -> web.StreamResponse:
@@ -382,7 +387,7 @@ class Api:
         state, query = await self._shown(request), request.query
         columns = whole(query, "columns", 1)
         first, last = whole(query, "from"), whole(query, "to")
-        series = views.asked_series(state.history, series_ids(query))
+        series = views.requested_series(state.history, series_ids(query))
         for _ in range(len(state.history.points) // _EPOCHS_AT_ONCE):
             state.history.triples(series, _EPOCHS_AT_ONCE)
             # Yield to others, also when a long curve is computed for the first time.
@@ -411,20 +416,20 @@ class Api:
 
     async def _table(self, request: web.Request) -> web.StreamResponse:
         state, query = await self._shown(request), request.query
-        series = views.asked_series(state.history, series_ids(query))
+        series = views.requested_series(state.history, series_ids(query))
         limit = whole(query, "limit", 1, 2_000) or 200
         return _json(views.table(state, series, whole(query, "from"), whole(query, "to"), limit))
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
         return _json((await self._state(request)).pipeline or {"at": None})
 
-    async def _figures(self, request: web.Request) -> web.StreamResponse:
+    async def _chart(self, request: web.Request) -> web.StreamResponse:
         theme: Theme = one_of(request.query, "theme", "light", "dark")
         name = request.query.get("job")
         if not name:
-            raise AskedWronglyError("parameter 'job' is missing; expected ?job=NAME")
+            raise InvalidQueryError("parameter 'job' is missing; expected ?job=NAME")
         state = await self._job(name)
-        series = views.asked_series(state.history, series_ids(request.query))
+        series = views.requested_series(state.history, series_ids(request.query))
         units = {each.unit for each in series}
         unit: str = units.pop() if len(units) == 1 else "value"
         if unit == "users":
@@ -435,15 +440,15 @@ class Api:
             zone = "UTC" if calendar.zone is None else calendar.zone.key
             times = f"{period(state.job)} ({zone})"
         count = whole(request.query, "curves", 1, MOST_CURVES) or max(1, len(series))
-        return _json_text(await self._figure(theme, count, unit, times))
+        return _json_text(await self._encoded_chart(theme, count, unit, times))
 
-    async def _figure(self, theme: Theme, count: int, unit: str, times: str | None) -> str:
+    async def _encoded_chart(self, theme: Theme, count: int, unit: str, times: str | None) -> str:
         async with self._drawing:
             key = theme, count, unit, times
-            if key not in self._figures_made:
+            if key not in self._encoded_charts:
                 described = await asyncio.to_thread(curves, theme, count, unit=unit, times=times)
-                self._figures_made[key] = encode(described)
-            return self._figures_made[key]
+                self._encoded_charts[key] = encode(described)
+            return self._encoded_charts[key]
 
     async def _ws(self, request: web.Request) -> web.StreamResponse:
         query = request.query
@@ -452,14 +457,14 @@ class Api:
         view = ViewerRequest(
             name, after, query.get("start") or None, ids, query.get("deployment") or None
         )
-        board = self._board
+        job_store = self._job_store
         # After a start of the server, jobs are known only once Kafka has answered.
-        outdated = board.answers and view.outdated(board) is not None
+        outdated = job_store.answers and view.outdated(job_store) is not None
         if name is not None and not outdated:
-            views.asked_series((await self._job(name)).history, ids)
+            views.requested_series((await self._job(name)).history, ids)
         if self._sockets.full:
             raise ProblemError(
-                503, f"the limit of {self._board.viewers:,} viewers is reached; try again later"
+                503, f"the limit of {self._job_store.viewers:,} viewers is reached; try again later"
             )
         return await self._sockets.serve(request, view)
 
@@ -470,10 +475,10 @@ class Api:
         download = Download(
             state.job,
             *epoch_range(query),
-            views.asked_series(state.history, ids) if ids else (),
-            state.truths,
+            views.requested_series(state.history, ids) if ids else (),
+            state.ground_truths,
         )
-        if not self._board.answers:
+        if not self._job_store.answers:
             raise ProblemError(503, _AWAY)
         if self._downloads >= self._most_downloads:
             raise ProblemError(503, "too many concurrent downloads; try again in a moment")

@@ -25,8 +25,8 @@ from dpstream.pipeline.kafka.cluster import CLIENT_ID, METADATA_PAUSE_MS, Cluste
 from dpstream.pipeline.kafka.cluster_errors import AccessError, ClusterError, refused_kind
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.history import MOST_EPOCHS, Point, check_estimate
+from dpstream.pipeline.serve.job_store import Jobs
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.published_epochs import published_before
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role

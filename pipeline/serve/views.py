@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.devices.truths import ChangedTruths, Truths
+from dpstream.pipeline.devices.ground_truths import ChangedGroundTruths, GroundTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -22,15 +22,15 @@ from dpstream.pipeline.results.privacy_sentences import budget_line, exposure_bo
 from dpstream.pipeline.results.sentences import (
     LATEST_ESTIMATES,
     change_words,
-    hero_of,
+    latest_complete_record,
     sentence_of,
 )
 from dpstream.pipeline.results.series import (
     MOST_LABELS,
     VALUE,
     Series,
+    ground_truth_of,
     known,
-    truth_of,
 )
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.history import History, Point
@@ -59,7 +59,7 @@ class JobState:
         smooths: True if its protocol supports retrospective smoothing.
         changes: True if intervals of changes follow from its estimates.
         change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
-        truths: Ground truth, in demonstrations.
+        ground_truths: Ground truth, in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         issues: Issues that require action.
         lag_seconds: Age in seconds of the oldest waiting record; None if unknown.
@@ -76,7 +76,7 @@ class JobState:
     change: int | None = None
     phase: Phase = Phase.RUNNING
     budget: dict[str, Any] = field(default_factory=dict)
-    truths: Truths | None = None
+    ground_truths: GroundTruths | None = None
     smoothed: dict[int, SmoothedHorizon] = field(default_factory=dict)
     smoothed_epoch: int = 0
     pipeline: dict[str, Any] | None = None
@@ -101,12 +101,14 @@ def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
     for record in changes(state.job, points, lag):
         assert isinstance(record, Point)
         history.append(record)
-    truths = None if state.truths is None else ChangedTruths(state.truths, lag)
+    ground_truths = (
+        None if state.ground_truths is None else ChangedGroundTruths(state.ground_truths, lag)
+    )
     return replace(
         state,
         history=history,
         change=lag,
-        truths=truths,
+        ground_truths=ground_truths,
         smoothed={},
         headlined=None,
         changing=None,
@@ -196,7 +198,7 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
             "ci95_high": headline.ci95_high,
         }
     points = state.history.points[state.history.part(None, point.epoch)][-LATEST_ESTIMATES:]
-    hero = hero_of(state.job, points)
+    hero = latest_complete_record(state.job, points)
     assert isinstance(hero, Point)
     return {
         "headline": str(headline),
@@ -285,8 +287,8 @@ def details(state: JobState) -> dict[str, Any]:
         "chosen": [each.id for each in history.chosen(CHOSEN)],
         "smoothed": state.smooths,
         "changes": state.changes,
-        "truth": state.truths is not None,
-        "truth_note": truth_note(state),
+        "ground_truth": state.ground_truths is not None,
+        "ground_truth_note": ground_truth_note(state),
         "simultaneous": Simultaneous.of(job),
     }
 
@@ -299,7 +301,7 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     return listed if len(listed) <= MOST_SENT else history.chosen(CHOSEN)
 
 
-def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
+def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     """Return the requested series, or the default ones; raise `SeriesError` for unknown ones."""
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
@@ -308,15 +310,18 @@ def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[
     return {**_row(state, point, series), **_headline(state, point)}
 
 
-def truth(state: JobState, point: Point, series: Series) -> float | None:
+def ground_truth(state: JobState, point: Point, series: Series) -> float | None:
     """Return the ground truth of a series at an epoch; None if unknown."""
-    if state.truths is None or (found := state.truths.known(point.epoch, point.estimate)) is None:
+    if (
+        state.ground_truths is None
+        or (found := state.ground_truths.known(point.epoch, point.estimate)) is None
+    ):
         return None
-    return truth_of(series, state.job.domain, point.estimate, found)
+    return ground_truth_of(series, state.job.domain, point.estimate, found)
 
 
-def truth_note(state: JobState) -> str | None:
-    return None if state.truths is None else NOT_PRIVATE
+def ground_truth_note(state: JobState) -> str | None:
+    return None if state.ground_truths is None else NOT_PRIVATE
 
 
 def table(
@@ -332,8 +337,8 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
         "begins": begins(state.job, point.epoch),
         "series": {each.id: triple for each, triple in triples_json(point, series)},
     }
-    if state.truths is not None:
-        body["truth"] = {each.id: truth(state, point, each) for each in series}
+    if state.ground_truths is not None:
+        body["ground_truth"] = {each.id: ground_truth(state, point, each) for each in series}
     return body
 
 
@@ -396,7 +401,7 @@ def _answers(
             "value": value,
             "ci95_low": low,
             "ci95_high": high,
-            "truth": truth(state, point, each),
+            "ground_truth": ground_truth(state, point, each),
         }
         rows.append({"id": each.id, **about(each), **numbers})
     return rows

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.aggregators.counts import NotAskedForError, NoValuesError
+from dpstream.aggregators.counts import NoValuesError, UnsupportedQueryError
 from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.actions import Append, LogCursor, Steps, places_near
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -121,7 +121,7 @@ class ResultDocuments:
         for share in _QUARTILES:
             try:
                 found = estimate.quantile(share)
-            except (NoValuesError, NotAskedForError):
+            except (NoValuesError, UnsupportedQueryError):
                 return
             value, low, high = domain.quantile(found.value, found.ci95_low, found.ci95_high)
             yield {

@@ -33,7 +33,7 @@ class CrowdDomain(ValueDomain):
     slots: int
     kind = "items"
     about = "items by crowd"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     def __init__(self, contents: ValueDomain, column: str, crowds: Sequence[str]) -> None:
         assert contents.slots is not None

@@ -30,7 +30,7 @@ class ExampleDomain(ValueDomain):
     slots = None
     kind = "value"
     about = "examples"
-    asks = ()
+    supported_options = ()
     numeric = True
     columns: int
 

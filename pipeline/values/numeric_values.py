@@ -59,7 +59,7 @@ class NumericDomain(ValueDomain):
     slots = None
     kind = "numbers"
     about = "numbers"
-    asks = ("--range", "--quantile")
+    supported_options = ("--range", "--quantile")
     numeric = True
 
     def __init__(

@@ -50,7 +50,7 @@ class SetDomain(ValueDomain):
     initial = 0
     slots: int
     about = "items"
-    asks: tuple[str, ...] = ("--item", "--top", "--range")
+    supported_options: tuple[str, ...] = ("--item", "--top", "--range")
 
     def __new__(cls, domain: ItemDomain = (), slots: int = 1) -> SetDomain:
         return super().__new__(_KINDS.get(type(domain), cls))
@@ -117,7 +117,7 @@ class SetDomain(ValueDomain):
 class _PredicateSets(SetDomain):
     domain: Predicates
     about = "predicates"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
     numeric = True
 
     @cached_property
@@ -135,7 +135,7 @@ class _PredicateSets(SetDomain):
 class _AttributeSets(SetDomain):
     domain: Attributes
     about = "attributes"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class _NumberSets(SetDomain):
 
     domain: Numbers
     about = "numbers"
-    asks = ("--item", "--top", "--range", "--quantile")
+    supported_options = ("--item", "--top", "--range", "--quantile")
     numeric = True
 
     def __init__(self, domain: ItemDomain, slots: int) -> None:
@@ -230,7 +230,12 @@ class _PointSets(_WrittenOut):
         super().__init__(domain, slots)
         single = len(self.grid) == 1
         self.about = "points of an axis" if single else "points of a grid"
-        self.asks = ("--item", "--top", *(("--range", "--quantile") if single else ()), "--box")
+        self.supported_options = (
+            "--item",
+            "--top",
+            *(("--range", "--quantile") if single else ()),
+            "--box",
+        )
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -275,7 +280,7 @@ class _OpenSets(_WrittenOut):
 class _NumberedSets(_OpenSets):
     domain: Bits
     about = "whole numbers"
-    asks = ("--item", "--top", "--range", "--quantile")
+    supported_options = ("--item", "--top", "--range", "--quantile")
     numeric = True
 
     @property
@@ -291,7 +296,7 @@ class _NumberedSets(_OpenSets):
 class _TextSets(_OpenSets):
     domain: Strings
     about = "texts"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     @cached_property
     def _open(self) -> OpenDomain:

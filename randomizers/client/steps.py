@@ -353,8 +353,8 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
     """
     longest = min(_FIRST_WAIT * float(1 << min(failures - 1, 30)), _LAST_WAIT)
     own = longest * (0.5 + 0.5 * jitter)
-    asked = min(max(retry_after or 0.0, 0.0), LONGEST_WAIT)
-    return max(own, asked * (1 + 0.1 * jitter))
+    requested = min(max(retry_after or 0.0, 0.0), LONGEST_WAIT)
+    return max(own, requested * (1 + 0.1 * jitter))
 
 
 def seconds_to_begin(begins: int, now: int, jitter: float) -> float:

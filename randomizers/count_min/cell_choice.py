@@ -98,13 +98,13 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
         samples = error_samples(counts, code.rows, code.buckets, variance)
         match parameters.estimator:
             case None:
-                asked = list(samples.values())
+                requested = list(samples.values())
             case OneSided(underestimated):
                 added = allowance(noise, minimum, code.rows, underestimated)
-                asked = [samples["min"] + added]
+                requested = [samples["min"] + added]
             case name:
-                asked = [samples[name]]
-        error = min(float(np.abs(each).mean()) for each in asked)
+                requested = [samples[name]]
+        error = min(float(np.abs(each).mean()) for each in requested)
         if best is None or error < best[0]:
             best = error, code
     if best is None:

@@ -46,8 +46,8 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
 
     Raises `ValueError` if no noise is enough.
 
-    >>> asked = FragmentsParameters(1.0, 1e-6, tuple("abc"))
-    >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
+    >>> requested = FragmentsParameters(1.0, 1e-6, tuple("abc"))
+    >>> law = calibrate(requested, last_epoch=1, minimum=100_000)
     >>> round(law.local_epsilon, 2), round(law.messages_per_user, 4)
     (14.39, 1.0008)
     """

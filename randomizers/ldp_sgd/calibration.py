@@ -18,8 +18,8 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     Raises `ValueError` if delta is out of range, several reports of a step lose more than the
     epsilon of one even when shuffled, or the model is too large for the number of steps.
 
-    >>> asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
-    >>> law = calibrate(asked, last_epoch=300, minimum=2000)
+    >>> requested = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
+    >>> law = calibrate(requested, last_epoch=300, minimum=2000)
     >>> round(law.epsilon, 3), law.participations, round(law.stream_epsilon, 3)
     (0.29, 10, 1.013)
     """

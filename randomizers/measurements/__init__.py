@@ -315,8 +315,8 @@ class Measurements(Devices[MeasurementsLaw]):
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters, Measurements
     >>> from dpstream.randomizers.measurements.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
-    >>> asked = LaplaceHistogramParameters(32.0, ("a", "b"))
-    >>> devices = Measurements(calibrate(asked, last_epoch=1, minimum=1))
+    >>> requested = LaplaceHistogramParameters(32.0, ("a", "b"))
+    >>> devices = Measurements(calibrate(requested, last_epoch=1, minimum=1))
     >>> devices.enroll(3, seeded_generator(1))
     >>> reports = devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2))
     >>> (reports.astype(int) - devices.law.noise.most).tolist()

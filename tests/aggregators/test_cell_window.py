@@ -19,8 +19,8 @@ LABELS = tuple("abcd")
 
 
 def law_of(epochs: int, **changes: Any) -> CountMinLaw:
-    asked = replace(CountMinParameters(2.0, 1e-3, LABELS, rows=1), **changes)
-    return calibrate(asked, epochs, 100)
+    requested = replace(CountMinParameters(2.0, 1e-3, LABELS, rows=1), **changes)
+    return calibrate(requested, epochs, 100)
 
 
 def run(law: CountMinLaw, shares: list[float], key: int) -> tuple[CountMinAggregator, Attendance]:

@@ -29,9 +29,9 @@ LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
 def test_counts_have_moved_at_least_as_much_as_is_said(
     epochs: list[tuple[float, float, float]],
 ) -> None:
-    use, truth, moved = ChangeUse(), 0.0, 0.0
+    use, ground_truth, moved = ChangeUse(), 0.0, 0.0
     for count, deviation, error in epochs:
-        moved, truth = moved + abs(count - truth) / 100, count
+        moved, ground_truth = moved + abs(count - ground_truth) / 100, count
         estimate = count + error * band(EPOCHS) * deviation
         use = use.after_count(estimate, deviation, 100, EPOCHS)
         assert use.moved <= moved + 1e-9

@@ -109,7 +109,7 @@ def measured(
         order = np.argsort(trial[present], kind="stable")
         reports = np.bincount(trial[present], minlength=trials)
         sent = np.split(words[order, None], np.cumsum(reports)[:-1])
-        truths = np.bincount(trial[values], minlength=trials).tolist()
+        ground_truths = np.bincount(trial[values], minlength=trials).tolist()
         population = people.population // trials
         for run in range(trials):
             if epoch != suppressed:
@@ -120,7 +120,7 @@ def measured(
             assert estimate is not None
             assert estimate.value is not None
             assert estimate.standard_error is not None
-            before[run].append((estimate.value, estimate.standard_error, truths[run]))
+            before[run].append((estimate.value, estimate.standard_error, ground_truths[run]))
             # While a change is missed no coverage is claimed; the miss decays afterwards.
             if deviation is None or suppressed <= epoch < suppressed + 2 * lag + 4:
                 continue

@@ -59,7 +59,7 @@ def values() -> NDArray[np.int64]:
     return np.array(rows, np.int64)
 
 
-def truth() -> dict[int, int]:
+def ground_truth() -> dict[int, int]:
     found = values()
     return {number: int((found == number).any(axis=1).sum()) for number in range(1, 13)}
 
@@ -94,7 +94,7 @@ def estimate_of(found: CrowdsAggregator[SingleMessageAggregator]) -> CrowdEstima
 
 
 def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
-    runs, expected = 400, truth()
+    runs, expected = 400, ground_truth()
     found = [dict(estimate_of(released(run)).of_items()) for run in range(runs)]
     assert found[0].keys() == set(range(1, 9)), "the third crowd is suppressed"
     for number in found[0]:

@@ -57,16 +57,18 @@ def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
     held = rng.integers(0, 50, code.size)
     exact = (code_matrix(code) @ held).astype(np.int64)
     boxes = list(product([(0, 3), (2, 8), (5, 6)], repeat=2))
-    truths = [held.reshape(8, 8)[slice(*one), slice(*other)].sum() for one, other in boxes]
+    ground_truths = [held.reshape(8, 8)[slice(*one), slice(*other)].sum() for one, other in boxes]
     runs, covered = 3_000, np.zeros(len(boxes))
     for _ in range(runs):
         cells = exact + rng.poisson(280.0, code.cells)
         counts = GridCounts.from_cells(code, cells, 280.0, 280.0, contributors=2_000)
-        for index, ((one, other), truth) in enumerate(zip(boxes, truths, strict=True)):
+        for index, ((one, other), ground_truth) in enumerate(
+            zip(boxes, ground_truths, strict=True)
+        ):
             found = counts.box((one[0], other[0]), (one[1], other[1]))
             assert found.ci95_low is not None
             assert found.ci95_high is not None
-            covered[index] += found.ci95_low <= truth <= found.ci95_high
+            covered[index] += found.ci95_low <= ground_truth <= found.ci95_high
     # With deviations underestimated by a tenth, coverage would be 92.2 %.
     assert (np.abs(covered / runs - 0.95) < 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 6.5 * math.sqrt(0.95 * 0.05 / runs) < 0.026

@@ -79,7 +79,7 @@ class TestEstimates:
                 items[epoch:, user] = rng.integers(0, ITEMS + 1)
         return items
 
-    def truth(self, items: NDArray[np.int64], population: int) -> NDArray[np.float64]:
+    def ground_truth(self, items: NDArray[np.int64], population: int) -> NDArray[np.float64]:
         held = (items[:, :, None] == np.arange(1, ITEMS + 1)).mean(axis=1)
         return np.asarray(population * held, np.float64)
 
@@ -90,7 +90,7 @@ class TestEstimates:
         present[::2] //= share
         aggregator = aggregator_of(states_of_means(items, present))
         attendance = Attendance.constant(EPOCHS, self.EVERYBODY)
-        for epoch, expected in enumerate(self.truth(items, self.EVERYBODY), start=1):
+        for epoch, expected in enumerate(self.ground_truth(items, self.EVERYBODY), start=1):
             found = aggregator.estimate(epoch, attendance)
             assert found is not None
             # Expected sums are rounded to integers.

@@ -37,7 +37,7 @@ def skewed_sets(slots: int) -> NDArray[np.int64]:
     return np.floor(ITEMS * rng.random((USERS, slots)) ** 4).astype(np.int64)
 
 
-def truth(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def ground_truth(values: NDArray[np.int64]) -> NDArray[np.int64]:
     held = np.zeros((len(values), ITEMS + 1), np.bool_)
     np.put_along_axis(held, values, True, axis=1)
     counts: NDArray[np.int64] = held[:, 1:].sum(axis=0)
@@ -63,7 +63,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     aggregator.add(1, devices.report(1, values, None, rng), None)
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert estimates is not None
-    errors = (estimates.values - truth(values)) / estimates.standard_error
+    errors = (estimates.values - ground_truth(values)) / estimates.standard_error
     # A wrong subtraction of the blanket would miss half of it or count it twice.
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
@@ -92,7 +92,7 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     aggregator.add(1, written_out(devices.report(1, values, None, rng)), None)
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert isinstance(estimates, ItemEstimates)
-    held = truth(values)
+    held = ground_truth(values)
     deviations = np.sqrt(
         [spoken_for_variance(law.probabilities, USERS, each) for each in held.tolist()]
     )

@@ -57,11 +57,11 @@ def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
 def test_intervals_of_quantiles_hold_them(rooted: bool) -> None:
     """Includes the error of the total; ends are bucket edges, so coverage is at least 95 %."""
     levels, rng = Levels(64, (8, 8)), seeded_generator(3)
-    truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
-    cells = code_matrix(levels) @ truth
+    ground_truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
+    cells = code_matrix(levels) @ ground_truth
     variances = equal_variances(levels, 400.0, rooted=rooted)
     shares, held, widths, runs = (0.1, 0.5, 0.9), 0, [], 400
-    below = np.cumsum(truth) / truth.sum()
+    below = np.cumsum(ground_truth) / ground_truth.sum()
     for _ in range(runs):
         noisy = cells + rng.normal(0, 20.0, len(cells))
         values = level_values(levels, noisy, variances)

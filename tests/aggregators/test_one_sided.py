@@ -52,9 +52,9 @@ def test_the_least_noise_is_the_largest_that_is_hardly_ever_undercut(
 
 
 def law_of(**changes: Any) -> CountMinLaw:
-    asked = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
+    requested = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
     # More contributors than the noise is calibrated for.
-    return calibrate(asked, 2, 60)
+    return calibrate(requested, 2, 60)
 
 
 def window_of(
@@ -72,7 +72,7 @@ def window_of(
 
 def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[np.float64]:
     choice = None if underestimated is None else OneSided(underestimated)
-    window, truth = window_of(law, choice or "min", key)
+    window, ground_truth = window_of(law, choice or "min", key)
     items = np.arange(1, ITEMS + 1)
     smallest = window.cells[law.code.encode(items)].min(axis=1)
     values: NDArray[np.float64] = smallest + window.allowance
@@ -81,7 +81,7 @@ def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[
         assert isinstance(window.estimates, RowEstimates)
         assert window.estimates.values(items) == pytest.approx(np.maximum(values, 0))
         assert window.estimates.errors.mean() > 0.5 * window.allowance
-    return values - truth
+    return values - ground_truth
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])

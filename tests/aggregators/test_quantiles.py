@@ -47,13 +47,13 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
     held = rng.integers(50, 200, code.size)
     everybody = np.repeat(np.arange(code.size), held)
     shares, runs = np.arange(1, 10) / 10, 500
-    truths = [everybody[math.ceil(share * len(everybody)) - 1] for share in shares]
+    ground_truths = [everybody[math.ceil(share * len(everybody)) - 1] for share in shares]
     covered, widths = np.zeros(len(shares)), []
     for _ in range(runs):
         counts = counts_of(code, held, rng)
-        for index, (share, truth) in enumerate(zip(shares, truths, strict=True)):
+        for index, (share, ground_truth) in enumerate(zip(shares, ground_truths, strict=True)):
             found = quantile(counts, share)
-            covered[index] += found.ci95_low <= truth <= found.ci95_high
+            covered[index] += found.ci95_low <= ground_truth <= found.ci95_high
             widths.append(found.ci95_high - found.ci95_low)
     # Values are discrete, so intervals are wider than necessary.
     assert (covered / runs > 0.95 - 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()

@@ -93,8 +93,8 @@ def test_a_stream_is_looked_back_at() -> None:
 
 
 def test_the_twin_is_looked_back_at_too() -> None:
-    asked = ShuffledCountsParameters(1.0, 1e-6, max_changes=2, dummies="shuffle")
-    aggregator = ShuffledValueStreamAggregator(calibrate_twin(asked, EPOCHS, 100))
+    requested = ShuffledCountsParameters(1.0, 1e-6, max_changes=2, dummies="shuffle")
+    aggregator = ShuffledValueStreamAggregator(calibrate_twin(requested, EPOCHS, 100))
     attendance = Attendance.constant(EPOCHS, 5_000)
     for epoch in range(1, EPOCHS + 1):
         aggregator._add(epoch, 1, 256 * 10 * epoch)

@@ -76,15 +76,15 @@ def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
         "uniform": np.ones(64),
         "spikes": np.isin(buckets, (10, 11, 40)).astype(float),
     }[shape]
-    truth = POPULATION * shares / shares.sum()
+    ground_truth = POPULATION * shares / shares.sum()
     variances = (math.inf, *[deviation**2] * (levels - 1))
-    exact = estimates(truth, (0.0,) * levels)
+    exact = estimates(ground_truth, (0.0,) * levels)
     rng = seeded_generator(3)
     wanted = (0.1, 0.25, 0.5, 0.9)
     held, widths = np.zeros(len(wanted)), np.zeros(len(wanted))
     for _ in range(runs):
         nodes = [
-            truth.reshape(2 << level, -1).sum(axis=1) + rng.normal(0, deviation, 2 << level)
+            ground_truth.reshape(2 << level, -1).sum(axis=1) + rng.normal(0, deviation, 2 << level)
             for level in range(levels)
         ]
         found = estimates(consistent_buckets(nodes, variances, POPULATION), variances)

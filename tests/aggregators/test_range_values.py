@@ -59,7 +59,7 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
 @pytest.mark.parametrize("absent", [0.0, 0.3])
 def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -> None:
     values, runs = moving_values(1_000), 1_500
-    truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
+    ground_truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
     ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]
     standardized = np.empty((runs, EPOCHS, len(ranges)))
     deviations = np.empty_like(standardized)
@@ -75,7 +75,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -
                 part = estimate.range(start, end)
                 assert part.value is not None
                 assert part.standard_error is not None
-                error = part.value - truth[epoch, start:end].sum()
+                error = part.value - ground_truth[epoch, start:end].sum()
                 standardized[number, epoch, index] = error / part.standard_error
                 deviations[number, epoch, index] = part.standard_error
     means = standardized.mean(axis=0) * math.sqrt(runs)

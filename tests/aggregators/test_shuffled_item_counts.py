@@ -44,12 +44,12 @@ def values() -> NDArray[np.int64]:
 
 
 def send(
-    asked: ShuffledItemCountsLaw,
+    requested: ShuffledItemCountsLaw,
     held: NDArray[np.int64],
     rng: np.random.Generator,
     absent: float = 0.0,
 ) -> tuple[ShuffledItemCountsAggregator, Attendance]:
-    devices, aggregator = ShuffledItemCounts(asked), ShuffledItemCountsAggregator(asked)
+    devices, aggregator = ShuffledItemCounts(requested), ShuffledItemCountsAggregator(requested)
     attendance = Attendance.empty(EPOCHS)
     devices.enroll(USERS, rng)
     for epoch, now in enumerate(held, 1):

@@ -30,8 +30,8 @@ BOTH = pytest.mark.parametrize("boosted", [False, True])
 @cache
 def law(boosted: bool) -> ShuffledLevelCountsLaw:
     more: Any = BOOSTED if boosted else {}
-    asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, BUCKETS), **more)
-    return calibrate(asked, EPOCHS, minimum=USERS // 2)
+    requested = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, BUCKETS), **more)
+    return calibrate(requested, EPOCHS, minimum=USERS // 2)
 
 
 @cache
@@ -49,13 +49,13 @@ def values() -> NDArray[np.int64]:
 
 
 def send(
-    asked: ShuffledLevelCountsLaw,
+    requested: ShuffledLevelCountsLaw,
     held: NDArray[np.int64],
     rng: np.random.Generator,
     absent: float = 0.0,
 ) -> tuple[ShuffledLevelCountsAggregator, Attendance]:
     users = held.shape[1]
-    devices, aggregator = ShuffledItemCounts(asked), ShuffledLevelCountsAggregator(asked)
+    devices, aggregator = ShuffledItemCounts(requested), ShuffledLevelCountsAggregator(requested)
     attendance = Attendance.empty(len(held))
     devices.enroll(users, rng)
     for epoch, now in enumerate(held, 1):

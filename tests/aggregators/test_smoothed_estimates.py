@@ -72,7 +72,7 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["tree", pytest.param("prefix", marks=pytest.mark.verify)])
-def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
+def test_intervals_hold_the_ground_truth_as_often_as_they_say(estimator: Estimator) -> None:
     runs, devices, horizon = 400, 1500, LAW.horizon
     attendance = Attendance.constant(horizon, devices)
     standardized = np.empty((runs, horizon))
@@ -80,10 +80,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> 
         streams = random_streams(np.random.default_rng(seed), devices, horizon)
         aggregator = run(LAW, streams, seed, estimator)
         found = aggregator.smoothed(horizon, attendance)
-        truth = streams[1:].sum(axis=1)
-        standardized[seed] = (found.values[:, 0] - truth) / found.standard_errors
+        ground_truth = streams[1:].sum(axis=1)
+        standardized[seed] = (found.values[:, 0] - ground_truth) / found.standard_errors
         low, high = found.intervals[1:, :, 0]
-        inside = (low <= truth) & (truth <= high)
+        inside = (low <= ground_truth) & (ground_truth <= high)
         assert inside.tolist() == (np.abs(standardized[seed]) <= NORMAL_95).tolist()
     for epoch in (0, 4, 8, 12, 15):
         errors = standardized[:, epoch]

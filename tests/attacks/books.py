@@ -126,8 +126,8 @@ def _apart(what: str, epoch: int, kept: NDArray[np.generic], exact: NDArray[np.f
 
 
 def _sums(randomness: np.random.Generator) -> Iterator[str]:
-    asked = ShuffledCountsParameters(1.0, 1e-6, max_changes=CHANGES, dummies="shuffle")
-    full = calibrate_sums(asked, EPOCHS, 2)
+    requested = ShuffledCountsParameters(1.0, 1e-6, max_changes=CHANGES, dummies="shuffle")
+    full = calibrate_sums(requested, EPOCHS, 2)
     yield _too_little_noise(full.squared_norm_budget, full.deviation, full.epsilon, full.delta)
     for law in (full, replace(full, squared_norm_budget=full.squared_norm_budget // 4)):
         devices = ShuffledValueStream(law)
@@ -165,8 +165,8 @@ def _too_little_noise(
 
 def _messages(randomness: np.random.Generator) -> Iterator[str]:
     """Check devices one at a time. The stage adds the dummies, so all messages sent are real."""
-    asked = ShuffledCountsParameters(2.0, 0.01, max_changes=CHANGES, boost=3, dummies="shuffle")
-    law = calibrate_counts(asked, EPOCHS, 2)
+    requested = ShuffledCountsParameters(2.0, 0.01, max_changes=CHANGES, boost=3, dummies="shuffle")
+    law = calibrate_counts(requested, EPOCHS, 2)
     for stream in streams(randomness).T:
         devices = ShuffledCounts(law)
         devices.enroll(1, randomness)
@@ -188,8 +188,8 @@ def _messages(randomness: np.random.Generator) -> Iterator[str]:
 
 def _steps(randomness: np.random.Generator) -> Iterator[str]:
     """Check that a device queried at every epoch answers in as many as are charged."""
-    asked = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
-    law = calibrate_sgd(asked, EPOCHS, 2)
+    requested = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
+    law = calibrate_sgd(requested, EPOCHS, 2)
     charged = math.ceil(Fraction(EPOCHS, 3))
     devices = LdpSgd(law)
     devices.enroll(1, randomness)

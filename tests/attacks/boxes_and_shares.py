@@ -20,7 +20,7 @@ from dpstream.topics.sealed_messages import open_rows, seal_rows
 from dpstream.topics.sealing import Lock, sealing_context, unseal_all
 from dpstream.topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table
 from tests.attacks.promises import broken
-from tests.attacks.scenes import scene_job
+from tests.attacks.scenarios import scenario_job
 
 # Enough that no two random orders of them are equal.
 _REPORTS = 40
@@ -79,7 +79,7 @@ def _sums_of_few() -> str:
     keys = _keys()
     sealed = {"shares": [public_bytes(key).hex() for key in keys]}
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]}
-    job = scene_job("count_min", parameters, minimum=_MINIMUM, sealed=sealed)
+    job = scenario_job("count_min", parameters, minimum=_MINIMUM, sealed=sealed)
     form = job.table_form
     for devices in (1, _MINIMUM - 1, _MINIMUM):
         sums = [ShareSum.empty(form, party) for party in range(len(keys))]

@@ -20,7 +20,7 @@ from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.crowds import CrowdsLaw
 from dpstream.topics.messages import Messages
-from tests.attacks.scenes import scene_job
+from tests.attacks.scenarios import scenario_job
 
 LARGE, MINIMUM = 40, 4
 """Messages of a crowd that is never suppressed, and the minimum of a released crowd."""
@@ -37,7 +37,7 @@ def crowds_job(key: NoiseKey) -> DeployedJob:
 def _without_key() -> DeployedJob:
     crowds = {"by": "version", "values": list(_CROWDS), "epsilon": 2, "delta": 0.05}
     parameters = {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]}
-    return scene_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
+    return scenario_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
 
 
 def attack_crowds(windows: int, randomness: np.random.Generator, false_alarm: float) -> str:

@@ -171,8 +171,8 @@ def _believes() -> str:
             if _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(text)):  # noqa: B023
                 (what,) = lie
                 return f"a device joins a job that promises another {what} than its law has"
-        truth = json.dumps(whole).encode()
-        if not _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(truth)):  # noqa: B023
+        valid = json.dumps(whole).encode()
+        if not _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(valid)):  # noqa: B023
             return "a device does not join a job that promises what its law costs"
     return ""
 

@@ -21,7 +21,7 @@ from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch, report_tag
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
 from tests.attacks.promises import broken
-from tests.attacks.scenes import PATIENT, Scene, scene_job
+from tests.attacks.scenarios import PATIENT, AttackScenario, scenario_job
 
 MINIMUM = 4
 _COLLECTOR_KEY = bytes(32)
@@ -43,7 +43,7 @@ def attack_device_windows() -> Iterator[str]:
 def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
     seals = [] if private_key is None else [public_bytes(private_key).hex()]
     parameters = {"epsilon": 4, "max_changes": 2}
-    return scene_job(
+    return scenario_job(
         "future_rand", parameters, minimum=MINIMUM, producers=None, devices={"seal": seals}
     )
 
@@ -76,13 +76,13 @@ def record_of(job: DeployedJob, epoch: int, rows: Sequence[bytes]) -> bytes:
 
 def _too_few(private_key: X25519PrivateKey | None) -> str:
     for devices, released in ((MINIMUM - 1, False), (MINIMUM, True)):
-        scene = _scene(private_key)
-        rows = device_rows(scene.job, 1, devices)
-        again = record_of(scene.job, 1, rows * 3)
-        scene.hand_on(1, [record_of(scene.job, 1, rows), again, again])
-        scene.work(*PATIENT)
-        reason = _speaks_against(scene, devices)
-        if not reason and bool(scene.writings(1)) != released:
+        scenario = _scenario(private_key)
+        rows = device_rows(scenario.job, 1, devices)
+        again = record_of(scenario.job, 1, rows * 3)
+        scenario.hand_on(1, [record_of(scenario.job, 1, rows), again, again])
+        scenario.work(*PATIENT)
+        reason = _speaks_against(scenario, devices)
+        if not reason and bool(scenario.writings(1)) != released:
             minimum = f"where the minimum is {MINIMUM}"
             did = "is not released" if released else "is released"
             reason = f"a window of {devices} devices {did}, {minimum}"
@@ -92,27 +92,27 @@ def _too_few(private_key: X25519PrivateKey | None) -> str:
 
 
 def _copies(private_key: X25519PrivateKey) -> str:
-    scene = _scene(private_key)
-    rows = device_rows(scene.job, 1, MINIMUM)
+    scenario = _scenario(private_key)
+    rows = device_rows(scenario.job, 1, MINIMUM)
     randomness = cryptographic_generator()
     tag = len(report_tag(_COLLECTOR_KEY, bytes(16), 1, b""))
     copies = [randomness.bytes(tag) + rows[0][tag:] for _ in range(20)]
-    scene.hand_on(1, [record_of(scene.job, 1, rows), record_of(scene.job, 1, copies)])
-    scene.work(*PATIENT)
-    return _speaks_against(scene, len(rows))
+    scenario.hand_on(1, [record_of(scenario.job, 1, rows), record_of(scenario.job, 1, copies)])
+    scenario.work(*PATIENT)
+    return _speaks_against(scenario, len(rows))
 
 
-def _speaks_against(scene: Scene, devices: int) -> str:
+def _speaks_against(scenario: AttackScenario, devices: int) -> str:
     """Return the evidence against a first window of one report by each device."""
-    said = scene.manifests()[1].contributors
+    said = scenario.manifests()[1].contributors
     if said != devices:
         return f"a manifest says that {said} devices are in, who are {devices}"
-    for words in scene.writings(1):
+    for words in scenario.writings(1):
         if words.total() != devices:
             return f"of {devices} devices {words.total()} reports are released"
     return ""
 
 
-def _scene(private_key: X25519PrivateKey | None) -> Scene:
+def _scenario(private_key: X25519PrivateKey | None) -> AttackScenario:
     keys = NO_KEYS if private_key is None else KeyRing.of([private_key], "the audit")
-    return Scene(device_job(private_key), cryptographic_generator(), keys=keys)
+    return AttackScenario(device_job(private_key), cryptographic_generator(), keys=keys)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.audit.hockey_stick import Sight, Sights, choose_guess, loss_bound
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, choose_guess, loss_bound
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
@@ -55,8 +55,8 @@ def attack_linkage(
     # A fair coin decides the arrangement of each judged window.
     first = int(randomness.binomial(judged, 0.5))
 
-    def drawn(held: tuple[int, int], windows: int) -> Sights:
-        return Sights.of([_window(job, held, randomness, linked) for _ in range(windows)])
+    def drawn(held: tuple[int, int], windows: int) -> Observations:
+        return Observations.of([_window(job, held, randomness, linked) for _ in range(windows)])
 
     before, after = (drawn(held, trials) for held in _HELD)
     guess = choose_guess(before, after, 0.0, false_alarm)
@@ -67,7 +67,7 @@ def attack_linkage(
             "windows in the order in which reports arrived: who of two sent what is seen by at "
             f"least epsilon {observed:.4g}"
         )
-    if not any(sights.tables for sights in (before, one)):
+    if not any(observations.tables for observations in (before, one)):
         return "no window of two people is released where that is the minimum"
     return linked[0] if linked else ""
 
@@ -90,7 +90,7 @@ class _Log(MemoryLog):
 
 def _window(
     job: DeployedJob, held: tuple[int, int], randomness: np.random.Generator, linked: list[str]
-) -> Sight:
+) -> Observation:
     """Return the words of a released window in order, each tagged with its position."""
 
     def generators(purpose: str, number: int) -> np.random.Generator:

@@ -22,7 +22,15 @@ from dpstream.topics.batches import (
 )
 from dpstream.topics.messages import MessageArray, Messages
 from tests.attacks.promises import broken
-from tests.attacks.scenes import PATIENT, Held, Scene, Sent, draw, punctuation_of, scene_job
+from tests.attacks.scenarios import (
+    PATIENT,
+    AttackScenario,
+    Held,
+    Sent,
+    draw,
+    punctuation_of,
+    scenario_job,
+)
 
 MINIMUM = 4
 
@@ -43,20 +51,20 @@ def attack_membership() -> Iterator[str]:
 def plain_job() -> DeployedJob:
     """Build a job whose windows contain only reports, almost the true values."""
     parameters = {"epsilon": 12, "domain": ["a", "b"]}
-    return scene_job("laplace_histogram", parameters, minimum=MINIMUM)
+    return scenario_job("laplace_histogram", parameters, minimum=MINIMUM)
 
 
-def speaks_against(scene: Scene, senders: Sequence[Sent]) -> str:
-    """Return the evidence against the finalized windows of a scene, or an empty text."""
-    minimum = scene.job.shuffle.minimum
-    for epoch, manifest in scene.manifests().items():
-        inside = scene.inside(epoch)
+def speaks_against(scenario: AttackScenario, senders: Sequence[Sent]) -> str:
+    """Return the evidence against the finalized windows of a scenario, or an empty text."""
+    minimum = scenario.job.shuffle.minimum
+    for epoch, manifest in scenario.manifests().items():
+        inside = scenario.inside(epoch)
         there = [sent for sent in senders if sent.name in inside]
         devices = sum(sent.present[epoch] for sent in there)
         if manifest.contributors != devices:
             return f"a manifest says that {manifest.contributors} devices are in, who are {devices}"
         expected: Held = sum((sent.words[epoch] for sent in there), Held())
-        for words in scene.writings(epoch):
+        for words in scenario.writings(epoch):
             if devices < minimum:
                 return f"a window of {devices} devices is released, below the minimum of {minimum}"
             if words != expected:
@@ -83,29 +91,29 @@ def _too_few() -> str:
         ([1, 2, 1], [2, 2], "one", "one"),
     ):
         senders = _of(job, north, south)
-        scene = Scene(job, cryptographic_generator())
-        scene.register(*senders)
+        scenario = AttackScenario(job, cryptographic_generator())
+        scenario.register(*senders)
         for epoch, who in ((1, first), (2, then)):
             for sent in senders[: 1 if who == "one" else 2]:
-                scene.hand_on(epoch, sent.records[epoch])
-            scene.work(*PATIENT)
-        reason = speaks_against(scene, senders)
+                scenario.hand_on(epoch, sent.records[epoch])
+            scenario.work(*PATIENT)
+        reason = speaks_against(scenario, senders)
         if reason:
             return reason
-        if sum(sent.present[1] for sent in senders) == MINIMUM and not scene.writings(1):
+        if sum(sent.present[1] for sent in senders) == MINIMUM and not scenario.writings(1):
             return f"no window of {MINIMUM} devices is released where that is the minimum"
     return ""
 
 
 def _handed_on(
     senders: Sequence[Sent], records: Sequence[bytes], registered: Sequence[Sent]
-) -> tuple[Scene, str]:
+) -> tuple[AttackScenario, str]:
     """Deliver records to a window of `registered` producers, and return the evidence against it."""
-    scene = Scene(plain_job(), cryptographic_generator())
-    scene.register(*registered)
-    scene.hand_on(1, records)
-    scene.work(*PATIENT)
-    return scene, speaks_against(scene, senders)
+    scenario = AttackScenario(plain_job(), cryptographic_generator())
+    scenario.register(*registered)
+    scenario.hand_on(1, records)
+    scenario.work(*PATIENT)
+    return scenario, speaks_against(scenario, senders)
 
 
 def _copies() -> str:
@@ -117,8 +125,8 @@ def _copies() -> str:
     ]
     orders += [[*order, *order, *south] for order in permutations(in_two)]
     for records in orders:
-        scene, reason = _handed_on(senders, records, senders)
-        if reason or not scene.writings(1):
+        scenario, reason = _handed_on(senders, records, senders)
+        if reason or not scenario.writings(1):
             return reason or "a window into which all of its records came is not released"
     return ""
 
@@ -128,8 +136,8 @@ def _parts() -> str:
     one, other, end = _in_two(senders[0])
     south = senders[1].records[1]
     for records in ([one, end], [end, one], [one, one, end, end], [one, other], [end, other]):
-        scene, reason = _handed_on(senders, [*records, *south], senders)
-        if not reason and "north" in scene.inside(1):
+        scenario, reason = _handed_on(senders, [*records, *south], senders)
+        if not reason and "north" in scenario.inside(1):
             reason = "a producer is in a window of which a part has arrived"
         if reason:
             return reason

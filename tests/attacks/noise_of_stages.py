@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.promises import broken
-from tests.attacks.scenes import EPOCHS, PATIENT, Held, Scene, Sent, draw, scene_job
+from tests.attacks.scenarios import EPOCHS, PATIENT, AttackScenario, Held, Sent, draw, scenario_job
 
 _HERE, _ELSEWHERE = bytes(16), bytes(15) + b"\1"
 
@@ -89,20 +89,20 @@ def _noises(
 ) -> list[object] | str:
     """Return the noise of each epoch's window, or evidence; `used` is the worker's key."""
     job, randomness = noisy.job(deployment, key), cryptographic_generator()
-    scene = Scene(job, randomness, used)
+    scenario = AttackScenario(job, randomness, used)
     senders: list[Sent] = [
         draw(job, name, [noisy.values] * EPOCHS, randomness) for name in ("north", "south")
     ]
-    worker = scene.worker(*PATIENT)
-    scene.register(*senders)
+    worker = scenario.worker(*PATIENT)
+    scenario.register(*senders)
     for sent in senders:
         for epoch, records in sent.records.items():
-            scene.hand_on(epoch, records)
+            scenario.hand_on(epoch, records)
     worker.step()
     noises: list[object] = []
     for epoch in range(1, EPOCHS + 1):
         sent_words = sum((sent.words[epoch] for sent in senders), Held())
-        windows = scene.writings(epoch)
+        windows = scenario.writings(epoch)
         if len(windows) != 1:
             return f"{len(windows)} windows are released of an epoch"
         if noisy.words is not None and windows[0].total() != noisy.words:
@@ -116,14 +116,14 @@ def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
     """Build a job with dummies in enough cells that no two draws are equal."""
     domain = [f"item {number}" for number in range(40)]
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
-    return scene_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
+    return scenario_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
 
 
 @lru_cache(maxsize=8)
 def sums_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
     """Build a job with noisy sums, of noise so wide that it never repeats."""
     parameters = {"epsilon": 1e-6, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
-    return scene_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
+    return scenario_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
 
 
 def _beyond(window: Held, sent: Held) -> object:

@@ -104,10 +104,10 @@ def _signs(randomness: Coins) -> tuple[Drawn, Shares]:
 
 def _words(randomness: Coins) -> tuple[Drawn, Shares]:
     """Sample messages of an item: any of its words, and no other."""
-    asked = ShuffledCountsParameters(
+    requested = ShuffledCountsParameters(
         4.0, 0.1, dummies="shuffle", domain=tuple("abcdefgh"), buckets=3
     )
-    law = calibrate(asked, 1, 2)
+    law = calibrate(requested, 1, 2)
     item, hashes = 6, law.hashes
     devices = ShuffledItemCounts(law)
     devices.enroll(10_000, randomness)

@@ -22,7 +22,7 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.ledger.writing import Wanted, of_deployment, of_end, writing
+from dpstream.pipeline.ledger.writing import DraftEntry, of_deployment, of_end, writing
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, plan_deployment
 from tests.attacks.promises import broken
 
@@ -101,8 +101,8 @@ class Books:
         self.write(of_end(job, next(self._deployments)))
         self.records.append((name.encode(), None))
 
-    def write(self, wanted: Wanted) -> None:
-        steps = writing(wanted, lambda: str(len(self.entries)), "audit")
+    def write(self, draft_entry: DraftEntry) -> None:
+        steps = writing(draft_entry, lambda: str(len(self.entries)), "audit")
         record = next(steps)
         while True:
             try:

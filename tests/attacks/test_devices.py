@@ -34,13 +34,13 @@ from dpstream.topics.envelopes import encode_envelope
 from dpstream.topics.fixed_sizes import CountTable, FixedSize, split_fixed
 from dpstream.topics.messages import Messages
 from dpstream.topics.sealed_messages import pack_reports
-from tests.attacks import collected_reports, kept_files
+from tests.attacks import collected_reports, stored_files
 from tests.attacks.collected_reports import attack_collector
 from tests.attacks.device_clients import attack_client
 from tests.attacks.interrupted_producers import attack_interrupted, attack_renewal
-from tests.attacks.kept_files import attack_files
 from tests.attacks.presence import attack_presence
 from tests.attacks.record_sizes import attack_boxes, attack_sizes
+from tests.attacks.stored_files import attack_files
 from tests.support.thinned import thinned
 
 Patch = pytest.MonkeyPatch
@@ -223,7 +223,7 @@ def kept_in_an_open_folder(patch: Patch) -> str:
 
 
 def read_in_any_case(patch: Patch) -> str:
-    patch.setitem(kept_files._KEYS, "the noise key", (NoiseKey.at, Path.read_bytes))
+    patch.setitem(stored_files._KEYS, "the noise key", (NoiseKey.at, Path.read_bytes))
     return "the noise key is used with mode 601"
 
 
@@ -265,7 +265,7 @@ FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_
     ),
     ids=lambda each: each.__name__,
 )
-def test_whoever_breaks_a_promise_is_convicted(
+def test_whoever_breaks_a_promise_fails(
     attack: Callable[[], Iterator[str]],
     culprit: Callable[[Patch], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +278,7 @@ def interrupted(name: str) -> str:
     return next(attack_interrupted(find_cases(name)[0]), "")
 
 
-def test_a_producer_that_forgets_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_forgets_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     save_arrays = ProducerStore.save_arrays
 
     def once(store: ProducerStore, arrays: Any) -> None:
@@ -289,7 +289,7 @@ def test_a_producer_that_forgets_is_convicted(monkeypatch: pytest.MonkeyPatch) -
     assert "forgotten at a restart" in interrupted("future_rand")
 
 
-def test_a_producer_that_keeps_what_was_not_stored_is_convicted(
+def test_a_producer_that_keeps_what_was_not_stored_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
@@ -303,7 +303,7 @@ def test_a_producer_that_keeps_what_was_not_stored_is_convicted(
     assert "could not be stored has used up" in interrupted("future_rand")
 
 
-def test_a_producer_that_draws_whenever_it_is_asked_is_convicted(
+def test_a_producer_that_draws_whenever_it_is_asked_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     close_steps = Producer.close_steps
@@ -321,7 +321,7 @@ def test_a_producer_that_draws_whenever_it_is_asked_is_convicted(
     assert "drawn twice where its values come once more" in interrupted("split_budget")
 
 
-def test_a_horizon_that_goes_on_with_the_last_one_is_convicted(
+def test_a_horizon_that_goes_on_with_the_last_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = Producer._renew
@@ -337,7 +337,7 @@ def test_a_horizon_that_goes_on_with_the_last_one_is_convicted(
     assert "goes on with the" in next(attack_renewal(), "")
 
 
-def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_is_there_by_value_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     report, close = Producer.report, Producer.close
 
     def lingering(producer: Producer, epoch: int) -> None:
@@ -361,7 +361,7 @@ def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch)
             assert reason in next(attack_presence(), "")
 
 
-def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_that_follow_from_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def as_wide_as_the_largest(words: Messages, size: FixedSize) -> Any:
         assert isinstance(size, CountTable)
         assert words.counts is not None
@@ -373,7 +373,7 @@ def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyP
     assert "how many records there are, or how long" in next(attack_sizes(case), "")
 
 
-def test_boxes_without_chaff_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boxes_without_chaff_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sealed_records,
         "pack_reports",

@@ -41,11 +41,11 @@ def test_accounts_of_devices_are_those_of_their_definition() -> None:
     assert set(books_of_devices(cryptographic_generator()).values()) == {""}
 
 
-def convicted_of_scripts() -> list[bool]:
+def failing_scripts() -> list[bool]:
     return list(map(bool, scripted_draws().values()))
 
 
-def test_a_table_that_settles_draws_by_their_first_bits_is_convicted(
+def test_a_table_that_settles_draws_by_their_first_bits_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
@@ -54,11 +54,11 @@ def test_a_table_that_settles_draws_by_their_first_bits_is_convicted(
         return np.searchsorted(table._leading[:-1], leading, side="right")
 
     monkeypatch.setattr(NoiseTable, "_settled", settled)
-    assert convicted_of_scripts() == [True, False, False]
+    assert failing_scripts() == [True, False, False]
 
 
 @pytest.mark.parametrize("wrong", ["half", "without its last bits"])
-def test_normal_noise_that_is_not_its_law_is_convicted(
+def test_normal_noise_that_is_not_its_law_fails(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = NormalNoise.draw
@@ -74,20 +74,20 @@ def test_normal_noise_that_is_not_its_law_is_convicted(
         return draw(noise, rng) // 2 if wrong == "half" else draw(noise, Coarse(rng))  # type: ignore[arg-type]
 
     monkeypatch.setattr(NormalNoise, "draw", half)
-    assert convicted_of_scripts() == [False, True, False]
+    assert failing_scripts() == [False, True, False]
 
 
-def test_integers_modulo_their_range_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_modulo_their_range_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def modulo(generator: ByteGenerator, values: int, count: int) -> Any:
         width = 1 if values <= 256 else 2
         words = np.frombuffer(generator.bytes(count * width), f"<u{width}")
         return words.astype(np.uint64) % np.uint64(values)
 
     monkeypatch.setattr(ByteGenerator, "_below", modulo)
-    assert convicted_of_scripts() == [False, False, True]
+    assert failing_scripts() == [False, False, True]
 
 
-def convicted(names: Collection[str], seed: int = 1) -> set[str]:
+def failing(names: Collection[str], seed: int = 1) -> set[str]:
     randomness = seeded_generator(seed)
     return {name for name in names if compare(*samplers.SAMPLED[name](randomness), ALARM)}
 
@@ -163,18 +163,18 @@ def answers_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         answers_drawn_anew,
     ],
 )
-def test_samplers_that_are_not_their_laws_are_convicted(
+def test_samplers_that_are_not_their_laws_fail(
     breaking: Callable[[pytest.MonkeyPatch], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = breaking(monkeypatch)
-    assert convicted(named) == named
+    assert failing(named) == named
 
 
 @pytest.mark.parametrize(
     ("devices", "array", "place"),
     [(ValueStream, "_left", 0), (ValueStream, "_sum", 0), (ShuffledValueStream, "_left", 1)],
 )
-def test_clocks_and_sums_that_are_not_kept_are_convicted(
+def test_clocks_and_sums_that_are_not_kept_fail(
     devices: Any, array: str, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = devices.report
@@ -190,7 +190,7 @@ def test_clocks_and_sums_that_are_not_kept_are_convicted(
     assert found == [each == place for each in range(4)]
 
 
-def test_changes_and_steps_past_what_is_charged_are_convicted(
+def test_changes_and_steps_past_what_is_charged_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgetting(report: Any, array: str) -> Any:
@@ -206,6 +206,6 @@ def test_changes_and_steps_past_what_is_charged_are_convicted(
     assert found == [False, False, True, True]
 
 
-def test_too_little_noise_for_what_words_may_add_up_to_is_convicted() -> None:
+def test_too_little_noise_for_what_words_may_add_up_to_fails() -> None:
     assert books._too_little_noise(10_000, 300, 1.0, 0.1) == ""
     assert "it is at least" in books._too_little_noise(40_000, 300, 1.0, 0.1)

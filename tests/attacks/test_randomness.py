@@ -32,7 +32,7 @@ def reasons(case: Case) -> str:
     return "\n".join(attack_randomness(case))
 
 
-def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
+def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_fails() -> None:
     """Each report alone is correct: only several of them show the fault."""
 
     class Forgetful(FutureRand):
@@ -52,18 +52,18 @@ def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
     assert "draws signs again at epoch 1, which was drawn at enrollment" in reasons(case)
 
 
-def test_a_seed_that_forks_share_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_that_forks_share_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = np.random.Generator(AESCounter())
     monkeypatch.setattr(randomness, "cryptographic_generator", lambda: shared)
     assert list(attack_generators())
 
 
-def test_another_generator_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_generator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "cryptographic_generator", np.random.default_rng)
     assert list(attack_generators())
 
 
-def test_an_epoch_that_is_drawn_again_after_a_crash_is_convicted(
+def test_an_epoch_that_is_drawn_again_after_a_crash_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_fact = ProducerStore.set_fact
@@ -77,7 +77,7 @@ def test_an_epoch_that_is_drawn_again_after_a_crash_is_convicted(
     assert "draws an epoch again that was drawn before a crash" in found
 
 
-def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
+def test_an_epoch_that_is_not_sent_as_it_was_drawn_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]
@@ -92,7 +92,7 @@ def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
     assert "sends other bytes after a crash than were drawn before it" in found
 
 
-def test_a_secret_in_a_heartbeat_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_in_a_heartbeat_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("fragments", 6)
     told: list[str] = []
     report = Producer.close

@@ -74,14 +74,14 @@ def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("leak", [tells_in_a_batch_of_its_own, tells_in_a_heartbeat])
-def test_who_tells_values_elsewhere_is_convicted(
+def test_who_tells_values_elsewhere_fails(
     leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = leak(monkeypatch)
     assert told in compare_neighbors(case_of("split_budget"), seed=3)
 
 
-def test_a_stage_that_releases_too_small_windows_is_convicted(
+def test_a_stage_that_releases_too_small_windows_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = case_of("split_budget")

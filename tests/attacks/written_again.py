@@ -17,7 +17,7 @@ from tests.attacks.device_windows import device_job, device_rows, record_of
 from tests.attacks.membership import plain_job, speaks_against
 from tests.attacks.noise_of_stages import dummies_job, sums_job
 from tests.attacks.promises import broken
-from tests.attacks.scenes import Scene, Sent, draw, taken_over_at_every_step
+from tests.attacks.scenarios import AttackScenario, Sent, draw, taken_over_at_every_step
 
 _DEPLOYMENT = bytes(16)
 
@@ -53,18 +53,20 @@ def _producers(
         for name, held in zip(("north", "south"), values, strict=True)
     ]
 
-    def begin() -> Scene:
-        scene = Scene(job, randomness, key)
-        scene.register(*senders)
-        scene.hand_on(1, senders[0].records[1])
-        return scene
+    def begin() -> AttackScenario:
+        scenario = AttackScenario(job, randomness, key)
+        scenario.register(*senders)
+        scenario.hand_on(1, senders[0].records[1])
+        return scenario
 
     reason, seen = "", set[frozenset[str]]()
-    for scene in taken_over_at_every_step(
-        begin, lambda scene: scene.hand_on(1, senders[1].records[1]), just_decided=judged
+    for scenario in taken_over_at_every_step(
+        begin, lambda scenario: scenario.hand_on(1, senders[1].records[1]), just_decided=judged
     ):
-        reason = reason or _differs(scene) or (speaks_against(scene, senders) if judged else "")
-        seen.add(frozenset(scene.inside(1)))
+        reason = (
+            reason or _differs(scenario) or (speaks_against(scenario, senders) if judged else "")
+        )
+        seen.add(frozenset(scenario.inside(1)))
     if not reason and len(seen) < 2:
         reason = "whoever is late is in a window, or nobody is, whenever it was decided"
     return reason
@@ -74,26 +76,26 @@ def _devices() -> str:
     job, randomness = device_job(None), cryptographic_generator()
     rows = device_rows(job, 1, 5)
 
-    def begin() -> Scene:
-        scene = Scene(job, randomness)
-        scene.hand_on(1, [record_of(job, 1, rows[:4])])
-        return scene
+    def begin() -> AttackScenario:
+        scenario = AttackScenario(job, randomness)
+        scenario.hand_on(1, [record_of(job, 1, rows[:4])])
+        return scenario
 
-    def late(scene: Scene) -> None:
-        scene.hand_on(1, [record_of(job, 1, rows[4:])])
+    def late(scenario: AttackScenario) -> None:
+        scenario.hand_on(1, [record_of(job, 1, rows[4:])])
 
-    for scene in taken_over_at_every_step(begin, late):
-        reason = _differs(scene)
-        devices = scene.manifests()[1].contributors
-        if any(words.total() != devices for words in scene.writings(1)):
+    for scenario in taken_over_at_every_step(begin, late):
+        reason = _differs(scenario)
+        devices = scenario.manifests()[1].contributors
+        if any(words.total() != devices for words in scenario.writings(1)):
             reason = reason or "a window holds reports that came after it was decided"
         if reason:
             return reason
     return ""
 
 
-def _differs(scene: Scene) -> str:
-    windows = scene.writings(1)
+def _differs(scenario: AttackScenario) -> str:
+    windows = scenario.writings(1)
     if not windows:
         return "a window that was decided is not released"
     if any(window != windows[0] for window in windows):

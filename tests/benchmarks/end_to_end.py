@@ -132,7 +132,7 @@ class Passage:
 
 
 @contextmanager
-def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
+def local_broker(print_message: Callable[[str], None]) -> Iterator[Connection]:
     messages: Queue[Message] = Queue()
     with ManagedBroker(messages.put) as broker:
         while True:
@@ -146,7 +146,7 @@ def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
             if message["kind"] == "failed":
                 raise BenchmarkError(message["text"])
             if message["text"]:
-                say(message["text"])
+                print_message(message["text"])
         yield Connection((message["text"],))
 
 

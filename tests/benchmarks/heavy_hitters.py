@@ -75,7 +75,7 @@ class Holders:
         return np.bincount(self.held, minlength=len(self.labels) + 1)
 
 
-def asked(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, Any]]:
+def requested(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, Any]]:
     yield "count_min, prefixes", "count_min", CountMinParameters(epsilon, DELTA, Bits(BITS))
     yield "count_min", "count_min", CountMinParameters(epsilon, DELTA, labels)
     yield (
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     holders = Holders.read(chosen.log)
     print("protocol | found | of them held | of the 32 most held | their RMSE, users", flush=True)
-    for name, protocol, parameters in asked(holders.labels, chosen.epsilon):
+    for name, protocol, parameters in requested(holders.labels, chosen.epsilon):
         _, found, held, among, error = compare(name, protocol, parameters, holders, chosen.seed)
         shown = "-" if error is None else f"{error:,.0f}"
         print(f"{name} | {found:,} | {held:,} | {among} | {shown}", flush=True)

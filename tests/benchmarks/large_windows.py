@@ -275,20 +275,22 @@ def main() -> None:
     parser.add_argument("--order", default="sorted", choices=("sorted", "random"))
     parser.add_argument("--aggregate", action="store_true")
     parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    sizes = asked.millions or list(MILLIONS)
-    if asked.folder is not None:
-        for each in measure(sizes[0], asked.folder, asked.order, aggregate=asked.aggregate):
+    requested = parser.parse_args()
+    sizes = requested.millions or list(MILLIONS)
+    if requested.folder is not None:
+        for each in measure(
+            sizes[0], requested.folder, requested.order, aggregate=requested.aggregate
+        ):
             print(json.dumps(asdict(each)), flush=True)
         return
-    further = ["--order", asked.order, *(["--aggregate"] if asked.aggregate else [])]
+    further = ["--order", requested.order, *(["--aggregate"] if requested.aggregate else [])]
     found = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", __spec__.name, str(size), "--folder", folder, *further]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found += [Figures(**json.loads(line)) for line in done.stdout.splitlines()]
-    print_table(asked.order, found)
+    print_table(requested.order, found)
 
 
 def print_table(order: str, found: Sequence[Figures]) -> None:

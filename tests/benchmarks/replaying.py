@@ -29,7 +29,7 @@ from dpstream.pipeline.recording.recorder import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
 from dpstream.pipeline.recording.replay.recording_source import RecordingSource
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.environment import Environment
@@ -123,7 +123,7 @@ def record(job: DeployedJob, log: FileLog, folder: Path) -> None:
 
 
 def replay(source: ReplaySource) -> int:
-    plan = plan_replay(source, Wanted())
+    plan = plan_replay(source, ReplayRange())
     source.check(plan.first, plan.windows_from, plan.last)
     job = deploy_replay(
         source.job, replayed_job(source.job), deployment=secrets.token_bytes(16), deployed_at=0

@@ -267,8 +267,8 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
 
     seen.cable_cut = True
     served.cut()
-    expect(page.locator("#notice")).to_contain_text("Connection lost")
-    assert page.evaluate("getComputedStyle(document.querySelector('.tile .figure')).filter") == (
+    expect(page.locator("#warning")).to_contain_text("Connection lost")
+    assert page.evaluate("getComputedStyle(document.querySelector('.tile .statistic')).filter") == (
         "grayscale(1)"
     )
     served.publish(job, 11, list(map(wavy, range(11, 21))))
@@ -276,13 +276,13 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
     served.mend()
     seen.wait_for_epoch(20)
     assert seen.source("estimate-0")["x"] == list(range(1, 21))
-    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("#warning")).to_be_hidden()
     expect(page.locator("body.stale")).to_have_count(0)
     # It caught up without reloading.
     assert page.evaluate("window.before")
 
     served.stop()
-    expect(page.locator("#notice")).to_contain_text("Connection lost")
+    expect(page.locator("#warning")).to_contain_text("Connection lost")
     served.publish(job, 21, list(map(wavy, range(21, 26))))
     served.start()
     page.wait_for_function("() => !window.before")
@@ -302,7 +302,7 @@ def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watc
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
     seen.wait_for_epoch(1)
-    assert any(url.startswith("ws:") for url in seen.asked)
+    assert any(url.startswith("ws:") for url in seen.requested)
     seen.assert_well_behaved()
     # The policy blocks what the page never does.
     seen.page.evaluate(

@@ -63,14 +63,14 @@ STANDING_ALONE: dict[str, tuple[dict[str, Any], ...]] = {
 
 def forms() -> Iterator[Case]:
     for protocol in PROTOCOLS.values():
-        asked = [
+        requested = [
             example.parameters
             for example in protocol.examples
             if keeps_draws(protocol, example.parameters)
         ]
-        asked += [replace(asked[0], **more) for more in MORE.get(protocol.name, ())]
+        requested += [replace(requested[0], **more) for more in MORE.get(protocol.name, ())]
         yield from with_examples(
-            protocol, [Example(parameters, EPOCHS, MINIMUM) for parameters in asked]
+            protocol, [Example(parameters, EPOCHS, MINIMUM) for parameters in requested]
         )
 
 
@@ -93,9 +93,11 @@ def forms_standing_alone() -> Iterator[Case]:
         if protocol.per_epoch:
             first = protocol.examples[0]
             more = STANDING_ALONE.get(protocol.name, ())
-            asked = [replace(first, parameters=replace(first.parameters, **each)) for each in more]
+            requested = [
+                replace(first, parameters=replace(first.parameters, **each)) for each in more
+            ]
             examples = [
-                replace(each, last_epoch=2, minimum=10) for each in (*protocol.examples, *asked)
+                replace(each, last_epoch=2, minimum=10) for each in (*protocol.examples, *requested)
             ]
             yield from with_examples(protocol, examples)
 
@@ -174,8 +176,8 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
     trials = 150
     sent, added = np.zeros((2, EPOCHS))
     law = case.law
-    asked = replace(case.parameters, dummies="shuffle")
-    of_stage = case.protocol.stage_dummies(case.protocol.calibrate(asked, EPOCHS, MINIMUM))
+    requested = replace(case.parameters, dummies="shuffle")
+    of_stage = case.protocol.stage_dummies(case.protocol.calibrate(requested, EPOCHS, MINIMUM))
     assert of_stage is not None
     nothing = np.zeros(MINIMUM, np.int64)
     constant = constant_messages(case)

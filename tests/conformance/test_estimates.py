@@ -83,7 +83,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
         assert estimate is not None
         count = values_of(estimate)
         if epoch > 1:
-            error = count - case.truth(now[None])[0]
+            error = count - case.ground_truth(now[None])[0]
             found.append(error / estimate.standard_error)
     return np.concatenate(found)
 
@@ -93,8 +93,8 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return errors over the standard deviations published and planned, shape (runs, counts)."""
     values = followed_values(case)
     attendance = Attendance.constant(case.last_epoch, DEVICES)
-    truth = case.truth(values)
-    deviations = np.empty((RUNS, *truth.shape))
+    ground_truth = case.ground_truth(values)
+    deviations = np.empty((RUNS, *ground_truth.shape))
     published = np.empty((RUNS, case.last_epoch, 1))
     for run in range(RUNS):
         aggregator = case.aggregator()
@@ -104,7 +104,7 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             estimate = aggregator.estimate(epoch, attendance)
             assert estimate is not None
             found = values_of(estimate)
-            deviations[run, epoch - 1] = found - truth[epoch - 1]
+            deviations[run, epoch - 1] = found - ground_truth[epoch - 1]
             published[run, epoch - 1] = estimate.standard_error
     assert case.protocol.planning is not None
     forecast = case.protocol.planning.forecast(case.law, case.parameters, case.last_epoch)

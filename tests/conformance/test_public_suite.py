@@ -170,7 +170,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
     ("check", "changes", "number", "said"),
     [
         (
-            checks.no_more_is_spent_than_asked_for,
+            checks.spends_at_most_the_requested_epsilon,
             devices(with_guarantee(factor=50)),
             0,
             "states epsilon 50 for the whole stream, asked for 1",
@@ -219,13 +219,13 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             "reveals at epoch 2 the values of devices while they were absent",
         ),
         (
-            running.estimates_hold_the_truth,
+            running.intervals_contain_the_ground_truth,
             aggregating(Biased),
             0,
             "has a bias of",
         ),
         (
-            running.estimates_hold_the_truth,
+            running.intervals_contain_the_ground_truth,
             aggregating(Boasting),
             0,
             "publishes wrong standard deviations: its errors are",

@@ -40,10 +40,10 @@ def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
 
 @every_case
 def test_no_more_is_spent_than_was_asked_for(case: Case) -> None:
-    asked = case.protocol.examples[case.number].parameters
+    requested = case.protocol.examples[case.number].parameters
     guarantee = case.protocol.randomizer(case.law).guarantee
-    assert 0 < guarantee.epsilon <= asked.epsilon
-    assert 0 <= guarantee.delta <= getattr(asked, "delta", 0.0)
+    assert 0 < guarantee.epsilon <= requested.epsilon
+    assert 0 <= guarantee.delta <= getattr(requested, "delta", 0.0)
 
 
 REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
@@ -57,15 +57,15 @@ def test_a_guarantee_states_its_neighbors_and_that_presence_is_none_of_it(case: 
     replaced = words.startswith(("any two ", "two values of a user "))
     removed = re.match(r"an? (item|set of at most [\d,]+ items) of a user .*or none at all", words)
     assert replaced != (removed is not None), words
-    asked = getattr(case.parameters, "neighbors", None)
+    requested = getattr(case.parameters, "neighbors", None)
     published = getattr(case.parameters, "calibration", None) == "published"
-    if asked is None:
-        asked = (
+    if requested is None:
+        requested = (
             "removal"
             if published and case.protocol.name in REMOVAL_WHERE_PUBLISHED
             else "replacement"
         )
-    assert asked == ("replacement" if replaced else "removal")
+    assert requested == ("replacement" if replaced else "removal")
     assert " of a user" in words
     everything = f"{words} {guarantee.trust}"
     assert re.search(

@@ -63,9 +63,9 @@ def test_some_protocols_leave_their_dummies_to_the_stage() -> None:
 def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> None:
     for example in protocol.examples:
         law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
-        asked = getattr(example.parameters, "dummies", None) == "shuffle"
-        assert protocol.stage_adds_noise(law) == asked
-        assert protocol.shuffling is not None or not asked
+        requested = getattr(example.parameters, "dummies", None) == "shuffle"
+        assert protocol.stage_adds_noise(law) == requested
+        assert protocol.shuffling is not None or not requested
 
 
 @every_case

@@ -95,8 +95,8 @@ MORE = [
 every_kind = pytest.mark.parametrize(
     ("case", "parameters"),
     [
-        pytest.param(case, asked, id=f"{number} {case} {getattr(asked, 'dummies', '')}")
-        for number, (case, asked) in enumerate(with_dummies())
+        pytest.param(case, requested, id=f"{number} {case} {getattr(requested, 'dummies', '')}")
+        for number, (case, requested) in enumerate(with_dummies())
     ],
 )
 

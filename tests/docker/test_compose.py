@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.kafka.local_kafka.broker import SETTINGS
 from dpstream.pipeline.state import (
     collector_key_file,
@@ -29,7 +29,7 @@ COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 BROKERS = {name: service for name, service in SERVICES.items() if name.startswith("kafka-")}
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "dpstream"}
-VERBS = {name: service for name, service in OURS.items() if "entrypoint" not in service}
+COMMANDS = {name: service for name, service in OURS.items() if "entrypoint" not in service}
 
 
 def schema() -> Any:
@@ -49,7 +49,7 @@ def test_the_file_follows_the_compose_specification() -> None:
     assert not validator.is_valid(wrong), "the schema refuses what it does not know"
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_one_of_ours(name: str) -> None:
     command, *arguments = shlex.split(OURS[name]["command"])
     parser = build_command().commands[command]
@@ -64,7 +64,7 @@ def test_every_command_is_one_of_ours(name: str) -> None:
 
 
 def test_there_is_a_service_for_every_role() -> None:
-    roles = {" ".join(shlex.split(service["command"])[:2]) for service in VERBS.values()}
+    roles = {" ".join(shlex.split(service["command"])[:2]) for service in COMMANDS.values()}
     assert {"run shuffle", "run aggregate", "run publish"} < roles
     assert "page" in OURS
     assert len(BROKERS) == 3
@@ -101,7 +101,7 @@ def test_what_is_mounted_exists() -> None:
 
 
 def test_what_commands_read_is_mounted() -> None:
-    for service in VERBS.values():
+    for service in COMMANDS.values():
         mounts = dict(mount.split(":")[:2] for mount in service.get("volumes", ()))
         for word in shlex.split(service["command"]):
             if word.startswith("/"):
@@ -231,7 +231,7 @@ def test_prometheus_asks_every_stage_and_collectors() -> None:
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
     (found,) = workers["dns_sd_configs"]
-    running = {name for name, each in VERBS.items() if each["command"].startswith("run ")}
+    running = {name for name, each in COMMANDS.items() if each["command"].startswith("run ")}
     assert set(found["names"]) == {*running, "collect"}
     for rules in settings["rule_files"]:
         assert (DOCKER / "prometheus" / rules).is_file()

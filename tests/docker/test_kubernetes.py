@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
@@ -92,13 +92,13 @@ def ports(workload: Object) -> dict[str, int]:
 
 
 def given(workload: Object) -> tuple[str, Object]:
-    verb, *arguments = main(workload)["args"]
+    command, *arguments = main(workload)["args"]
     known = {"JOB": "logins", "TOPIC": "example.logins", "POD_NAME": "produce-0"}
     arguments = [re.sub(r"\$\((\w+)\)", lambda name: known[name[1]], each) for each in arguments]
-    context = COMMANDS[verb].make_context(verb, arguments)
+    context = COMMANDS[command].make_context(command, arguments)
     options = dict(context.params)
     context.close()
-    return verb, options
+    return command, options
 
 
 def chosen(selector: Object, objects: list[Object]) -> list[Object]:
@@ -152,17 +152,17 @@ def test_every_role_runs_a_command_of_ours_that_listens_where_it_is_asked(
     assert found.keys() == {"shuffle", "aggregate", "publish", "collect", "page", "produce"}
     listening = {name: ports(each) for name, each in workloads(objects).items()}
     for stage in ("shuffle", "aggregate", "publish"):
-        verb, options = found[stage]
-        assert (verb, options["stage"], options["job"]) == ("run", stage, None)
+        command, options = found[stage]
+        assert (command, options["stage"], options["job"]) == ("run", stage, None)
         assert listening[stage] == {"metrics": options["metrics"]}
         assert options["metrics_address"] == "0.0.0.0"
-    verb, options = found["collect"]
-    assert verb == "collect"
+    command, options = found["collect"]
+    assert command == "collect"
     host, _, port = options["bind"].rpartition(":")
     assert (host, options["metrics_address"]) == ("0.0.0.0", "0.0.0.0")
     assert listening["collect"] == {"reports": int(port), "metrics": options["metrics"]}
-    verb, options = found["page"]
-    assert (verb, options["address"]) == ("serve", "0.0.0.0")
+    command, options = found["page"]
+    assert (command, options["address"]) == ("serve", "0.0.0.0")
     assert listening["page"] == {"page": options["port"]}
     assert found["produce"][0] == "produce"
     for _, options in found.values():
@@ -207,15 +207,15 @@ def test_probes_ask_for_what_is_answered(objects: list[Object], answered: dict[s
         if name == "produce":
             continue
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            asked = container[probe]["httpGet"]
-            assert asked["port"] in ports(workload)
+            requested = container[probe]["httpGet"]
+            assert requested["port"] in ports(workload)
             # Same number of seconds as the image's own health check.
             assert container[probe]["timeoutSeconds"] == 8
             if given(workload)[1].get("password_file"):
                 # All other paths require a login.
-                assert asked["path"] == LOGIN_PATH
+                assert requested["path"] == LOGIN_PATH
             else:
-                assert answered[f"{asked['port']} {asked['path']}"] == 200
+                assert answered[f"{requested['port']} {requested['path']}"] == 200
         # A worker waiting for Kafka is not ready, but must not be restarted for it.
         if name != "page":
             assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"

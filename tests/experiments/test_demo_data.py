@@ -20,7 +20,7 @@ def log() -> ChangeLog:
 def test_students_and_weeks(log: ChangeLog) -> None:
     assert sorted(log.users, key=int) == [str(number) for number in range(1, 28_786)]
     assert log.last_epoch == log.epochs.max() == 170
-    assert (log.notices, log.bad_rows.total) == ((), 0)
+    assert (log.warnings, log.bad_rows.total) == ((), 0)
 
 
 def test_the_job_file_is_a_tour_of_keys_that_all_work() -> None:

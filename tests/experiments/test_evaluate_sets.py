@@ -51,57 +51,63 @@ LABELS = [f"i{number}" for number in range(120)]
 
 
 def window(
-    code: CellCode, truth: NDArray[np.int64], noise: NDArray[np.float64] | float = 0.0
+    code: CellCode, ground_truth: NDArray[np.int64], noise: NDArray[np.float64] | float = 0.0
 ) -> CellWindow:
-    items = np.repeat(np.arange(1, truth.size + 1), truth.reshape(-1))
+    items = np.repeat(np.arange(1, ground_truth.size + 1), ground_truth.reshape(-1))
     raised = code.encode(items)
     cells = np.bincount(raised[raised >= 0], minlength=code.cells) + noise
     return CellWindow(code, cells.astype(np.float64), 4.0, len(items), len(items))
 
 
-def asked(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
+def requested(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
     found = ask(epoch, 3.0, np.random.default_rng(1))
     return {
-        name: (float(np.abs(each.series.values - each.truth).max()), len(each.truth))
+        name: (float(np.abs(each.series.values - each.ground_truth).max()), len(each.ground_truth))
         for name, each in found.items()
     }
 
 
 def test_items_are_the_most_held_some_others_and_all() -> None:
-    truth = np.arange(600)[::-1].copy()
-    values = truth.astype(np.float64) + np.where(truth >= 500, 2.0, -1.0)
-    epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), truth)
-    assert asked(epoch) == {
+    ground_truth = np.arange(600)[::-1].copy()
+    values = ground_truth.astype(np.float64) + np.where(ground_truth >= 500, 2.0, -1.0)
+    epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), ground_truth)
+    assert requested(epoch) == {
         "top 100": (2.0, 100),
         "random 400": (1.0, 400),
         "all items": (2.0, 600),
     }
     found = ask(epoch, 3.0, np.random.default_rng(1))
     assert {each.predicted for each in found.values()} == {3.0}
-    assert sorted(found["top 100"].truth) == list(range(500, 600))
+    assert sorted(found["top 100"].ground_truth) == list(range(500, 600))
     covered = {
-        name: bool(((each.series.low <= each.truth) & (each.truth <= each.series.high)).any())
+        name: bool(
+            ((each.series.low <= each.ground_truth) & (each.ground_truth <= each.series.high)).any()
+        )
         for name, each in found.items()
     }
     assert covered == {"top 100": False, "random 400": True, "all items": True}
 
 
 def test_quantiles_are_off_by_ranks() -> None:
-    code, truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
-    right = ask(CountedEpoch(window(code, truth), truth), None, np.random.default_rng(1))[QUANTILES]
-    assert right.series.values == pytest.approx(right.truth)
-    assert right.truth == pytest.approx(np.array(SHARES) * 100)
-    assert ((right.series.low <= right.truth) & (right.truth <= right.series.high)).all()
+    code, ground_truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
+    right = ask(
+        CountedEpoch(window(code, ground_truth), ground_truth), None, np.random.default_rng(1)
+    )[QUANTILES]
+    assert right.series.values == pytest.approx(right.ground_truth)
+    assert right.ground_truth == pytest.approx(np.array(SHARES) * 100)
+    assert (
+        (right.series.low <= right.ground_truth) & (right.ground_truth <= right.series.high)
+    ).all()
     # Counts of other users, all of whom have the last value: below it are 70.
     others = window(code, np.array([0, 0, 0, 0, 0, 0, 0, 100]))
-    wrong = ask(CountedEpoch(others, truth), None, np.random.default_rng(1))[QUANTILES]
+    wrong = ask(CountedEpoch(others, ground_truth), None, np.random.default_rng(1))[QUANTILES]
     assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])
 
 
 def test_boxes_of_a_grid() -> None:
     code = Grid((Levels(4, (2, 2)), Levels(6, (3, 2))))
-    truth = np.arange(24)
-    found = asked(CountedEpoch(window(code, truth), truth))
+    ground_truth = np.arange(24)
+    found = requested(CountedEpoch(window(code, ground_truth), ground_truth))
     assert list(found) == [BOX_COUNTS]
     largest, answers = found[BOX_COUNTS]
     assert (round(largest, 9), answers) == (0.0, 1000)

@@ -56,7 +56,7 @@ def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> N
     assert gzip.decompress(path.read_bytes()) == IMAGE
     log = ChangeLogFile(str(path)).load(job)
     assert isinstance(log, ItemLog)
-    assert log.truth(job.domain)[0].tolist() == PIXELS.reshape(-1).tolist()
+    assert log.ground_truth(job.domain)[0].tolist() == PIXELS.reshape(-1).tolist()
     assert (len(log.users), log.users[0], log.users[-1], log.users[1:3]) == (
         545,
         "1",
@@ -95,7 +95,7 @@ def test_users_are_divided_where_one_producer_would_send_too_many_messages(
     (at_once,) = counted_epochs(job, log, seed=1)
     deviation = float(np.sqrt(545) * 2)
     for epoch in (alone, divided, at_once):
-        assert epoch.truth.tolist() == PIXELS.reshape(-1).tolist()
-        assert np.abs(values_of(epoch) - epoch.truth).max() < 6 * deviation
+        assert epoch.ground_truth.tolist() == PIXELS.reshape(-1).tolist()
+        assert np.abs(values_of(epoch) - epoch.ground_truth).max() < 6 * deviation
     # Each of them draws separately.
     assert len({tuple(values_of(each).tolist()) for each in (alone, divided)}) == 2

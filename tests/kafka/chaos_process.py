@@ -59,12 +59,12 @@ class Gateway:
         self._devices = orders.devices()
         self._estimates = EstimateReader(watched, job)
         self._published = orders.first_epoch - 1
-        clock = ask_broker_clock(cluster, job, _say)
+        clock = ask_broker_clock(cluster, job, _print_message)
         self._producer = Producer(
             job,
             Path(orders.folder),
             name=orders.producer,
-            transport=KafkaTransport(cluster, job.name, _say, clock),
+            transport=KafkaTransport(cluster, job.name, _print_message, clock),
             clock=clock.milliseconds,
             generators=self._devices.generators,
             first_epoch=orders.first_epoch,
@@ -103,7 +103,7 @@ class Gateway:
             producer.close(epoch)
         except ProducerError as error:
             self._note("refused", epoch)
-            _say(str(error))
+            _print_message(str(error))
             raise
         self._note("closed", epoch)
 
@@ -127,7 +127,7 @@ class Gateway:
             journal.write(f"{what} {epoch}\n")
 
 
-def _say(words: str) -> None:
+def _print_message(words: str) -> None:
     """Log a line with the seconds of a clock that no fault changes."""
     print(f"{time.monotonic():.1f} {words}", flush=True)
 
@@ -144,7 +144,7 @@ def main() -> int:
                 Gateway(orders, job, cluster, watched).run()
                 return 0
     except (ClusterError, KafkaError, ProducerError, FolderInUse, sqlite3.Error) as error:
-        _say(f"{type(error).__name__}: {error}")
+        _print_message(f"{type(error).__name__}: {error}")
         return AGAIN
     clock = BrokerClock()
     return run_worker(

@@ -20,8 +20,8 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import JobFollower, KafkaSource, News, Reader
+from dpstream.pipeline.serve.job_store import Jobs
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
@@ -84,7 +84,7 @@ def test_an_estimate_is_sent_within_a_second_of_being_published(
     async def test(cluster: Cluster, job: DeployedJob) -> list[float]:
         served = Served(connection, job.name)
         async with served as address, aiohttp.ClientSession() as client:
-            while job.name not in served.site.board.jobs:
+            while job.name not in served.site.job_store.jobs:
                 await asyncio.sleep(0.01)
             delays = []
             async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
@@ -147,7 +147,7 @@ def test_an_outage_is_told_and_what_comes_after_it_is_shown(
     async def test(job: DeployedJob) -> None:
         served = Served(connection, job.name)
         async with served as address, aiohttp.ClientSession() as client:
-            while job.name not in served.site.board.jobs:
+            while job.name not in served.site.job_store.jobs:
                 await asyncio.sleep(0.01)
             url = f"{address}ws?job={job.name}"
             async with client.ws_connect(url) as viewer, listening(viewer) as until:

@@ -21,8 +21,8 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
 from dpstream.pipeline.kafka.cluster_errors import RecordTooLargeError
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.many_topics import ManyTopics
+from dpstream.pipeline.kafka.stored_state import ContradictionError
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import begin_drain
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status

@@ -96,7 +96,7 @@ class Up:
         self.process.kill()
         self.process.communicate()
 
-    def wait_until_it_says(self, text: str) -> None:
+    def wait_for_output(self, text: str) -> None:
         lines: IO[str] | None = self.process.stderr
         assert lines is not None
         for line in lines:
@@ -141,7 +141,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
     home: Home,
 ) -> None:
     with home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         processes = home.processes()
         # This command, the broker's manager, Kafka, the forker, the producer, three workers.
         assert len(processes) == 8
@@ -154,20 +154,20 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
         assert not home.processes()
 
     with home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         (producer,) = home.processes_of("produce")
         producer.suspend()
         psutil.Process(LocalKafka(home.kafka).status().pid).kill()
-        up.wait_until_it_says("the local Kafka crashed")
+        up.wait_for_output("the local Kafka crashed")
         producer.resume()
-        up.wait_until_it_says("stopping")
+        up.wait_for_output("stopping")
         # The work is finished: a late signal must not harm either.
         up.process.send_signal(signal.SIGINT)
         result = up.result()
     home.assert_nothing_is_left()
     assert not LocalKafka(home.kafka).status().running
     assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, EPOCHS + 1))
-    assert [epoch["truth"] for epoch in result["epochs"]][-1] == USERS
+    assert [epoch["ground_truth"] for epoch in result["epochs"]][-1] == USERS
     assert result["epochs"][-1]["reports"] > 0
     assert result["rmse"] < 5 * result["predicted_rmse"]
     assert 0 < result["smoothed_rmse"] < 5 * result["predicted_rmse"]
@@ -177,7 +177,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
 
 def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
     with home.up() as up:
-        up.wait_until_it_says("starting Apache Kafka")
+        up.wait_for_output("starting Apache Kafka")
         code, output = up.end(signal.SIGINT)
     assert (code, output) == (130, "")
     home.assert_nothing_is_left()
@@ -197,7 +197,7 @@ def test_a_signal_at_any_moment_leaves_nothing(
 ) -> None:
     # Slow enough to be running when the signal comes.
     with served_home.up("--rate", "1") as up:
-        up.wait_until_it_says(moment)
+        up.wait_for_output(moment)
         code, _ = up.end(number)
     assert code == 128 + number, up.said
     served_home.assert_nothing_is_left()
@@ -207,7 +207,7 @@ def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
     served_home: Home,
 ) -> None:
     with served_home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         (producer,) = served_home.processes_of("produce")
         producer.suspend()
         with served_home.up() as second:
@@ -218,7 +218,7 @@ def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
 
         (worker,) = served_home.processes_of("aggregate")
         worker.kill()
-        up.wait_until_it_says("aggregate has ended by signal 9, starting it again")
+        up.wait_for_output("aggregate has ended by signal 9, starting it again")
         producer.resume()
         result = up.result()
     assert len(result["epochs"]) == EPOCHS
@@ -234,12 +234,12 @@ def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
         f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {USERS}}}\ntopics: {{partitions: 2}}\n"
     )
     with served_home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         (key,) = served_home.state.rglob("noise-key")
         assert key.stat().st_mode & 0o777 == 0o600
         (worker,) = served_home.processes_of("shuffle")
         worker.kill()
-        up.wait_until_it_says("shuffle has ended by signal 9, starting it again")
+        up.wait_for_output("shuffle has ended by signal 9, starting it again")
         result = up.result()
     assert [epoch["window_status"] for epoch in result["epochs"]] == ["released"] * EPOCHS
     assert len(windows_written(served_home)) == EPOCHS

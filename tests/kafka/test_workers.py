@@ -50,9 +50,9 @@ def test_sigterm_ends_a_busy_worker_at_once_and_its_name_is_its_own(echo: Echo) 
     assert double.exit_code() == 1
     assert double.said(str(echo.folder / "only")) == 1
     worker.signal(signal.SIGTERM)
-    asked = time.monotonic()
+    requested = time.monotonic()
     assert worker.exit_code() == 0
-    assert time.monotonic() - asked < 3.0
+    assert time.monotonic() - requested < 3.0
     assert worker.lines[-1].endswith("stopped")
 
     again = echo.start("only")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
 from dpstream.pipeline.jobs.job_files import load_job, make_job
 from dpstream.pipeline.jobs.job_sections import Topics
@@ -44,10 +44,16 @@ every_page = pytest.mark.parametrize("page", PAGES.values(), ids=str)
 
 def commands_of_dpstream() -> dict[str, Any]:
     """Return parsers by the words before arguments, such as ``plan`` and ``kafka start``."""
-    verbs = {name: verb.loaded for name, verb in build_command().commands.items()}  # type: ignore[attr-defined]
-    groups = {name: verb.commands for name, verb in verbs.items() if hasattr(verb, "commands")}
-    return {name: verb for name, verb in verbs.items() if name not in groups} | {
-        f"{group} {name}": verb for group, inside in groups.items() for name, verb in inside.items()
+    commands = {name: subcommand.loaded for name, subcommand in build_command().commands.items()}  # type: ignore[attr-defined]
+    groups = {
+        name: subcommand.commands
+        for name, subcommand in commands.items()
+        if hasattr(subcommand, "commands")
+    }
+    return {name: subcommand for name, subcommand in commands.items() if name not in groups} | {
+        f"{group} {name}": subcommand
+        for group, inside in groups.items()
+        for name, subcommand in inside.items()
     }
 
 
@@ -60,7 +66,7 @@ OPTIONS = {
 OF_EXPERIMENTS = {option for each in build_experiments().params for option in each.opts}
 
 
-def verb_of(words: list[str]) -> str | None:
+def subcommand_of(words: list[str]) -> str | None:
     return next((name for n in (2, 1) if (name := " ".join(words[:n])) in PARSERS), None)
 
 
@@ -130,10 +136,10 @@ def test_commands_exist(page: Page) -> None:
         program, *words = shlex.split(command)
         match program:
             case "dpstream":
-                verb = verb_of(words)
-                assert verb is not None, command
-                parser = PARSERS[verb]
-                parser.make_context(verb, words[len(verb.split()) :]).close()
+                subcommand = subcommand_of(words)
+                assert subcommand is not None, command
+                parser = PARSERS[subcommand]
+                parser.make_context(subcommand, words[len(subcommand.split()) :]).close()
             case "python" if words[:2] == ["-m", "experiments"]:
                 build_experiments().make_context("experiments", words[2:]).close()
             case "make":
@@ -179,10 +185,10 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
         elif words[0] == "pytest":
             assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), code
         elif words[0] != "make":
-            verb = verb_of(words[1:] if words[0] == "dpstream" else words)
+            subcommand = subcommand_of(words[1:] if words[0] == "dpstream" else words)
             bare = words in (["dpstream"], ["dpstream", "--version"])
-            assert verb is not None or words[0] != "dpstream" or bare, code
-            known = everywhere if verb is None else OPTIONS[verb]
+            assert subcommand is not None or words[0] != "dpstream" or bare, code
+            known = everywhere if subcommand is None else OPTIONS[subcommand]
             assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known, code
         if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and "NAME" not in code:
             assert (ROOT / code).exists(), code

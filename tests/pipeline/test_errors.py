@@ -14,12 +14,14 @@ import dpstream.aggregators
 import dpstream.pipeline
 import dpstream.randomizers
 import dpstream.topics
-from dpstream.aggregators.counts import NotAskedForError
+from dpstream.aggregators.counts import UnsupportedQueryError
 from dpstream.pipeline.cli.command_errors import explain
 from dpstream.pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 
-OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {NotAskedForError: WRONG_INPUT}
+OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {
+    UnsupportedQueryError: WRONG_INPUT
+}
 HANDLED_BEFORE = {
     "dpstream.aggregators.counts.NoValuesError": (
         "becomes a QueryError; of published epochs, no answer"
@@ -35,7 +37,7 @@ HANDLED_BEFORE = {
     "dpstream.pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
     "dpstream.pipeline.kafka.memory.DeletedError": ("topics in memory delete only what was read"),
     "dpstream.pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
-    "dpstream.pipeline.serve.query_strings.AskedWronglyError": (
+    "dpstream.pipeline.serve.query_strings.InvalidQueryError": (
         "answered over HTTP, with status 400"
     ),
     "dpstream.pipeline.results.series.SeriesError": "answered over HTTP, with status 400",

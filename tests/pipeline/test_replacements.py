@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.cli.commands import COMMANDS
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.replacements import COMMANDS, JOB_KEYS, JOB_VALUES, OPTIONS
+from dpstream.pipeline.replacements import JOB_KEYS, JOB_VALUES, OPTIONS, REMOVED_COMMANDS
 from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 from tests.support.commands import Commands
 
@@ -32,7 +32,7 @@ def test_everything_removed_has_a_replacement() -> None:
     assert set(REMOVED_PROTOCOLS) == set(protocols.split())
     assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}
     assert set(JOB_VALUES) == {(("parameters", "calibration"), "conditional")}
-    assert set(COMMANDS) == {"evaluate", "relay", "verify-stage"}
+    assert set(REMOVED_COMMANDS) == {"evaluate", "relay", "verify-stage"}
     removed = {
         "audit": "--plot",
         "plan": "--devices --every --gateways --jobs",
@@ -70,14 +70,14 @@ def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> 
     )
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", REMOVED_COMMANDS)
 def test_removed_command_is_answered_with_its_replacement(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    assert name not in VERBS
+    assert name not in COMMANDS
     said = Commands(capsys)(name, "logins")
     assert said.code == 2
-    assert f"'{name}' was removed: {COMMANDS[name]}" in said.errors
+    assert f"'{name}' was removed: {REMOVED_COMMANDS[name]}" in said.errors
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.collector.accepting import listen
 from dpstream.pipeline.collector.collector import CollectorSettings
 from dpstream.pipeline.devices.producer import Producer, ProducerError
@@ -123,8 +123,8 @@ ALL_OPTIONS = list(options(build_command()))
 def test_secrets_are_given_in_files_and_never_on_the_command_line() -> None:
     """Any local user who lists processes can read their command lines."""
     found = {
-        (verb, option.opts[0]): takes_a_path(option)
-        for verb, option in ALL_OPTIONS
+        (command, option.opts[0]): takes_a_path(option)
+        for command, option in ALL_OPTIONS
         if SECRET.search(option.opts[0]) and not option.is_flag
     }
     assert {("dpstream run", "--noise-key"), ("dpstream serve", "--password-file")} <= set(found)
@@ -138,11 +138,15 @@ def takes_a_path(option: Any) -> bool:
 
 def test_whatever_listens_does_so_on_loopback_by_default() -> None:
     found = {
-        (verb, option.opts[0]): option.default
-        for verb, option in ALL_OPTIONS
+        (command, option.opts[0]): option.default
+        for command, option in ALL_OPTIONS
         if re.search("bind|address|host", option.opts[0]) and option.default is not None
     }
-    assert {verb for verb, _ in found} >= {"dpstream run", "dpstream serve", "dpstream collect"}
+    assert {command for command, _ in found} >= {
+        "dpstream run",
+        "dpstream serve",
+        "dpstream collect",
+    }
     for place, default in found.items():
         assert str(default).partition(":")[0] in LOOPBACK, place
 

@@ -88,7 +88,7 @@ def test_identical_charges_are_composed_to_what_their_binomial_says(
         ([MechanismCost(0.11, 0.0, 20), MechanismCost(0.07, 1e-9, 20)], 1e-5),
     ],
 )
-def test_different_charges_are_composed_no_lower_than_the_truth_and_close_to_it(
+def test_different_charges_are_composed_no_lower_than_the_ground_truth_and_close_to_it(
     charges: list[MechanismCost], delta: float
 ) -> None:
     exact, figure = Exact(charges), composed_epsilon(charges, delta)

@@ -93,14 +93,14 @@ def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     def log_inverse_beta(single: float) -> float:
         return -2 / 3 * math.log(single * root / (2 * (k + 1)))
 
-    def asked_for(single: float) -> float:
+    def spent_epsilon(single: float) -> float:
         return 6 * single * math.sqrt(k * log_inverse_beta(single))
 
     low, high = 0.0, 2 * (k + 1) / root * math.exp(-0.5)
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if asked_for(middle) < epsilon else (low, middle)
-    assert asked_for(low) == pytest.approx(epsilon)
+        low, high = (middle, high) if spent_epsilon(middle) < epsilon else (low, middle)
+    assert spent_epsilon(low) == pytest.approx(epsilon)
     flip = 1 / (math.exp(low) + 1)
     radius = math.sqrt(k * (math.log(2) + log_inverse_beta(low)) / 2)
 

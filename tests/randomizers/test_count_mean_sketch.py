@@ -45,8 +45,8 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
 
 def test_errors_of_the_horse_are_those_of_the_formula() -> None:
     """2.85 without noise, and 19.3 of bits with a loss of 7.12 in addition."""
-    asked = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
-    law = with_loss(calibrate(asked, 1, HORSE), 7.120)
+    requested = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
+    law = with_loss(calibrate(requested, 1, HORSE), 7.120)
     shared = shared_variance(law, HORSE, HORSE_SQUARES)
     assert math.sqrt(shared) == pytest.approx(2.85, abs=0.01)
     reversed_ = 1 / (1 + math.exp(7.120))
@@ -59,10 +59,10 @@ def test_errors_of_the_horse_are_those_of_the_formula() -> None:
 @pytest.mark.parametrize("loss", [4.0, 25.0])
 def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -> None:
     users = 40_000
-    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
-    law = with_loss(calibrate(asked, 1, users), loss)
+    requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
+    law = with_loss(calibrate(requested, 1, users), loss)
     held = np.floor((ITEMS + 1) * np.random.default_rng(1).random(users) ** 3).astype(np.int64)
-    truth = np.bincount(held, minlength=ITEMS + 1)[1:]
+    ground_truth = np.bincount(held, minlength=ITEMS + 1)[1:]
     devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
     devices.enroll(users, seeded_generator(1))
     reports = devices.report(1, held[:, None], None, seeded_generator(2))
@@ -70,24 +70,30 @@ def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -
     aggregator.add(1, words, None)
     found = aggregator.estimate(1, Attendance.constant(1, users))
     assert found is not None
-    squared = float(np.square(found.values - truth).mean())
+    squared = float(np.square(found.values - ground_truth).mean())
     assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / ITEMS))
     # Hashes that the devices do not have find nothing.
     other = CountMeanSketchAggregator(replace(law, rows=128, bits=replace(law.bits, items=256)))
     other.add(1, words, None)
     wrong = other.estimate(1, Attendance.constant(1, users))
     assert wrong is not None
-    assert np.corrcoef(wrong.values, truth)[0, 1] < 0.5 < np.corrcoef(found.values, truth)[0, 1]
+    assert (
+        np.corrcoef(wrong.values, ground_truth)[0, 1]
+        < 0.5
+        < np.corrcoef(found.values, ground_truth)[0, 1]
+    )
 
 
 def test_messages_hide_among_those_of_their_row() -> None:
     """The loss is that of a row's contributors; that of all of them would be far too large."""
-    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
-    law = calibrate(asked, 1, 40_000)
+    requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
+    law = calibrate(requested, 1, 40_000)
     in_row = law.bits.minimum
     assert in_row == fewest_in_row(40_000, 16, 1e-8)
     # At each of several epochs another row may be drawn by few.
-    assert calibrate(asked, 4, 40_000).bits.minimum == fewest_in_row(40_000, 16, 2.5e-9) < in_row
+    assert (
+        calibrate(requested, 4, 40_000).bits.minimum == fewest_in_row(40_000, 16, 2.5e-9) < in_row
+    )
     assert stats.binom.cdf(in_row - 2, 39_999, 1 / 16) <= 1e-8
     assert stats.binom.cdf(in_row - 1, 39_999, 1 / 16) > 1e-8
     coin = of_randomized_response(law.bits.odds.loss, 2)
@@ -120,8 +126,8 @@ def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.Monk
 def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
-    law, rng = calibrate(asked, 1, 500), seeded_generator(3)
+    requested = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
+    law, rng = calibrate(requested, 1, 500), seeded_generator(3)
     devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
     devices.enroll(500, rng)
     held = rng.integers(1, 9, (500, 1))

@@ -147,7 +147,7 @@ def test_what_is_not_known_is_refused(event: Any) -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.7, 3.7304, 40.0])
-def test_normal_losses_are_never_below_the_truth(deviation: float) -> None:
+def test_normal_losses_are_never_below_the_ground_truth(deviation: float) -> None:
     losses = normal_losses(deviation, 0.01 / deviation)
     for epsilon in (0.0, 0.5 / deviation, 2 / deviation, 5 / deviation):
         exact = normal_delta(epsilon, deviation)
@@ -155,7 +155,7 @@ def test_normal_losses_are_never_below_the_truth(deviation: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 30.0])
-def test_laplace_losses_are_never_below_the_truth(scale: float) -> None:
+def test_laplace_losses_are_never_below_the_ground_truth(scale: float) -> None:
     """delta is 1 - e^((epsilon - 1 / scale) / 2)."""
     losses = laplace_losses(scale, 1e-3 / scale)
     for part in (0.0, 0.3, 0.9):

@@ -43,7 +43,7 @@ HORSE = 1_914_589
 """Respondents of the paper's image of a horse; its delta is 5e-8."""
 
 
-def asked(epsilon: float, **others: Any) -> FragmentsParameters:
+def requested(epsilon: float, **others: Any) -> FragmentsParameters:
     return FragmentsParameters(epsilon, others.pop("delta", 1e-6), LABELS, **others)
 
 
@@ -90,7 +90,7 @@ def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
 def test_as_few_bits_are_reversed_as_privacy_allows(
     contributors: int, epsilon: float, neighbors: Neighbors, reversed_bits: float
 ) -> None:
-    law = calibrate(asked(epsilon, neighbors=neighbors), 1, contributors)
+    law = calibrate(requested(epsilon, neighbors=neighbors), 1, contributors)
     probability = float(law.flips.probability)
     assert contributors * probability == pytest.approx(reversed_bits, rel=2e-3)
     # The stated guarantee holds, and would fail with half the noise.
@@ -111,7 +111,7 @@ def test_the_paper_s_horse_is_more_private_than_its_formula_says(
 def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> None:
     few = {"delta": 5e-8, "neighbors": "removal"}
     losses = {
-        calibration: calibrate(asked(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
+        calibration: calibrate(requested(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
         for calibration in ("published", "exact")
     }
     assert losses["published"] == pytest.approx(8.547, abs=1e-3)
@@ -121,7 +121,7 @@ def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> No
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
 def test_the_published_calibration_is_private(epsilon: float) -> None:
     few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
-    law = calibrate(asked(epsilon, **few), 1, HORSE)
+    law = calibrate(requested(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
     assert Fragments(law).guarantee.epsilon == epsilon
 
@@ -179,13 +179,13 @@ def test_reports_are_as_private_as_in_the_paper_s_tables(
 
 
 def test_with_few_others_a_job_is_as_private_as_its_messages_alone() -> None:
-    law = calibrate(asked(1.0), 1, 2)
+    law = calibrate(requested(1.0), 1, 2)
     assert law.local_epsilon == pytest.approx(1.0, abs=1e-4)
     assert epsilon_with(law, 1) <= law.local_epsilon
 
 
 def test_several_epochs_lose_less_than_the_sum() -> None:
-    law = calibrate(asked(0.25), 4, 100_000)
+    law = calibrate(requested(0.25), 4, 100_000)
     assert 0.25 < law.stream_epsilon < 4 * 0.25
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
@@ -277,7 +277,7 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
 )
 def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        asked(1.0, **parameters)
+        requested(1.0, **parameters)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_what_tables_leave_out_is_charged_for_every_report(
             ValueError, match=("requires bits with a finer distribution than is available")
         )
         with refused if is_refused else nullcontext():
-            calibrate(asked(epsilon, delta=delta, reports=reports), 1, contributors)
+            calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
 def test_the_published_formula_says_where_it_does_not_hold() -> None:
@@ -319,12 +319,16 @@ def test_the_published_formula_says_where_it_does_not_hold() -> None:
 
 
 def test_the_guarantee_says_what_holds_against_the_stage() -> None:
-    law = calibrate(asked(1.0, items=2, neighbors="removal"), 1, 100_000)
+    law = calibrate(requested(1.0, items=2, neighbors="removal"), 1, 100_000)
     guarantee = Fragments(law).guarantee
     assert f"epsilon is {2 * law.odds.loss:.6g}" in guarantee.trust
     assert guarantee.neighbors.startswith("a set of at most 2 items of a user at an epoch, or none")
 
 
 def test_a_bit_loses_no_more_than_shuffling_was_computed_with() -> None:
-    for asked in np.geomspace(0.01, 30.0, 60).tolist():
-        assert response_within(asked).loss <= asked <= response_within(asked).loss * (1 + 1e-14)
+    for requested in np.geomspace(0.01, 30.0, 60).tolist():
+        assert (
+            response_within(requested).loss
+            <= requested
+            <= response_within(requested).loss * (1 + 1e-14)
+        )

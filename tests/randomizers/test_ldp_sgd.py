@@ -45,10 +45,10 @@ def test_what_shuffling_makes_of_the_steps_of_a_device(
 
 
 def test_a_report_loses_no_more_than_shuffling_was_computed_with() -> None:
-    for asked in np.geomspace(0.2, 8.0, 12).tolist():
-        parameters = LdpSgdParameters(asked, 1e-5, features=2, classes=2, groups=30)
+    for requested in np.geomspace(0.2, 8.0, 12).tolist():
+        parameters = LdpSgdParameters(requested, 1e-5, features=2, classes=2, groups=30)
         law = calibrate(parameters, 30, minimum=2000)
-        assert law.odds.loss <= asked <= law.odds.loss * (1 + 1e-14)
+        assert law.odds.loss <= requested <= law.odds.loss * (1 + 1e-14)
 
 
 def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
@@ -63,8 +63,8 @@ def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
     assert "epsilon is 1.9 at every step that a user participates in, 19 for its 10" in (
         guarantee.trust
     )
-    asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30, reports=5)
-    several = calibrate(asked, 300, minimum=2000)
+    requested = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30, reports=5)
+    several = calibrate(requested, 300, minimum=2000)
     assert several.local_epsilon(1) <= 1.9
     assert "epsilon is 9.5 at every step that a user participates in, 95 for its 10" in (
         LdpSgd(several).guarantee.trust
@@ -75,9 +75,9 @@ def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
 
 
 def test_reports_that_lose_more_than_one_alone_are_refused() -> None:
-    asked = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
+    requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
     with pytest.raises(ValueError, match=r"4 reports in a step lose .* among 10 contributors"):
-        calibrate(asked, 1, minimum=10)
+        calibrate(requested, 1, minimum=10)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_parameters_that_cannot_be_are_refused(changed: dict[str, object], messa
 
 
 def test_a_model_of_too_many_steps_is_refused() -> None:
-    asked = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
+    requested = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
     with pytest.raises(ValueError, match="steps; expected at most 1,118"):
-        calibrate(asked, 1_119, minimum=2000)
+        calibrate(requested, 1_119, minimum=2000)
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
@@ -195,8 +195,8 @@ def some_examples(count: int, features: int, classes: int) -> NDArray[np.int64]:
 
 def test_gradients_are_those_of_the_loss() -> None:
     features, classes = 3, 4
-    asked = LdpSgdParameters(2.0, 1e-5, features, classes)
-    devices = LdpSgd(calibrate(asked, 1, minimum=100))
+    requested = LdpSgdParameters(2.0, 1e-5, features, classes)
+    devices = LdpSgd(calibrate(requested, 1, minimum=100))
     model = np.random.default_rng(4).normal(size=features * classes)
     devices.take_model(model)
     examples = some_examples(20, features, classes)
@@ -221,8 +221,8 @@ def test_gradients_are_those_of_the_loss() -> None:
 
 
 def test_nobody_takes_part_in_more_steps_than_the_guarantee_speaks_of() -> None:
-    asked = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
-    devices, rng = LdpSgd(calibrate(asked, 4, minimum=100)), seeded_generator(5)
+    requested = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
+    devices, rng = LdpSgd(calibrate(requested, 4, minimum=100)), seeded_generator(5)
     devices.enroll(3, rng)
     examples = some_examples(3, 2, 2)
     for epoch, present in ((1, [True, True, False]), (2, [True, False, False])):

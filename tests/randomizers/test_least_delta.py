@@ -38,28 +38,28 @@ EPSILON, DELTA, MINIMUM = 1.0, 1e-6, 1000
 
 
 def counts(last_epoch: int, **more: Any) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, **more)
-    return ShuffledCounts(shuffled_counts(asked, last_epoch, MINIMUM))
+    requested = ShuffledCountsParameters(EPSILON, DELTA, **more)
+    return ShuffledCounts(shuffled_counts(requested, last_epoch, MINIMUM))
 
 
 def items(last_epoch: int, **more: Any) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, domain=tuple("abc"), **more)
-    return ShuffledItemCounts(item_counts(asked, last_epoch, MINIMUM))
+    requested = ShuffledCountsParameters(EPSILON, DELTA, domain=tuple("abc"), **more)
+    return ShuffledItemCounts(item_counts(requested, last_epoch, MINIMUM))
 
 
 def sums(last_epoch: int) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, max_changes=4, dummies="shuffle")
-    return ShuffledValueStream(value_stream(asked, last_epoch, MINIMUM))
+    requested = ShuffledCountsParameters(EPSILON, DELTA, max_changes=4, dummies="shuffle")
+    return ShuffledValueStream(value_stream(requested, last_epoch, MINIMUM))
 
 
 def cells(**more: Any) -> Devices[Any]:
-    asked = CountMinParameters(EPSILON, DELTA, tuple("abcd"), **more)
-    return CountMin(count_min(asked, 1, MINIMUM))
+    requested = CountMinParameters(EPSILON, DELTA, tuple("abcd"), **more)
+    return CountMin(count_min(requested, 1, MINIMUM))
 
 
 def messages(**more: Any) -> Devices[Any]:
-    asked = SingleMessageParameters(EPSILON, DELTA, tuple("abcd"), **more)
-    return SingleMessage(single_message(asked, 1, MINIMUM))
+    requested = SingleMessageParameters(EPSILON, DELTA, tuple("abcd"), **more)
+    return SingleMessage(single_message(requested, 1, MINIMUM))
 
 
 HONEST: list[Callable[[], Devices[Any]]] = [
@@ -120,8 +120,8 @@ def test_deployed_jobs_with_trees_and_hashes_are_not_refused(
     protocol: str, parameters: dict[str, Any]
 ) -> None:
     body = {"name": "honest", "protocol": protocol, "epochs": {"count": 30}}
-    asked = {"epsilon": EPSILON, "delta": DELTA, **parameters}
-    file = {**body, "parameters": asked, "shuffle": {"minimum": 2000}}
+    requested = {"epsilon": EPSILON, "delta": DELTA, **parameters}
+    file = {**body, "parameters": requested, "shuffle": {"minimum": 2000}}
     job = deploy_job(make_job(file), deployed_at=1)
     devices = OneDevice(protocol, job.constants).devices
     assert 0 < devices.least_delta() <= DELTA

@@ -128,9 +128,9 @@ def test_a_single_epoch_needs_what_one_epoch_of_a_code_needs() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "last_epoch"), thinned([(6.0, 1), (1.0, 8)], 2))
 def test_no_other_tree_is_better(epsilon: float, last_epoch: int) -> None:
-    asked = ShuffledCountsParameters(epsilon, 1e-6, domain=Numbers(0, 80, 32))
-    best = calibrate(asked, last_epoch, minimum=1000)
-    job = LevelJob(asked, last_epoch, 1000, 1e-6)
+    requested = ShuffledCountsParameters(epsilon, 1e-6, domain=Numbers(0, 80, 32))
+    best = calibrate(requested, last_epoch, minimum=1000)
+    job = LevelJob(requested, last_epoch, 1000, 1e-6)
     for branching in ((32,), (16, 2), (8, 4), (4, 8), (4, 4, 2), (2, 4, 4), (2,) * 5):
         other = job.law(0, Levels(32, branching))
         assert range_error(best) <= range_error(other) * (1 + 1e-4), branching

@@ -104,8 +104,8 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     epsilon: float, delta: float, measurements: int, calibration: Calibration
 ) -> None:
     """Enumerates six items, some of them opposite in all rows. Half of the noise is detected."""
-    asked = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
-    law = calibrate(asked, 1)
+    requested = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
+    law = calibrate(requested, 1)
     views = ExactMeasurements(law, 1)
     held = [(0,), *((item,) for item in range(1, 7))]
     pairs = combinations(held, 2) if calibration == "replacement" else [(held[0], x) for x in held]
@@ -164,8 +164,8 @@ def test_what_the_paper_s_theorem_does_not_cover_is_refused() -> None:
 def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
     calibration: str, cells: int
 ) -> None:
-    asked = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
-    law = calibrate(asked, 1)
+    requested = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
+    law = calibrate(requested, 1)
     q = math.exp(-1 / cells)
     assert law.noise is not None
     assert law.noise.variance == pytest.approx(2 * q / (1 - q) ** 2, rel=1e-4)
@@ -233,19 +233,19 @@ def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
     calibration: Calibration,
 ) -> None:
     users, labels = 20_000, THOUSAND[:300]
-    asked = JlHhParameters(1.0, labels, 1e-6, None, calibration)
-    law = calibrate(asked, 1)
+    requested = JlHhParameters(1.0, labels, 1e-6, None, calibration)
+    law = calibrate(requested, 1)
     rng = np.random.default_rng(3)
     held = np.floor(301 * rng.random(users) ** 4).astype(np.int64)
-    truth = np.bincount(held, minlength=301)[1:]
+    ground_truth = np.bincount(held, minlength=301)[1:]
     found = estimated(law, held)
     assert found.reports == users
-    squared = float(np.square(found.values - truth).mean())
+    squared = float(np.square(found.values - ground_truth).mean())
     # 300 errors: their mean square is within seven deviations of its expectation.
     assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / 300))
     planning = PROTOCOLS["jl_hh"].planning
     assert planning is not None
-    planned = planning.forecast(law, asked, 1).standard_errors(users)[0]
+    planned = planning.forecast(law, requested, 1).standard_errors(users)[0]
     assert found.standard_error == pytest.approx(planned, rel=0.02)
     if calibration == "sampled":
         assert planned == pytest.approx(2.164 * math.sqrt(users), rel=1e-3)
@@ -273,7 +273,7 @@ def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> Non
         "name: p\nprotocol: jl_hh\n"
         "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"
     )
-    said = "\n".join(plan(job, users=10_000).caveats)
+    said = "\n".join(plan(job, users=10_000).notes)
     assert "for comparison only" in said
     assert "projective_geometry" in said
     assert "count_min" in said

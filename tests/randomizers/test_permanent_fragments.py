@@ -54,7 +54,7 @@ def law_of(
     return replace(law, **others)
 
 
-def asked(**others: Any) -> FragmentsParameters:
+def requested(**others: Any) -> FragmentsParameters:
     labels = tuple(f"item {number}" for number in range(40))
     return FragmentsParameters(1.0, 1e-6, labels, permanent=True, **others)
 
@@ -181,7 +181,7 @@ def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
-    law = calibrate(asked(reports=reports), 4, 10_000)
+    law = calibrate(requested(reports=reports), 4, 10_000)
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6
     assert amplified_delta(coin, 10_000, law.stream_epsilon, 4 * 2 * reports) <= 1e-6
@@ -196,7 +196,7 @@ def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 def test_with_few_others_all_reports_together_lose_no_more(reports: int) -> None:
-    law = calibrate(asked(reports=reports), 2, 2)
+    law = calibrate(requested(reports=reports), 2, 2)
     assert epsilon_with(law, 2) <= 1.0
     assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
 
@@ -260,7 +260,7 @@ def test_a_single_epoch_has_nothing_that_could_last() -> None:
             "permanent: true reverses the same bits at all epochs of a horizon, which has only 1"
         ),
     ):
-        calibrate(asked(), 1, 100_000)
+        calibrate(requested(), 1, 100_000)
 
 
 def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:

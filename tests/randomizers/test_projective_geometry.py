@@ -322,8 +322,8 @@ def test_what_shuffling_adds_is_no_less_than_stated(
 
 def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
     labels = tuple(map(str, range(1024)))
-    asked = ProjectiveGeometryParameters(1.0, labels)
-    once, often = calibrate(asked, 1, 10_000), calibrate(asked, 4, 10_000)
+    requested = ProjectiveGeometryParameters(1.0, labels)
+    once, often = calibrate(requested, 1, 10_000), calibrate(requested, 4, 10_000)
     assert 0.03 < once.shuffled_epsilon < 0.06
     assert once.shuffled_stream_epsilon == once.shuffled_epsilon == often.shuffled_epsilon
     assert 1.5 < often.shuffled_stream_epsilon / often.shuffled_epsilon < 4
@@ -344,7 +344,7 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
     assert (
         "the shuffler to shuffle and to suppress windows below the minimum, and"
     ) in shuffled.trust
-    alone = ProjectiveGeometry(calibrate(asked, 1, 1))
+    alone = ProjectiveGeometry(calibrate(requested, 1, 1))
     assert alone.guarantee.trust == "nobody"
     assert alone.if_shuffled is None
 

@@ -177,8 +177,8 @@ def test_parameters_that_contradict_each_other_are_refused(
 def test_jobs_get_the_noise_of_the_reference(
     parameters: dict[str, Any], last_epoch: int, boost: int, mean: float, basis: str
 ) -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, **parameters)
-    law = calibrate(asked, last_epoch, minimum=30_000)
+    requested = ShuffledCountsParameters(1.0, DELTA, **parameters)
+    law = calibrate(requested, last_epoch, minimum=30_000)
     assert law.boost == boost
     assert law.noise.mean == pytest.approx(mean, rel=0.01)
     guarantee = ShuffledCounts(law).guarantee
@@ -197,8 +197,8 @@ def test_jobs_get_the_noise_of_the_reference(
 
 
 def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more() -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
-    law = calibrate(asked, 8, minimum=1_000)
+    requested = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
+    law = calibrate(requested, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0
     assert 1.3 < epsilon_with(law, 500) < 2.0
 
@@ -207,8 +207,8 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
     """If the boost is not fixed, it is reduced instead."""
 
     def law(**more: Any) -> ShuffledCountsLaw:
-        asked = ShuffledCountsParameters(1.0, DELTA, max_changes=4, **more)
-        return calibrate(asked, 170, minimum=28_785)
+        requested = ShuffledCountsParameters(1.0, DELTA, max_changes=4, **more)
+        return calibrate(requested, 170, minimum=28_785)
 
     free = law()
     # 170 x (3 + 1) and 3 real ones, and 170 x 7,119 / 28,785 dummies.

@@ -81,8 +81,8 @@ def test_law_refuses_a_boost_when_items_share_buckets() -> None:
 
 
 def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
-    law = calibrate(asked, EPOCHS, minimum=500)
+    requested = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
+    law = calibrate(requested, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
     devices.enroll(1_000, RNG)
     counts = np.bincount(
@@ -153,8 +153,8 @@ def test_as_many_buckets_are_taken_as_messages_allow() -> None:
     items = tuple(map(str, range(10_000)))
 
     def law(messages: float) -> ShuffledItemCountsLaw:
-        asked = ShuffledCountsParameters(1.0, DELTA, messages_per_user=messages, domain=items)
-        return calibrate(asked, 64, minimum=100_000)
+        requested = ShuffledCountsParameters(1.0, DELTA, messages_per_user=messages, domain=items)
+        return calibrate(requested, 64, minimum=100_000)
 
     assert 150 < law(158).messages <= 158
     with pytest.raises(ValueError, match=r"allows 60: .*`dummies: shuffle`"):

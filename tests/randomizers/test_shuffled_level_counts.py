@@ -61,8 +61,8 @@ def test_a_boosted_change_shows_on_every_level_but_the_root() -> None:
 
 @pytest.mark.parametrize("parameters", [{}, {"max_changes": 1, "boost": 2}])
 def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str, Any]) -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
-    law = calibrate(asked, EPOCHS, minimum=500)
+    requested = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
+    law = calibrate(requested, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
     devices.enroll(1_000, RNG)
     words = written_out(devices.report(1, np.zeros(1_000, np.int64), None, RNG))[:, 0]

@@ -191,9 +191,9 @@ def test_no_more_is_promised_for_deltas_that_are_none(name: str) -> None:
 def test_a_smaller_target_never_takes_less_noise(name: str) -> None:
     sign = 1 if name in NOISE_FOR else -1
     answer = {**NOISE_FOR, **LOSS_FOR}[name]
-    asked = sign * answer(2.0, 1e-3)
-    assert sign * answer(1.0, 1e-3) > asked
-    assert sign * answer(2.0, 1e-6) > asked
+    requested = sign * answer(2.0, 1e-3)
+    assert sign * answer(1.0, 1e-3) > requested
+    assert sign * answer(2.0, 1e-6) > requested
 
 
 @pytest.mark.parametrize("name", EPSILON_FOR)

@@ -50,8 +50,8 @@ def test_no_fewer_were_there_than_is_said() -> None:
         for absent in absences:
             present = {b"a": 2 - absent[0] - absent[1], b"b": 1 - absent[2]}
             windows.append({name: count for name, count in present.items() if count})
-        truth = sum(not any(epoch[device] for epoch in absences) for device in range(3))
-        assert there_throughout(enrolled, windows) <= truth
+        ground_truth = sum(not any(epoch[device] for epoch in absences) for device in range(3))
+        assert there_throughout(enrolled, windows) <= ground_truth
 
 
 def test_who_was_always_there_is_counted() -> None:

@@ -130,13 +130,13 @@ class Attempts:
         return False
 
     def _settings_are_hidden(self, name: str) -> bool:
-        asked = ConfigResource(ConfigResourceType.TOPIC, name)
-        answer = self._admin.describe_configs([asked], config_filter="all")
+        requested = ConfigResource(ConfigResourceType.TOPIC, name)
+        answer = self._admin.describe_configs([requested], config_filter="all")
         return not answer["topic"][name]
 
     def _may_not_configure(self, name: str) -> bool:
-        asked = ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "86400000"})
-        return _refused(lambda: self._admin.alter_configs([asked], raise_on_unknown=False))
+        requested = ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "86400000"})
+        return _refused(lambda: self._admin.alter_configs([requested], raise_on_unknown=False))
 
 
 def _refused(attempt: Callable[[], Any]) -> bool:

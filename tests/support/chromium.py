@@ -36,7 +36,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 class Watched:
     page: Page
     address: str
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     cable_cut: bool = False
 
@@ -74,7 +74,7 @@ class Watched:
     def assert_well_behaved(self) -> None:
         """Assert that the page sent no external request, logged no error and broke no policy."""
         own = (self.address, self.address.replace("http", "ws", 1), "blob:", "data:")
-        assert [url for url in self.asked if not url.startswith(own)] == []
+        assert [url for url in self.requested if not url.startswith(own)] == []
         assert self.complaints == []
         assert self.page.evaluate("window.violations") == []
 
@@ -115,11 +115,11 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
 def _listen(watched: Watched) -> None:
     page = watched.page
 
-    def request(asked: Request) -> None:
-        watched.asked.append(asked.url)
+    def request(requested: Request) -> None:
+        watched.requested.append(requested.url)
 
     def socket(opened: WebSocket) -> None:
-        watched.asked.append(opened.url)
+        watched.requested.append(opened.url)
 
     def complain(words: str) -> None:
         # A browser itself logs failed connections.

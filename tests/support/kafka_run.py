@@ -240,7 +240,7 @@ async def _page(connection: Connection, job: DeployedJob) -> dict[str, Any]:
     served = Served(connection, job.name)
     found: dict[str, Any] = {}
     async with served as address, aiohttp.ClientSession(address.rstrip("/")) as client:
-        while job.name not in served.site.board.jobs:
+        while job.name not in served.site.job_store.jobs:
             await asyncio.sleep(0.05)
         async with client.ws_connect(f"/ws?job={job.name}") as viewer:
             epochs: list[Any] = []

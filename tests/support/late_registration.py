@@ -87,7 +87,7 @@ class LogCluster:
         return 0
 
 
-class Story:
+class LateRegistrationScenario:
     """The north reports on time. The south's reports arrive, and its registration does not."""
 
     def __init__(

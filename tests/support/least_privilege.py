@@ -36,7 +36,7 @@ from tests.support.attempts import (
     Attempts,
 )
 from tests.support.processes import start_command
-from tests.support.secured_kafka import Asked, SecuredKafka
+from tests.support.secured_kafka import AclRequest, SecuredKafka
 
 TIMEOUT = 300.0
 """Seconds; far longer than any expected wait."""
@@ -82,7 +82,7 @@ class SecuredJob:
         assert principal is not None
         return principal
 
-    def denied(self, since: int = 0) -> set[Asked]:
+    def denied(self, since: int = 0) -> set[AclRequest]:
         """Return the requests denied to users of this job, since an offset of the log.
 
         Two documented requests are left out: a producer requests reports to check for an old copy
@@ -90,8 +90,8 @@ class SecuredJob:
         """
         _, denied = self.kafka.decisions(since)
         own = {self.principal(role) for role in self.users}
-        asked = {
-            Asked(
+        requested = {
+            AclRequest(
                 self.principal(role),
                 Operation.READ.value,
                 ResourceKind.TOPIC.value,
@@ -100,7 +100,7 @@ class SecuredJob:
             for role, topic in ((PRODUCER, Role.REPORTS), (PAGE, Role.DEAD_LETTERS))
             if role in self.users
         }
-        return {each for each in denied - asked if each.principal in own}
+        return {each for each in denied - requested if each.principal in own}
 
     @contextmanager
     def nothing_denied(self) -> Iterator[None]:
@@ -230,7 +230,7 @@ def wait_for(look: Callable[[], bool]) -> None:
 
 
 def _was_used(
-    allowed: Collection[Asked], principal: str, resource: Resource, operation: Operation
+    allowed: Collection[AclRequest], principal: str, resource: Resource, operation: Operation
 ) -> bool:
     return any(
         (each.principal, each.operation, each.kind) == (principal, operation, resource.kind)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import aiohttp
 
 from dpstream.aggregators.estimate import Published as Estimated
-from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.cli.inputs import load_ground_truth
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
@@ -85,7 +85,10 @@ class LivePage:
         """Poll the pipelines once, as the background task does."""
         self.site.look_who_watches()
         background = Background(
-            lambda: cast(Cluster, self.cluster), self.site.shown, self.site, self.site.board.clock
+            lambda: cast(Cluster, self.cluster),
+            self.site.shown,
+            self.site,
+            self.site.job_store.clock,
         )
         await asyncio.to_thread(background.watch, cast(Cluster, self.cluster))
         # Deliver the thread's results before the next request.
@@ -97,7 +100,7 @@ class LivePage:
         writer.write(request)
         return reader, writer
 
-    async def truths_loaded(self) -> None:
+    async def ground_truths_loaded(self) -> None:
         """Wait until the inputs have been read."""
         await asyncio.gather(*self.site._loading)
 
@@ -133,7 +136,7 @@ async def live_page(
     *,
     jobs: Sequence[str] = (),
     hosts: Sequence[str] = (),
-    truths: Iterable[tuple[str, Path]] = (),
+    ground_truths: Iterable[tuple[str, Path]] = (),
     limits: Limits | None = None,
     access: AccessSettings | None = None,
     frame_ancestors: Sequence[str] = (),
@@ -144,12 +147,12 @@ async def live_page(
     told: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:
-        return load_truth(job, path)
+        return load_ground_truth(job, path)
 
     settings = SiteSettings(
         jobs=tuple(jobs),
         hosts=tuple(hosts),
-        truths=dict(truths),
+        ground_truths=dict(ground_truths),
         tls=tls,
         access=access or AccessSettings(),
         frame_ancestors=tuple(frame_ancestors),

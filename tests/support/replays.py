@@ -24,7 +24,7 @@ from dpstream.pipeline.recording.recorder import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
 from dpstream.pipeline.recording.replay.recording_source import RecordingSource
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.environment import Environment
@@ -173,11 +173,11 @@ class LiveRun:
     def record(self, folder: Path, **options: Any) -> RecordingSource:
         folder.mkdir()
         place = RecordingFolder(folder)
-        asked = {"from_epoch": None, **options}
+        requested = {"from_epoch": None, **options}
         recorder = Recorder(
             self.job,
             place,
-            open_recording(place, self.job, **asked),
+            open_recording(place, self.job, **requested),
             MemoryDriver(self.log).run,
         )
         list(recorder.round())
@@ -236,13 +236,13 @@ class KeepingReplay(MemoryReplay):
 
 def replayed(
     source: ReplaySource,
-    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    replay_range: ReplayRange = ReplayRange(),  # noqa: B008 - frozen
     *,
     changed: Job | None = None,
     partitions: int | None = None,
 ) -> tuple[DeployedJob, MemoryLog, Results]:
     job = replayed_job(source.job, changed=changed, partitions=partitions)
     deployed = deploy_replay(source.job, job, deployment=REPLAY, deployed_at=2_000)
-    done = KeepingReplay(deployed, source, plan_replay(source, wanted), KEYS)
+    done = KeepingReplay(deployed, source, plan_replay(source, replay_range), KEYS)
     list(done.run())
     return deployed, done.log, results_of(deployed, done.log)

@@ -98,7 +98,7 @@ class ServedPage:
         self._tell(JOBS_TOPIC, 2)
         return job
 
-    def say(self, *records: Charge | StatedBudget) -> None:
+    def append(self, *records: Charge | StatedBudget) -> None:
         for each in records:
             self.cluster.append(JOBS_TOPIC, each.to_bytes(), key=each.key)
         self._tell(JOBS_TOPIC, len(records))
@@ -141,9 +141,9 @@ class ServedPage:
 
     async def _make_site(self) -> Site:
         open_cluster = cast(Callable[[], Cluster], lambda: self.cluster)
-        site = Site(self.settings, open_cluster, _no_truth, self.said.append, Limits())
+        site = Site(self.settings, open_cluster, _no_ground_truth, self.said.append, Limits())
         address = await site.start()
-        site.board.set_answers(True)
+        site.job_store.set_answers(True)
         self._cable.to = int(address.rstrip("/").rpartition(":")[2])
         return site
 
@@ -188,5 +188,5 @@ async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-def _no_truth(job: DeployedJob, path: Path) -> Any:
-    raise AssertionError("no truth was given")
+def _no_ground_truth(job: DeployedJob, path: Path) -> Any:
+    raise AssertionError("no ground truth was given")

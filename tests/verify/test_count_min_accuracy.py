@@ -76,22 +76,22 @@ def seeded_law(law: CountMinLaw, seed: int) -> CountMinLaw:
     return replace(law, code=HashedRows(SIZE, ROWS, BUCKETS, f"accuracy {seed}"))
 
 
-def measured(law: CountMinLaw, users: int, seed: int, asked: Estimator | None) -> Errors:
+def measured(law: CountMinLaw, users: int, seed: int, requested: Estimator | None) -> Errors:
     rng = seeded_generator(2, seed)
     counts = rng.multinomial(users, zipf_counts(SIZE, 1.0))
     held = np.repeat(np.arange(1, SIZE + 1), counts)
     aggregator = window_of(seeded_law(law, seed), held, seed)
-    aggregator.estimator = asked
+    aggregator.estimator = requested
     window = aggregator.window([1], Attendance.constant(1, users))
     assert window is not None
     chosen = np.concatenate([np.arange(TOP), TOP + rng.permutation(SIZE - TOP)[:RARE]])
     rows = window.estimates
     assert isinstance(rows, RowEstimates)
-    values, truth = rows.values(chosen + 1), counts[chosen]
+    values, ground_truth = rows.values(chosen + 1), counts[chosen]
     return Errors(
-        published=float(np.abs(values - truth).mean()),
-        cut=float(np.abs(np.maximum(values, 0.0) - truth).mean()),
-        stated=float(clipped_errors(rows.errors, truth).mean()),
+        published=float(np.abs(values - ground_truth).mean()),
+        cut=float(np.abs(np.maximum(values, 0.0) - ground_truth).mean()),
+        stated=float(clipped_errors(rows.errors, ground_truth).mean()),
         estimator=str(rows.estimator),
     )
 
@@ -114,9 +114,9 @@ def test_mean_absolute_error(users: int) -> None:
     law = law_of(users)
     runs = [measured(law, users, seed, None) for seed in range(SEEDS)]
     rows: list[tuple[str, list[Errors]]] = []
-    for asked in ESTIMATORS:
-        each = [measured(law, users, seed, asked) for seed in range(4)]
-        rows.append((asked, each))
+    for requested in ESTIMATORS:
+        each = [measured(law, users, seed, requested) for seed in range(4)]
+        rows.append((requested, each))
     rows.append(("chosen", runs))
     old = np.mean([as_in_the_paper(law_of(users, "published"), users, s) for s in range(4)])
     print_table(

@@ -117,8 +117,8 @@ if IMAGES.exists():
     def test_errors_are_those_of_independent_simulations(image: Image, bars: Bars) -> None:
         rows = []
         source = ChangeLogFile(str(IMAGES / image.file), top_items=255)
-        asked = [("published", tau, bar) for tau, bar in bars.published.items()]
-        for calibration, tau, bar in [*asked, ("exact", 1, bars.exact)]:
+        requested = [("published", tau, bar) for tau, bar in bars.published.items()]
+        for calibration, tau, bar in [*requested, ("exact", 1, bars.exact)]:
             trial = run_trial(_job(image, bars.epsilon, calibration, tau).to_bytes(), source, 1)
             found = {name: each.rmse for name, each in trial.accuracies.items()}
             rows.append([calibration, f"{tau}", f"{bar}", f"{found['all, clipped']:.2f}"])
@@ -158,28 +158,32 @@ if IMAGES.exists():
 
     def _clipped_error(image: Image, law: FragmentsLaw) -> float:
         """Return the error of all cells at once, from the devices' distribution without devices."""
-        truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
+        ground_truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
         rng, users, backstop = seeded_generator(1), image.users, law.backstop_flips
         assert backstop is not None
-        behind = backstop.ones(truth, users, rng)
+        behind = backstop.ones(ground_truth, users, rng)
         sent = law.flips.ones(law.reports * behind, law.reports * users, rng)
         counts = sent / law.reports
         for flips in (law.flips, backstop):
             reversed_ = float(flips.probability)
             counts = (counts - users * reversed_) / (1 - 2 * reversed_)
-        return float(np.sqrt(np.square(np.clip(counts, 0, 255) - truth).mean()))
+        return float(np.sqrt(np.square(np.clip(counts, 0, 255) - ground_truth).mean()))
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
     def test_a_sketch_with_the_published_odds(epsilon: float, bar: float) -> None:
         """These odds count the messages of all rows as hidden among each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
-        asked = CountMeanSketchParameters(epsilon, delta, Points(HORSE.grid), neighbors="removal")
+        requested = CountMeanSketchParameters(
+            epsilon, delta, Points(HORSE.grid), neighbors="removal"
+        )
         bits = FragmentsParameters(
             epsilon, delta, Points((BUCKETS,)), neighbors="removal", calibration="published"
         )
-        law = replace(sketch(asked, 1, users), bits=fragments(bits, last_epoch=1, minimum=users))
-        truth = pixels(read_plain(IMAGES / HORSE.file)).reshape(-1).astype(np.int64)
-        items = np.repeat(np.arange(1, len(truth) + 1), truth)
+        law = replace(
+            sketch(requested, 1, users), bits=fragments(bits, last_epoch=1, minimum=users)
+        )
+        ground_truth = pixels(read_plain(IMAGES / HORSE.file)).reshape(-1).astype(np.int64)
+        items = np.repeat(np.arange(1, len(ground_truth) + 1), ground_truth)
         devices, rng = CountMeanSketch(law), seeded_generator(1)
         devices.enroll(users, rng)
         reports = devices.report(1, items[:, None], None, rng)
@@ -190,7 +194,7 @@ if IMAGES.exists():
             aggregator.add(1, reports, None)
         found = aggregator.window([1], Attendance.constant(1, users))
         assert found is not None
-        error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - truth).mean()))
+        error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - ground_truth).mean()))
         print(f"sketch, epsilon {epsilon:g}: {error:.2f}, bar {bar}")
         assert error == pytest.approx(bar, rel=WITHIN)
 

@@ -55,12 +55,12 @@ def run(plan: PrefixPlan, seed: int, cumulative: NDArray[np.float64]) -> Run:
 
 
 def measured(answer: HeavyHitters, counts: NDArray[np.int64], seconds: float) -> Run:
-    truth = np.argsort(-counts, kind="stable")[:TOP]
+    ground_truth = np.argsort(-counts, kind="stable")[:TOP]
     values, lows, highs = answer.intervals
     held = counts[answer.items]
     above = np.flatnonzero(counts > answer.detection_threshold)
     return Run(
-        recall=float(np.isin(truth, answer.items).mean()),
+        recall=float(np.isin(ground_truth, answer.items).mean()),
         covered=float(((lows <= held) & (held <= highs)).mean()),
         error=float(np.median(np.abs(values - held))),
         deviation=answer.standard_error,

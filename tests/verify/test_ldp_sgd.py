@@ -75,8 +75,8 @@ def test_a_job_learns_as_well_from_rows_to_what_is_published(tmp_path: Path) -> 
 
 def test_a_device_takes_twenty_microseconds() -> None:
     """50,000 gradients per second on two cores, measured and printed. A tenth of that fails."""
-    asked = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
-    devices, rng = LdpSgd(calibrate(asked, 3, minimum=20_000)), cryptographic_generator()
+    requested = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
+    devices, rng = LdpSgd(calibrate(requested, 3, minimum=20_000)), cryptographic_generator()
     devices.enroll(20_000, rng)
     examples = np.random.default_rng(1).integers(-500, 500, (20_000, 1 + FEATURES))
     examples[:, 0] = 1
@@ -86,6 +86,7 @@ def test_a_device_takes_twenty_microseconds() -> None:
         devices.report(epoch, examples, None, rng)
         taken.append(time.perf_counter() - started)
     print(
-        f"{20_000 / min(taken):,.0f} reports of {asked.features * asked.classes} numbers a second"
+        f"{20_000 / min(taken):,.0f} reports of {requested.features * requested.classes} numbers a "
+        "second"
     )
     assert 20_000 / min(taken) > 2_500

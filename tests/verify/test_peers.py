@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
-from dpstream.pipeline.audit.hockey_stick import Sights
+from dpstream.pipeline.audit.hockey_stick import Observations
 from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.audit.sampling import Sample
 from dpstream.pipeline.conformance.cases import Stream
@@ -50,12 +50,12 @@ class Releases:
     seen: tuple[str, ...] = ("releases of one value",)
     epochs: int = 1
 
-    def sights(
+    def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
-    ) -> tuple[Sights, ...]:
+    ) -> tuple[Observations, ...]:
         (value,) = stream
         releases = self.draw(value, trials)
-        return (Sights.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)
+        return (Observations.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)
 
 
 def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
@@ -83,7 +83,7 @@ def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
 
     finding = observed(draw, claimed)
     print(f"discrete Laplace, {'half the noise' if broken else 'whole'}: {finding}")
-    assert finding.convicted == broken
+    assert finding.failed == broken
     assert (finding.observed > claimed) == broken
     assert finding.observed > 0.2 * claimed
 
@@ -125,7 +125,7 @@ def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broke
     entry = replace(PROTOCOL, randomizer=Response)
     case = cases_of(entry, ExactLaw)[0]
     (enumerated,) = enumerate_losses(case)
-    assert not enumerated.convicted, "the law and what OpenDP states of it go together"
+    assert not enumerated.failed, "the law and what OpenDP states of it go together"
     drawn = compare_draws(case, seeded_generator(2), windows=60, together=TRIALS, false_alarm=ALARM)
     print(f"randomized response, {'half the noise' if broken else 'whole'}: {drawn}")
-    assert drawn.convicted == broken
+    assert drawn.failed == broken

@@ -42,13 +42,13 @@ def least_deviation(epsilon: float) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "projective_geometry": ProjectiveGeometryParameters(epsilon, LABELS),
         "hadamard_values": HadamardValuesParameters(epsilon, 0, LABELS),
         "count_min": CountMinParameters(epsilon, 1e-6, LABELS),
     }
     rows, measured, planned = [], {}, {}
-    for name, parameters in asked.items():
+    for name, parameters in requested.items():
         entry = PROTOCOLS[name]
         law = entry.calibrate(parameters, 1, USERS)
         assert entry.planning is not None
@@ -97,8 +97,8 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     else:
         aggregator.add(1, reports, None)
     estimate: Any = aggregator.estimate(1, Attendance.constant(1, USERS))
-    truth = np.bincount(held, minlength=ITEMS + 1)[1:]
-    return float(np.square(estimate.values - truth).mean())
+    ground_truth = np.bincount(held, minlength=ITEMS + 1)[1:]
+    return float(np.square(estimate.values - ground_truth).mean())
 
 
 def test_variances_beside_the_least() -> None:
@@ -132,15 +132,15 @@ def test_what_is_found_of_open_domains() -> None:
     users, many, trials = 300_000, 5_000, 4
     rows, missed, false, listed = [], 0, 0, 0
     for epsilon, bits in ((1.0, 24), (2.0, 48), (4.0, 24), (4.0, 61)):
-        asked = ProjectiveGeometryParameters(epsilon, Bits(bits))
+        requested = ProjectiveGeometryParameters(epsilon, Bits(bits))
         entry = PROTOCOLS["projective_geometry"]
-        law: Any = entry.calibrate(asked, 1, users)
+        law: Any = entry.calibrate(requested, 1, users)
         correct, errors, above = [], [], []
         for trial in range(trials):
             drawn, rng = np.random.default_rng(trial), seeded_generator(2, trial)
             numbers = drawn.permutation(np.unique(drawn.integers(1, 1 << bits, 2 * many)))[:many]
             held = drawn.choice(many, users, p=zipf_counts(many, 1.0))
-            devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
+            devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, requested)
             devices.enroll(users, rng)
             words: Any = devices.report(1, numbers[held][:, None], None, rng)
             aggregator.add(1, words, None)

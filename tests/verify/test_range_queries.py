@@ -68,19 +68,19 @@ def mean_absolute_error(
     rng = np.random.default_rng(seed + 1)
     grid = code if isinstance(code, Grid) else Grid((code,))
     points = drawn(grid.sizes, people, rng)
-    truth = np.zeros(grid.sizes)
-    np.add.at(truth, tuple(points.T), 1)
+    ground_truth = np.zeros(grid.sizes)
+    np.add.at(ground_truth, tuple(points.T), 1)
     ends = [np.triu_indices(size + 1, 1) for size in grid.sizes]
     chosen = [rng.integers(len(starts), size=QUERIES) for starts, _ in ends]
     corners = [(starts[at], stops[at]) for (starts, stops), at in zip(ends, chosen, strict=True)]
     errors = []
     for counts in windows(code, points, mean, runs, seed):
-        sums = np.pad(counts.values - truth, [(1, 0)] * truth.ndim)
-        for axis in range(truth.ndim):
+        sums = np.pad(counts.values - ground_truth, [(1, 0)] * ground_truth.ndim)
+        for axis in range(ground_truth.ndim):
             sums = np.cumsum(sums, axis=axis)
         boxes = np.zeros(QUERIES)
-        for sides in product((0, 1), repeat=truth.ndim):
-            sign = (-1) ** (truth.ndim - sum(sides))
+        for sides in product((0, 1), repeat=ground_truth.ndim):
+            sign = (-1) ** (ground_truth.ndim - sum(sides))
             boxes += (
                 sign * sums[tuple(pair[side] for pair, side in zip(corners, sides, strict=True))]
             )

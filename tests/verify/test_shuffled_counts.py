@@ -84,7 +84,7 @@ def test_students() -> None:
     streams = [values.astype(np.int8) for values in log.values_by_epoch()]
     for setting in STUDENTS:
         law = calibrated(setting.parameters, len(streams), len(log.users))
-        trials = run(law, setting.parameters, streams, log.truth(), STUDENT_SEEDS)
+        trials = run(law, setting.parameters, streams, log.ground_truth(), STUDENT_SEEDS)
         planned = root_mean_square(deviations_planned(law, setting.parameters, len(log.users)))
         found.append((setting, trials, planned))
         rows.append(
@@ -123,9 +123,9 @@ def test_errors_do_not_grow_with_the_crowd(parameters: Any) -> None:
     measured = []
     for users in CROWDS:
         streams = crowd(users)
-        truth = np.array([int(values.sum()) for values in streams])
+        ground_truth = np.array([int(values.sum()) for values in streams])
         law = calibrated(parameters, CROWD_EPOCHS, users)
-        measured.append(run(law, parameters, streams, truth, CROWD_SEEDS))
+        measured.append(run(law, parameters, streams, ground_truth, CROWD_SEEDS))
     print_table(
         f"{type(parameters).__name__}, changes {parameters.max_changes}: {CROWD_SEEDS} seeds, "
         f"{CROWD_EPOCHS} epochs",
@@ -169,7 +169,7 @@ def run(
     law: ShuffledCountsLaw,
     parameters: Any,
     streams: list[NDArray[np.int8]],
-    truth: NDArray[np.int64],
+    ground_truth: NDArray[np.int64],
     seeds: int,
 ) -> Trials:
     """Run trials with all users present at all epochs."""
@@ -200,7 +200,7 @@ def run(
             )
             aggregator.add(epoch, reports.values, reports.counts)
             estimate = aggregator.estimate(epoch, attendance)
-            errors[seed, epoch - 1] = estimate.value - truth[epoch - 1]
+            errors[seed, epoch - 1] = estimate.value - ground_truth[epoch - 1]
             deviations[seed, epoch - 1] = estimate.standard_error
     return Trials(errors, deviations)
 

@@ -112,9 +112,9 @@ def test_students_of_whom_some_are_silent_and_some_come_late(
             assert estimate.value is not None
             assert estimate.ci95_low is not None
             assert estimate.ci95_high is not None
-            truth = int(values.sum())
-            errors.append(estimate.value - truth)
-            covered.append(estimate.ci95_low <= truth <= estimate.ci95_high)
+            ground_truth = int(values.sum())
+            errors.append(estimate.value - ground_truth)
+            covered.append(estimate.ci95_low <= ground_truth <= estimate.ci95_high)
             published.append(estimate.standard_error)
     rmse = float(np.sqrt(np.square(errors).mean()))
     planned = float(np.sqrt(np.square(np.array(published, np.float64)).mean()))

@@ -76,8 +76,8 @@ def _odds() -> Iterator[str]:
 
 def _answers() -> Iterator[str]:
     items = tuple("abc")
-    asked = FragmentsParameters(1.0, 1e-3, items, permanent=True)
-    law = calibrate_fragments(asked, 2, 300)
+    requested = FragmentsParameters(1.0, 1e-3, items, permanent=True)
+    law = calibrate_fragments(requested, 2, 300)
     assert law.backstop is not None
     report, permanent = (Fraction(*each.weights) for each in (law.odds, law.backstop))
     if permanent > report:

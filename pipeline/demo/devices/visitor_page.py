@@ -44,10 +44,10 @@ class PublishedReader:
         self._epochs: dict[int, dict[str, Any]] = {}
         threading.Thread(target=self._follow, name="published", daemon=True).start()
 
-    def epochs(self, truth: Path) -> list[dict[str, Any]]:
+    def epochs(self, ground_truth: Path) -> list[dict[str, Any]]:
         """Return every epoch in order: its estimate, and the ground truth, known here."""
         known = {}
-        for line in truth.read_text().splitlines():
+        for line in ground_truth.read_text().splitlines():
             said = json.loads(line)
             known[said["epoch"]] = said["true"]
         return [
@@ -108,7 +108,7 @@ def application(settings: dict[str, Any], published: PublishedReader) -> web.App
         return web.json_response(public, headers=headers)
 
     async def estimates(request: web.Request) -> web.Response:
-        return web.json_response(published.epochs(Path(settings["truth"])), headers=headers)
+        return web.json_response(published.epochs(Path(settings["ground_truth"])), headers=headers)
 
     app = web.Application()
     app.router.add_get("/config.json", config)

@@ -138,14 +138,14 @@ class LocalKafka:
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)
             if self._serves(timeout):
-                running = self._kept_port()
+                running = self._stored_port()
                 if port not in (None, running):
                     raise LocalKafkaError(
                         f"the local Kafka is already running on port {running}: stop it before "
                         f"starting it on port {port}"
                     )
                 return self.status()
-            before = self._kept_port()
+            before = self._stored_port()
             jars = kafka_jars(on_progress)
             on_progress("starting Apache Kafka")
             try:
@@ -155,7 +155,7 @@ class LocalKafka:
             except BaseException:
                 self._end(grace=0.0)
                 raise
-            after = self._kept_port()
+            after = self._stored_port()
             if before is not None and after != before:
                 on_progress(
                     f"the address changed from {HOST}:{before} to {HOST}:{after}: restart all "
@@ -173,7 +173,7 @@ class LocalKafka:
     def status(self) -> KafkaStatus:
         """Return whether the broker runs, and where; start and create nothing."""
         process = self._process()
-        port = self._kept_port()
+        port = self._stored_port()
         return KafkaStatus(
             running=process is not None,
             pid=process.pid if process else None,
@@ -275,9 +275,9 @@ class LocalKafka:
         )
         (self.directory / "log4j2.properties").write_text(logging)
 
-    def _choose_port(self, wanted: int | None) -> int:
-        kept = self._kept_port()
-        port = wanted or kept or free_port()
+    def _choose_port(self, requested: int | None) -> int:
+        kept = self._stored_port()
+        port = requested or kept or free_port()
         if port == kept:
             _wait_until_free(port)
         if not _is_free(port):
@@ -287,7 +287,7 @@ class LocalKafka:
             )
         return port
 
-    def _kept_port(self) -> int | None:
+    def _stored_port(self) -> int | None:
         listeners = _read(self._properties_path).get("advertised.listeners")
         return int(listeners.value.split(",")[0].rpartition(":")[2]) if listeners else None
 
@@ -295,7 +295,7 @@ class LocalKafka:
         """Wait until the broker answers with its own ID; return False once it is not running."""
         deadline = time.monotonic() + timeout
         while self._process() is not None:
-            port = self._kept_port()
+            port = self._stored_port()
             identity = _read(self.directory / "data" / "meta.properties").get("cluster.id")
             if port and identity and _cluster_at(port) == identity.value:
                 return True

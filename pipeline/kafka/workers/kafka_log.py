@@ -172,12 +172,12 @@ class KafkaLog:
                 raise AccessError(self._principal, "see", "topic", found["topic"])
 
     async def settings(self, roles: Iterable[Role]) -> dict[str, dict[str, str]]:
-        asked = [
+        requested = [
             ConfigResource(ConfigResourceType.TOPIC, self._topic(role), {TIMESTAMP_TYPE: None})
             for role in roles
         ]
         found: dict[str, dict[str, str]] = {}
-        for response in await self._admin.describe_configs(asked):
+        for response in await self._admin.describe_configs(requested):
             for code, _, _, name, entries in response.resources:
                 if not code:
                     found[name] = {entry[0]: entry[1] for entry in entries}
@@ -265,16 +265,16 @@ class KafkaLog:
             await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
 
     async def _ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        asked = {TopicPartition(self._topic(role), each): (role, each) for role, each in places}
+        requested = {TopicPartition(self._topic(role), each): (role, each) for role, each in places}
         try:
-            ends = await self._reader.end_offsets(list(asked))
+            ends = await self._reader.end_offsets(list(requested))
         except KafkaError as error:
             refused = [each.topic for each in error.args if isinstance(each, TopicPartition)]
-            topic = refused[0] if refused else ", ".join(sorted({each.topic for each in asked}))
+            topic = refused[0] if refused else ", ".join(sorted({each.topic for each in requested}))
             if (problem := self._refusal(error, "see", topic)) is not None:
                 raise problem from error
             raise
-        return {asked[where]: end for where, end in ends.items()}
+        return {requested[where]: end for where, end in ends.items()}
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
         begun = self._clock.begin()

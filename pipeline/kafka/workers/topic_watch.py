@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from dpstream.pipeline.kafka.cluster_errors import WorkerError
-from dpstream.pipeline.kafka.kept_state import begin_anew, made_again
+from dpstream.pipeline.kafka.stored_state import begin_anew, made_again
 from dpstream.topics.names import Role
 
 
@@ -103,7 +103,7 @@ class TopicWatch:
         Raises WorkerError if a topic was gone, or had too few, for several checks.
         """
         wrong = None
-        notices = []
+        warnings = []
         for role in self.used:
             deployed, found = len(self._job.start_offsets[role]), counts.get(role, 0)
             topic = self._job.topic(role)
@@ -119,7 +119,7 @@ class TopicWatch:
                 )
             elif found > deployed and role not in self._logged:
                 self._logged.add(role)
-                notices.append(
+                warnings.append(
                     f"topic {topic} has {found} partitions, but the job was deployed with "
                     f"{deployed}: the others are not read, because epoch e belongs in "
                     f"partition e mod {deployed}"
@@ -127,7 +127,7 @@ class TopicWatch:
         self._bad_counts = 0 if wrong is None else self._bad_counts + 1
         if wrong is not None and self._bad_counts >= _LOOKS:
             raise WorkerError(wrong)
-        return notices
+        return warnings
 
     def see_ids(self, ids: Mapping[str, str]) -> None:
         """Check Kafka's IDs of the topics, by name; missing topics have none.

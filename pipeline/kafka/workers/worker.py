@@ -225,7 +225,7 @@ class _Process:
         # Without a broker, Faust's threads stop with an error, which does not matter.
         threading.excepthook = lambda failure: None
         if code == 0:
-            await self._say_goodbye()
+            await self._send_stopped()
         await self._stop()
         if code == 0:
             self.lines.info("stopped" if self.idle_condition is None else "idle: no work left")
@@ -292,10 +292,10 @@ class _Process:
             try:
                 await self.log.start()
             except KafkaConnectionError:
-                self.outage.asked(answered=False)
+                self.outage.requested(answered=False)
                 await asyncio.sleep(1.0)
             else:
-                self.outage.asked(answered=True)
+                self.outage.requested(answered=True)
                 return
 
     async def _beat(self) -> None:
@@ -392,9 +392,9 @@ class _Process:
                     self.ends = await self.log.end_offsets(self.stage.role, partitions)
             except (KafkaError, TimeoutError):
                 if not await self._see_topics():
-                    self.outage.asked(answered=False)
+                    self.outage.requested(answered=False)
             else:
-                self.outage.asked(answered=True)
+                self.outage.requested(answered=True)
                 self.topics.see_ends(self.ends, reached)
             if self.refused is not None and (refusal := self.refused()) is not None:
                 raise refusal
@@ -443,8 +443,8 @@ class _Process:
         except (KafkaError, TimeoutError):
             return False
         self.topics.see_ids(ids)
-        for notice in self.topics.see_partitions(counts):
-            self.lines.warning(notice)
+        for message in self.topics.see_partitions(counts):
+            self.lines.warning(message)
         return True
 
     async def _tell_status(self) -> None:
@@ -464,7 +464,7 @@ class _Process:
                 now - before,
             )
             before, records = now, execution.records
-            await self._say(words)
+            await self._send_heartbeat(words)
             self._check_clock()
             await asyncio.sleep(self.timings.status)
 
@@ -502,7 +502,7 @@ class _Process:
             )
         return _unexpected(error)
 
-    async def _say_goodbye(self) -> None:
+    async def _send_stopped(self) -> None:
         self.stopping = True
         with suppress(Exception):
             # Keep the count of finalized windows, which must survive the worker.
@@ -511,7 +511,7 @@ class _Process:
                 {"stopped": True, **kept} if self.idle_condition is None else idle_heartbeat(**kept)
             )
             async with asyncio.timeout(_GOODBYE_SECONDS):
-                await self._say(words)
+                await self._send_heartbeat(words)
                 if self.idle_condition is not None and self.idle_settings is not None:
                     # Write the note only after the heartbeat, which the note's reader repeats.
                     IdleNote(
@@ -522,7 +522,7 @@ class _Process:
         observer = self.observer
         return "" if observer is None else metrics_text(observer.snapshot)
 
-    async def _say(self, words: Mapping[str, object]) -> None:
+    async def _send_heartbeat(self, words: Mapping[str, object]) -> None:
         value = json.dumps(self._word(words), allow_nan=False, separators=(",", ":")).encode()
         key = f"{self.stage_name}/{self.worker}".encode()
         await self.log.write(Append(Role.STATUS, 0, value, key=key))

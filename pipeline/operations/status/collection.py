@@ -23,8 +23,8 @@ from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
-from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
-from dpstream.pipeline.kafka.kept_topics import kept_starts, topic_ids
+from dpstream.pipeline.kafka.stored_state import StageOffsets, StoredState, contradictions
+from dpstream.pipeline.kafka.stored_topics import stored_starts, topic_ids
 from dpstream.pipeline.operations.dead_letter_log import DeadLetterLog, log_position
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
@@ -99,7 +99,7 @@ class JobWatch:
         self._steady = steady
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
-        self._kept = KeptState()
+        self._stored_state = StoredState()
         self._offsets: dict[str, StageOffsets] = {}
         self._dead_letters = DeadLetterLog(cluster, job)
         self._hidden = False
@@ -132,8 +132,8 @@ class JobWatch:
         refused = Counter(reason for place, reason in self._refused if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
         added_up = max(self._added_up.values(), default=None)
-        kept = replace(
-            self._kept,
+        stored = replace(
+            self._stored_state,
             stages=self._offsets,
             decided=self._decisions.decided.highest,
             aggregated=added_up,
@@ -160,7 +160,7 @@ class JobWatch:
             suppressed=self._count_suppressed(),
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
-            contradictions=tuple(contradictions(job, kept)),
+            contradictions=tuple(contradictions(job, stored)),
             clock_ahead=self._clock.ahead,
             collectors=tuple(
                 sorted(
@@ -339,9 +339,9 @@ class JobWatch:
             name for name, topic in existing.items() if wrong_clock(topic.configs) is not None
         )
         there = [role for role in job.start_offsets if job.topic(role) in existing]
-        self._kept = KeptState(
+        self._stored_state = StoredState(
             ids=topic_ids(cluster, job),
-            starts=kept_starts(cluster, job, there),
+            starts=stored_starts(cluster, job, there),
             settings={role: existing[job.topic(role)].configs for role in there},
         )
 

@@ -9,7 +9,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.broker_clock import off_by
-from dpstream.pipeline.kafka.kept_state import begin_anew
+from dpstream.pipeline.kafka.stored_state import begin_anew
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,

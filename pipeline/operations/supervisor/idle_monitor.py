@@ -111,12 +111,12 @@ class IdleMonitor:
         with self._lock:
             idle = dict(self._idle)
         if idle:
-            asked = {
+            requested = {
                 each.job.topic(role): len(ends)
                 for each in idle.values()
                 for role, ends in each.condition.ends.items()
             }
-            ends = cluster.ends(asked)
+            ends = cluster.ends(requested)
             for name, each in idle.items():
                 found = {role: ends.get(each.job.topic(role), ()) for role in each.condition.ends}
                 if not each.condition.holds(found) or time.monotonic() >= each.until:

@@ -32,7 +32,7 @@ from dpstream.pipeline.operations.supervisor.idle_monitor import (
 )
 from dpstream.pipeline.operations.supervisor.lines import Lines
 from dpstream.pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
-from dpstream.pipeline.operations.supervisor.wanted import Tasks, tasks_of
+from dpstream.pipeline.operations.supervisor.target_tasks import Tasks, tasks_of
 from dpstream.pipeline.operations.supervisor.watch import (
     View,
     Watched,
@@ -210,14 +210,14 @@ class _Supervisor:
         self._tasks = tasks
         if not self._stopping:
             stage = self._settings.stage
-            self._schedule.wanted(
+            self._schedule.target(
                 {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
             )
 
     def _obey_signals(self) -> None:
         if self._signals.received and not self._stopping:
             self._stopping = True
-            self._schedule.wanted({})
+            self._schedule.target({})
         if self._signals.hurry():
             self._schedule.hurry()
 

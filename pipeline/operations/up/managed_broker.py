@@ -141,20 +141,22 @@ def main() -> int:
     to_be_stopped = mine or users.is_marked(status.pid)
     try:
         if mine:
-            _say("mine", "")
+            _print_message("mine", "")
         for _ in range(1 + _RESTARTS):
-            started = broker.start(on_progress=lambda text: _say("progress", text))
+            started = broker.start(on_progress=lambda text: _print_message("progress", text))
             if to_be_stopped:
                 users.mark.write_text(str(started.pid))
             ready = True
-            _say("ready", str(started.bootstrap_servers))
+            _print_message("ready", str(started.bootstrap_servers))
             while broker.status().running:
                 time.sleep(_CHECK_SECONDS)
-            _say("progress", f"the local Kafka crashed; its log is {broker.log_path}")
-        _say("failed", f"the local Kafka crashes repeatedly; its log is {broker.log_path}")
+            _print_message("progress", f"the local Kafka crashed; its log is {broker.log_path}")
+        _print_message(
+            "failed", f"the local Kafka crashes repeatedly; its log is {broker.log_path}"
+        )
         return 1
     except (LocalKafkaError, FolderInUse) as error:
-        _say("failed", str(error))
+        _print_message("failed", str(error))
         return 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -174,7 +176,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
 
 
-def _say(kind: Literal["mine", "ready", "progress", "failed"], text: str) -> None:
+def _print_message(kind: Literal["mine", "ready", "progress", "failed"], text: str) -> None:
     print(json.dumps(Message(kind=kind, text=text)), flush=True)
 
 

@@ -43,13 +43,13 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end; no process is left when this returns or raises.
 
     Nothing was started after JobError, InputError or FolderInUse (another run uses the state
-    folder). Nothing was deployed after UnaskedError: losses or charges are not agreed to. Others
-    are SignaledError, ProcessError (a process failed repeatedly), LocalKafkaError and
+    folder). Nothing was deployed after UnconfirmedLossError: losses or charges are not agreed to.
+    Others are SignaledError, ProcessError (a process failed repeatedly), LocalKafkaError and
     ClusterError.
     """
     given = [
-        # The jobs share one input: print its notices only once.
-        JobInput.load(file, settings, screen.say if index == 0 else lambda sentence: None)
+        # The jobs share one input: print its warnings only once.
+        JobInput.load(file, settings, screen.print_message if index == 0 else lambda sentence: None)
         for index, file in enumerate(settings.job_files)
     ]
     with _only_run(given[0].job.name) as lock, Signals() as signals:
@@ -95,7 +95,7 @@ class _Run:
             JobRun(
                 each,
                 lambda job, event: self._events.put((job, event)),
-                screen.say,
+                screen.print_message,
                 self._forks.wait,
             )
             for each in given
@@ -157,7 +157,7 @@ class _Run:
 
     def _processes(self) -> RestartedProcesses:
         return RestartedProcesses(
-            self._screen.say, hurry=self._signals.hurry, start=self._forks.start
+            self._screen.print_message, hurry=self._signals.hurry, start=self._forks.start
         )
 
     def _check(self, *processes: RestartedProcesses) -> None:
@@ -165,8 +165,8 @@ class _Run:
             each.check()
 
     def _connect(self, connection: Connection) -> None:
-        for notice in connection.notices:
-            self._screen.say(notice)
+        for warning in connection.warnings:
+            self._screen.print_message(warning)
         if not self._settings.agreed:
             self._activity = "checking what is deployed"
             self._show()
@@ -201,8 +201,8 @@ class _Run:
         command = ["serve"]
         for job in self._jobs:
             # A measure does not determine the published quantity.
-            truth = ["--truth", f"{job.job.name}={self._settings.input}"]
-            command += [job.job.name, *([] if job.job.domain.measure else truth)]
+            ground_truth = ["--ground-truth", f"{job.job.name}={self._settings.input}"]
+            command += [job.job.name, *([] if job.job.domain.measure else ground_truth)]
         pages.start(
             "serve",
             dpstream_command(*command, *self._connection.arguments()),
@@ -215,7 +215,7 @@ class _Run:
         if port is None or self._page is not None:
             return
         self._page = address_of(port, [job.job.name for job in self._jobs])
-        self._screen.say(f"watch the jobs in a browser: {self._page}")
+        self._screen.print_message(f"watch the jobs in a browser: {self._page}")
         if self._settings.browser:
             webbrowser.open(self._page)
 
@@ -228,7 +228,7 @@ class _Run:
             case "progress" if self._connection is None:
                 self._activity = message["text"]
             case "progress":
-                self._screen.say(message["text"])
+                self._screen.print_message(message["text"])
 
     def _show(self) -> None:
         first, *others = self._jobs

@@ -13,7 +13,7 @@ from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplayRange:
     """Requested epochs of a replay.
 
     Attributes:
@@ -83,7 +83,7 @@ class _Decided:
     timestamp: int
 
 
-def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
+def plan_replay(source: ReplaySource, replay_range: ReplayRange) -> ReplayPlan:
     """Choose the epochs of a replay.
 
     Raises `ReplayError` if no epoch or not all of its input exists; the message names the epochs
@@ -100,7 +100,7 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
         )
     if not decided:
         raise ReplayError(f"no epoch is finalized in {source.place}: there is nothing to replay")
-    start = _start(source, decided, wanted)
+    start = _start(source, decided, replay_range)
     first = start
     if not source.job.protocol_entry.per_epoch:
         first = max(begins, source.job.epochs.horizon_of(start) * source.job.epochs.count + 1)
@@ -110,8 +110,8 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
             f"estimates from epoch {start:,} depend on them: replay a source that contains them"
         )
     chosen = [each for each in decided if each.epoch >= first]
-    last = _last(source, chosen, start, wanted)
-    windows_from = last + 1 if wanted.from_partials else start
+    last = _last(source, chosen, start, replay_range)
+    windows_from = last + 1 if replay_range.from_partials else start
     chosen = [each for each in chosen if each.epoch <= last]
     released = [each.epoch for each in chosen if each.released]
     copied = [epoch for epoch in released if epoch < windows_from]
@@ -130,36 +130,41 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     )
 
 
-def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int:
+def _start(source: ReplaySource, decided: list[_Decided], replay_range: ReplayRange) -> int:
     last = decided[-1]
-    if wanted.from_time is not None:
+    if replay_range.from_time is not None:
         for each in decided:
-            if each.timestamp >= wanted.from_time:
+            if each.timestamp >= replay_range.from_time:
                 return each.epoch
         moment = iso(max(each.timestamp for each in decided))
         raise ReplayError(
-            f"no epoch of {source.place} was finalized at {iso(wanted.from_time)} or later: "
+            f"no epoch of {source.place} was finalized at {iso(replay_range.from_time)} or later: "
             f"the latest one was at {moment}"
         )
-    if wanted.from_epoch is None:
+    if replay_range.from_epoch is None:
         return decided[0].epoch
-    if wanted.from_epoch > last.epoch:
+    if replay_range.from_epoch > last.epoch:
         raise ReplayError(
-            f"epoch {wanted.from_epoch:,} is not finalized in {source.place}: the last one is "
+            f"epoch {replay_range.from_epoch:,} is not finalized in {source.place}: the last one "
+            "is "
             f"{last.epoch:,}"
         )
-    return max(wanted.from_epoch, decided[0].epoch)
+    return max(replay_range.from_epoch, decided[0].epoch)
 
 
-def _last(source: ReplaySource, found: list[_Decided], start: int, wanted: Wanted) -> int:
+def _last(
+    source: ReplaySource, found: list[_Decided], start: int, replay_range: ReplayRange
+) -> int:
     there = found[0].epoch - 1
     for each in found:
-        whole = not wanted.from_partials and each.epoch >= start and source.has_window(each.epoch)
+        whole = (
+            not replay_range.from_partials and each.epoch >= start and source.has_window(each.epoch)
+        )
         if each.released and not whole and not source.has_partial(each.epoch):
             break
         there = each.epoch
-    last = there if wanted.to_epoch is None else wanted.to_epoch
-    if wanted.to_epoch is not None and last < start:
+    last = there if replay_range.to_epoch is None else replay_range.to_epoch
+    if replay_range.to_epoch is not None and last < start:
         raise ReplayError(f"epoch {last:,} is before the first one to replay, {start:,}")
     if not start <= last <= there:
         finished = (

@@ -89,7 +89,7 @@ class TopicSource:
         return words
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        wanted = deque(epoch for epoch in range(first, last + 1) if self.has_partial(epoch))
+        replay_range = deque(epoch for epoch in range(first, last + 1) if self.has_partial(epoch))
         found: dict[int, bytes] = {}
 
         def keep(epoch: int, payload: bytes) -> None:
@@ -99,8 +99,8 @@ class TopicSource:
         partials = PartialLog(self.job, keep)
         cursor = self.job.cursor(Role.PARTIALS, partials.apply)
         cursor.end = self._partials_end
-        while wanted:
-            while wanted[0] not in found:
+        while replay_range:
+            while replay_range[0] not in found:
                 if not self._read(cursor.read_some()):
                     return
-            yield wanted[0], found.pop(wanted.popleft())
+            yield replay_range[0], found.pop(replay_range.popleft())

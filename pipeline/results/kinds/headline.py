@@ -15,7 +15,7 @@ class Headline:
     Attributes:
         name: The item, "median", or the measure of a learning job; empty for a single count.
         value: In users, or a value of the domain; None without an estimate.
-        truth: Ground truth of the same item or median, if known.
+        ground_truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for others.
         population: Number of users, which clips displayed values; None if it does not count users.
     """
@@ -24,7 +24,7 @@ class Headline:
     value: float | None = None
     ci95_low: float | None = None
     ci95_high: float | None = None
-    truth: float | None = None
+    ground_truth: float | None = None
     numbers: NumericDomain | None = None
     percent: bool = False
     population: int | None = None

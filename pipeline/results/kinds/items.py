@@ -13,10 +13,10 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.counts_queries import Answer, CountsQuery, Items, Query, Top
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.results.phrases import Sentence, nothing, title_label
-from dpstream.pipeline.results.questions import Answer, Items, Query, Question, Top
 from dpstream.pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -28,13 +28,13 @@ _MOST_FOUND = 200
 class FoundKind(PublishedKind):
     """Counts of the most frequent items, which may differ between epochs."""
 
-    in_one: ClassVar[Question] = Top(1)
-    in_few: ClassVar[Question] = Top(3)
+    in_one: ClassVar[CountsQuery] = Top(1)
+    in_few: ClassVar[CountsQuery] = Top(3)
 
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         return Items()
 
-    def overview(self, records: Sequence[EstimateRecord], count: int) -> Question:
+    def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
         """Return those with the largest mean over all epochs."""
         return Top(count).steady(records, count)
 
@@ -103,7 +103,7 @@ class FoundKind(PublishedKind):
 class ItemsKind(FoundKind):
     same_items: ClassVar[bool] = True
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         return Items() if domain.items is not None and len(domain.items) <= most else None
 
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:

@@ -14,10 +14,10 @@ from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.counts_queries import QUARTILES, Boxes, CountsQuery, Quantiles, Query
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.phrases import Sentence, nothing, title_label
-from dpstream.pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query, Question
 from dpstream.pipeline.results.series import (
     LONGEST_ID,
     QUARTILE_SERIES,
@@ -36,27 +36,27 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 class NumbersKind(PublishedKind):
     """Counts of all buckets of a range of numbers."""
 
-    in_one: ClassVar[Question] = Quantiles((0.5,))
-    in_few: ClassVar[Question] = Quantiles(QUARTILES)
+    in_one: ClassVar[CountsQuery] = Quantiles((0.5,))
+    in_few: ClassVar[CountsQuery] = Quantiles(QUARTILES)
     largest_are: ClassVar[str] = "range"
     quantiles: ClassVar[tuple[Series, ...]] = QUARTILE_SERIES
 
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         labels = enumerate(domain.items or ())
         return Boxes(tuple(Box(label, (place,), (place + 1,)) for place, label in labels))
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         return self.in_one
 
     def headline(
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         assert isinstance(domain, NumericDomain)
-        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.truth
+        for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
             return Headline("median", *numbers, domain)
         return Headline(numbers=domain)
 

@@ -11,11 +11,11 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName, period
+from dpstream.pipeline.results.counts_queries import Count, CountsQuery, Query
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count, step_of
 from dpstream.pipeline.results.phrases import Sentence, how_sure, is_plain
-from dpstream.pipeline.results.questions import Count, Query, Question
 from dpstream.pipeline.results.series import VALUE, Series, SeriesError, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -26,26 +26,30 @@ class CountKind(PublishedKind):
 
     single: ClassVar[bool] = True
     same_items: ClassVar[bool] = True
-    in_one: ClassVar[Question] = Count()
-    in_few: ClassVar[Question] = Count()
+    in_one: ClassVar[CountsQuery] = Count()
+    in_few: ClassVar[CountsQuery] = Count()
 
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         return self.in_one
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         return self.in_one
 
     def headline(
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         """See `PublishedKind`; ground truth is also known for epochs without an estimate."""
-        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.truth
+        for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
             return Headline("", *numbers, population=record.population)
-        return Headline(truth=None if truth is None or not len(truth) else int(truth[0]))
+        return Headline(
+            ground_truth=None
+            if ground_truth is None or not len(ground_truth)
+            else int(ground_truth[0])
+        )
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
@@ -107,7 +111,7 @@ class MeasureKind(CountKind):
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         found = super().headline(domain, record)
         return Headline(

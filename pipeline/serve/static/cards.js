@@ -69,12 +69,12 @@ export class TopCard extends Asking {
     const [least, most] = [0, Math.max(1, ...body.items.map((item) => item.ci95_high))];
     const ranked = body.items.some((item) => item.places);
     setText(this.when, body.epoch ? body.name : "");
-    const truth = body.items.some((item) => item.truth !== null);
+    const groundTruth = body.items.some((item) => item.ground_truth !== null);
     const { people } = this.model.detail;
-    const columns = [...(ranked ? [column("rank")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 % CI"), ...(truth ? [numbers("ground truth, not private")] : [])];
+    const columns = [...(ranked ? [column("rank")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 % CI"), ...(groundTruth ? [numbers("ground truth, not private")] : [])];
     const rows = body.items.map((item) => {
       const words = said("users", this.format, item.value, item.ci95_low, item.ci95_high, body.population);
-      return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.ci95_low, item.ci95_high, [least, most]), words.value, words.interval, ...(truth ? [this.format(item.truth)] : [])];
+      return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.ci95_low, item.ci95_high, [least, most]), words.value, words.interval, ...(groundTruth ? [this.format(item.ground_truth)] : [])];
     });
     const made = table("Largest items with 95 % intervals", columns, rows);
     made.classList.add("bars");
@@ -102,12 +102,12 @@ export class QuantileCard extends Asking {
   draw(body) {
     setText(this.notes, body.epoch ? body.name : "");
     const held = body.quantiles.filter((each) => each.value !== null);
-    const truth = held.some((each) => each.truth !== null);
+    const groundTruth = held.some((each) => each.ground_truth !== null);
     const rows = held.map((each) => {
       const words = said("value", this.format, each.value, each.ci95_low, each.ci95_high);
-      return [`${count(100 * each.share)} % are below`, words.value, words.interval, ...(truth ? [this.format(each.truth)] : [])];
+      return [`${count(100 * each.share)} % are below`, words.value, words.interval, ...(groundTruth ? [this.format(each.ground_truth)] : [])];
     });
-    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 % CI"), ...(truth ? [numbers("ground truth, not private")] : [])];
+    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 % CI"), ...(groundTruth ? [numbers("ground truth, not private")] : [])];
     this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "No estimate for this epoch."));
   }
 }

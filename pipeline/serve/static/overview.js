@@ -22,7 +22,7 @@ export class Overview {
     this.sentence = h("p", { class: "sentence" });
     const { detail } = model;
     this.tiles = Object.fromEntries(tiles.map((name) => {
-      const tile = { value: h("dd", { class: "figure" }), note: h("dd", { class: "note" }), bar: h("i", { class: "fill" }) };
+      const tile = { value: h("dd", { class: "statistic" }), note: h("dd", { class: "note" }), bar: h("i", { class: "fill" }) };
       tile.element = h("div", { class: "tile" }, h("dt", {}, NAMES[name](detail)), tile.value, tile.note, h("span", { class: "bar", "aria-hidden": "true", hidden: true }, tile.bar));
       return [name, tile];
     }));

@@ -215,8 +215,8 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> asked = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
-    >>> law = calibrate(asked, last_epoch=64, minimum=1000)
+    >>> requested = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
+    >>> law = calibrate(requested, last_epoch=64, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.full(1000, 2), None, rng)

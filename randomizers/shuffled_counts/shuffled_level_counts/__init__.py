@@ -40,8 +40,8 @@ class ShuffledLevelCountsLaw(Constants):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
-    >>> asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
-    >>> law = calibrate(asked, last_epoch=8, minimum=1000)
+    >>> requested = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
+    >>> law = calibrate(requested, last_epoch=8, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.full(1000, 5), None, rng)

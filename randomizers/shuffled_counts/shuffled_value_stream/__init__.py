@@ -156,8 +156,8 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
-    >>> asked = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
-    >>> devices, rng = ShuffledValueStream(calibrate(asked, 170, 100)), seeded_generator(1)
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> devices, rng = ShuffledValueStream(calibrate(requested, 170, 100)), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1 - 1/2, and the boost of a change

@@ -25,8 +25,8 @@ def calibrate(
 
     Raises `ValueError` if no noise is found, or users may not send one message per epoch.
 
-    >>> asked = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
-    >>> law = calibrate(asked, last_epoch=170, minimum=100)
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> law = calibrate(requested, last_epoch=170, minimum=100)
     >>> round(law.boost, 2), round(law.decay, 2), round(law.squared_norm_budget / 65536, 2)
     (3.07, 0.43, 111.52)
     >>> round(law.deviation / 256, 1)

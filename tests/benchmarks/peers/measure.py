@@ -172,9 +172,9 @@ def _measured(
         if draw > 1 and oracle in SLOW:
             continue
         on_progress(f"{library} {oracle}")
-        asked = [each for each in epsilons if each in SLOW.get(oracle, epsilons)]
-        task = ["oracle", library, oracle, ",".join(map(str, asked)), str(ITEMS), str(path)]
-        for epsilon, done in _answers(python, task, limit, asked):
+        requested = [each for each in epsilons if each in SLOW.get(oracle, epsilons)]
+        task = ["oracle", library, oracle, ",".join(map(str, requested)), str(ITEMS), str(path)]
+        for epsilon, done in _answers(python, task, limit, requested):
             yield (
                 Oracle(library, oracle, epsilon, note=done)
                 if isinstance(done, str)
@@ -244,10 +244,10 @@ def _rate(users: int, seconds: float) -> float:
 
 
 def _errors(estimates: NDArray[np.float64], held: NDArray[np.int64]) -> tuple[float, float]:
-    truth = np.bincount(held, minlength=ITEMS)
+    ground_truth = np.bincount(held, minlength=ITEMS)
     cut = np.clip(estimates, 0.0, None)
     scaled = cut * len(held) / max(float(cut.sum()), 1e-9)
-    return tuple(math.sqrt(np.square(each - truth).mean()) for each in (estimates, scaled))  # type: ignore[return-value]
+    return tuple(math.sqrt(np.square(each - ground_truth).mean()) for each in (estimates, scaled))  # type: ignore[return-value]
 
 
 def held_words(contents: bytes, users: int, seed: int = 1) -> list[str]:
@@ -296,8 +296,8 @@ def measure_searches(
     for algorithm, sketch in SEARCHES:
         name = f"{algorithm}, {sketch.upper()}"
         on_progress(name)
-        asked = ",".join(map(str, epsilons))
-        task = ["search", algorithm, sketch, asked, str(WANTED), str(path)]
+        requested = ",".join(map(str, epsilons))
+        task = ["search", algorithm, sketch, requested, str(WANTED), str(path)]
         for epsilon, done in _answers(python, task, limit, epsilons):
             if isinstance(done, str):
                 yield Search("pure-LDP", name, epsilon, note=done)

@@ -27,7 +27,7 @@ def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> N
     said = dpstream("audit", "--quick", "--json")
     assert said.code == 0, said.output
     told = said.json
-    assert told["verdict"] == "consistent"
+    assert told["outcome"] == "consistent"
     assert 0 < told["false_alarm"] <= FALSE_ALARM * (1 + 1e-9)
     attacked = {e["subject"] for e in told["findings"] if e["attack"] == "likelihood ratios"}
     assert {subject.rpartition("-")[0] for subject in attacked} == set(PROTOCOLS)
@@ -56,11 +56,11 @@ def test_a_deployed_job_is_attacked_with_the_constants_it_runs_with(
     assert said.code == 0, said.output + said.errors
     found = {each["attack"]: each for each in said.json["findings"]}
     law = found["deployed mechanism"]
-    assert (law["claimed"], law["observed"], law["verdict"]) == (2.0, 2.0, "exact")
+    assert (law["claimed"], law["observed"], law["outcome"]) == (2.0, 2.0, "exact")
     assert found["likelihood ratios"]["subject"].startswith("split_budget")
 
 
-def test_a_conviction_is_told_and_ends_with_code_1(
+def test_failed_audit_is_printed_and_exits_with_1(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = PROTOCOLS["split_budget"]
@@ -80,8 +80,8 @@ def test_a_conviction_is_told_and_ends_with_code_1(
         object.__setattr__(entry, "randomizer", randomizer)
     assert said.code == 1
     told = json.loads(said.output)
-    assert told["verdict"] == "CONVICTED"
-    assert [each["attack"] for each in told["findings"] if each["verdict"] == "CONVICTED"]
+    assert told["outcome"] == "failed"
+    assert [each["attack"] for each in told["findings"] if each["outcome"] == "failed"]
 
 
 JOB = """

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from dpstream.pipeline.audit.hockey_stick import (
-    Sight,
-    Sights,
+    Observation,
+    Observations,
     choose_guess,
     loss_bound,
     share_of_guesses_for,
@@ -40,13 +40,15 @@ def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: f
     assert found == pytest.approx(max(0.0, expected), rel=1e-6, abs=1e-9)
 
 
-def responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> list[Sight]:
+def responses(
+    epsilon: float, value: int, trials: int, rng: np.random.Generator
+) -> list[Observation]:
     kept = rng.random(trials) < 1 / (1 + math.exp(-epsilon))
     return [((((value if keep else 1 - value,), 1),),) for keep in kept.tolist()]
 
 
-def of_responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> Sights:
-    return Sights.of(responses(epsilon, value, trials, rng))
+def of_responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> Observations:
+    return Observations.of(responses(epsilon, value, trials, rng))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
@@ -75,9 +77,9 @@ def test_a_sum_of_many_words_is_told_from_one_more() -> None:
     """All views are unique, and no single message tells: a linear score must be learned."""
     rng = seeded_generator(3)
 
-    def windows(more: int) -> Sights:
+    def windows(more: int) -> Observations:
         noise = rng.normal(0, 0.4, 2_000).round(3)
-        return Sights.of(
+        return Observations.of(
             [((((1000 + int(1000 * (each + more)),), 1),),) for each in noise.tolist()]
         )
 

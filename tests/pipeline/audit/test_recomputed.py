@@ -38,7 +38,7 @@ def installed(module: ModuleType, name: str) -> Any:
 
 
 def reasons(findings: Iterable[Finding]) -> str:
-    return "\n".join(finding.reason for finding in findings if finding.convicted)
+    return "\n".join(finding.reason for finding in findings if finding.failed)
 
 
 def test_outcomes_of_many_draws_are_all_there() -> None:
@@ -74,7 +74,7 @@ def composing(times: Callable[[int], int]) -> Callable[..., LossDistribution]:
     [lambda many: max(1, many - 1), lambda many: 1 << many.bit_length() - 1],
     ids=["one less", "the largest power of two"],
 )
-def test_draws_that_are_forgotten_are_convicted(
+def test_draws_that_are_forgotten_fail(
     times: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compositions, "composed", composing(times))
@@ -88,7 +88,7 @@ def test_a_delta_is_the_least_whichever_world_is_the_true_one(shift: int) -> Non
     assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone
 
 
-def test_sets_that_are_charged_like_an_item_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_that_are_charged_like_an_item_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrate = installed(item_sets, "calibrate")
 
     def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:

@@ -19,7 +19,7 @@ from kafka.errors import KafkaTimeoutError
 from dpstream.pipeline import cli
 from dpstream.pipeline.cli import main
 from dpstream.pipeline.cli.command_errors import UsageProblem, explain, run_command
-from dpstream.pipeline.cli.verbs import build_command, installed_verbs
+from dpstream.pipeline.cli.commands import build_command, installed_commands
 from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.errors import INTERRUPTED
@@ -34,7 +34,7 @@ from tests.support.commands import Commands
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = [
-    *(name for name in installed_verbs() if name != "kafka"),
+    *(name for name in installed_commands() if name != "kafka"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -66,11 +66,11 @@ def test_commands_of_a_deleted_leaf_are_left_out(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = ("record", "serve")
-    rest = {name for name, verb in installed_verbs().items() if verb.module not in gone}
+    rest = {name for name, entry in installed_commands().items() if entry.module not in gone}
     modules = [each for each in iter_modules(cli.__path__) if each.name not in gone]
-    monkeypatch.setattr("dpstream.pipeline.cli.verbs.iter_modules", lambda path: modules)
-    assert installed_verbs().keys() == rest
-    assert build_command().commands.keys() == installed_verbs().keys()
+    monkeypatch.setattr("dpstream.pipeline.cli.commands.iter_modules", lambda path: modules)
+    assert installed_commands().keys() == rest
+    assert build_command().commands.keys() == installed_commands().keys()
     for line in (("up", "job.yaml", "--input", "rows.csv", "--page"), ("demo", "devices")):
         refused = dpstream(*line)
         assert refused.code == 2
@@ -91,7 +91,7 @@ def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_draws() -> None:
-    asking = [name for name in ("status", "estimates") if name in installed_verbs()]
+    asking = [name for name in ("status", "estimates") if name in installed_commands()]
     program = (
         "import sys; from dpstream.pipeline.cli import main; "
         f"[main([name, '--help']) for name in {asking}]; print(*sys.modules)"
@@ -312,7 +312,7 @@ def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.skipif("plan" not in installed_verbs(), reason="this copy has no planning")
+@pytest.mark.skipif("plan" not in installed_commands(), reason="this copy has no planning")
 def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

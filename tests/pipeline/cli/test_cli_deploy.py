@@ -385,12 +385,12 @@ def test_nothing_is_lost_where_nobody_can_be_asked(
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert dpstream("deploy", job_file).code == 0
     before = len(cluster.records[JOBS_TOPIC, 0])
-    verb, *options = command
-    said = dpstream(verb, job_file, *options)
+    subcommand, *options = command
+    said = dpstream(subcommand, job_file, *options)
     assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
     assert said.errors.endswith("confirmation requires a terminal: add --yes\n")
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
-    assert dpstream(verb, job_file, *options, "--yes").code == 0
+    assert dpstream(subcommand, job_file, *options, "--yes").code == 0
 
 
 def test_pause_and_resume_are_told_and_listed(

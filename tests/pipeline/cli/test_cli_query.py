@@ -52,14 +52,14 @@ def test_items_of_every_protocol_whose_epochs_stand_alone(
     run.report(1, MODES)
     listed = tmp_path / "some.txt"
     listed.write_text("bus\n\n car \n")
-    asked: list[tuple[list[object], list[str]]] = [
+    requested: list[tuple[list[object], list[str]]] = [
         (["--item", "bus"], ["bus"]),
         (["--item", f"@{listed}"], ["bus", "car"]),
         (["--item", "car", "--item", " walk"], ["car", "walk"]),
         (["--top", 2], ["walk", "bus"]),
         ([], ["walk", "bus", "car"]),
     ]
-    for options, names in asked:
+    for options, names in requested:
         found = answers(dpstream("query", "sets", "--epoch", 1, *options, "--json").json)
         # With much noise, the order of the top three is random.
         noisy = max(answer["standard_error"] for answer in found.values()) > 60
@@ -93,8 +93,8 @@ def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> No
 def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {grid: [16, 8]}")
     run.report(1, POINTS)
-    asked = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
-    found = answers(dpstream("query", "sets", *asked, "--json").json, "boxes")
+    requested = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
+    found = answers(dpstream("query", "sets", *requested, "--json").json, "boxes")
     for name, held in (("0:3,4:4", 700), ("15,0", 300), (":,5:", 0)):
         assert within(found[name]["estimate"], held, found[name]["standard_error"])
 

@@ -19,7 +19,7 @@ def changes(tmp_path: Path) -> Path:
 
 
 def rmse(epochs: list[dict[str, Any]]) -> float:
-    errors = [epoch["estimate"] - epoch["truth"] for epoch in epochs]
+    errors = [epoch["estimate"] - epoch["ground_truth"] for epoch in epochs]
     return math.sqrt(sum(error**2 for error in errors) / len(errors))
 
 
@@ -34,7 +34,9 @@ def test_json_is_one_object_with_all_that_is_promised(
         "epochs",
     }
     assert body["assumes_changes"] == 2
-    held = [epoch["ci95_low"] <= epoch["truth"] <= epoch["ci95_high"] for epoch in body["epochs"]]
+    held = [
+        epoch["ci95_low"] <= epoch["ground_truth"] <= epoch["ci95_high"] for epoch in body["epochs"]
+    ]
     assert body["coverage"] == pytest.approx(sum(held) / EPOCHS)
     assert body["job"] == "small"
     assert {"epsilon", "delta", "unit", "neighbors", "trust"} <= body["guarantee"].keys()
@@ -42,11 +44,11 @@ def test_json_is_one_object_with_all_that_is_promised(
     for epoch in body["epochs"]:
         assert {
             *("epoch", "estimate", "standard_error", "ci95_low", "ci95_high"),
-            *("truth", "reports", "population"),
+            *("ground_truth", "reports", "population"),
         } <= epoch.keys()
         assert epoch["population"] == USERS
         assert epoch["ci95_low"] < epoch["estimate"] < epoch["ci95_high"]
-    assert [epoch["truth"] for epoch in body["epochs"]] == [
+    assert [epoch["ground_truth"] for epoch in body["epochs"]] == [
         sum(user % EPOCHS < epoch for user in range(USERS)) for epoch in range(1, EPOCHS + 1)
     ]
     assert body["rmse"] == pytest.approx(rmse(body["epochs"]))
@@ -71,4 +73,4 @@ def test_smoothed_estimates_are_printed_in_place_of_those_published(
     header, row, *_ = dpstream(*arguments).output.splitlines()
     assert header.split()[1] == "smoothed"
     assert row.split()[1] == number(first["smoothed"]["estimate"])
-    assert row.split()[5] == number(first["truth"])
+    assert row.split()[5] == number(first["ground_truth"])

@@ -46,8 +46,8 @@ def labels() -> list[object]:
 def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, protocol: str) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", protocol)
     changes = input_file(tmp_path, labels())
-    asked = ("--item", "bus", "--item", "bike", "--json")
-    said = dpstream("simulate", job, "--input", changes, "--seed", 1, *asked)
+    requested = ("--item", "bus", "--item", "bike", "--json")
+    said = dpstream("simulate", job, "--input", changes, "--seed", 1, *requested)
     assert said.errors == ""
     body = said.json
     assert body["guarantee"]["unit"] == "epoch"
@@ -59,9 +59,9 @@ def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, proto
         assert 0 < epoch["mean_absolute_error"] <= epoch["max_error"]
         assert epoch["predicted_error"] > 0
         assert [each["name"] for each in epoch["estimates"]] == ["bus", "bike"]
-        assert [each["truth"] for each in epoch["estimates"]] == [900, 0]
+        assert [each["ground_truth"] for each in epoch["estimates"]] == [900, 0]
         for each in epoch["estimates"]:
-            assert abs(each["estimate"] - each["truth"]) < 7 * each["standard_error"]
+            assert abs(each["estimate"] - each["ground_truth"]) < 7 * each["standard_error"]
             assert each["ci95_low"] < each["estimate"] < each["ci95_high"]
     for name in ("predicted_error", "mean_absolute_error", "max_error"):
         assert body[name] == pytest.approx(np.mean([each[name] for each in body["epochs"]]))

@@ -186,7 +186,7 @@ class Topics(MemoryCluster):
         parts = {JOB.topic(role): len(each) for role, each in JOB.start_offsets.items()}
         super().__init__(partitions=parts)
         self.floors: dict[str, int] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
         held = self.records[JOB.topic(role), 0]
@@ -205,7 +205,7 @@ class Topics(MemoryCluster):
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
         for record in super().read(topic, partition, start, stop):
-            self.asked.append(topic)
+            self.requested.append(topic)
             yield record
 
     @property
@@ -282,9 +282,9 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
         ("b",),
     )
     assert [stage.epoch for stage in first.stages] == [4, None, None]
-    registered.asked.clear()
+    registered.requested.clear()
     assert watch.status(NOW) == first
-    assert registered.asked == []
+    assert registered.requested == []
 
     for epoch, window_status in (
         (5, WindowStatus.EMPTY),

@@ -19,7 +19,7 @@ from dpstream.pipeline.collector.batch_writer import Watermarks
 from dpstream.pipeline.collector.collector import Collector, CollectorSettings
 from dpstream.pipeline.collector.collector_metrics import registry_of
 from dpstream.pipeline.collector.http_limits import Rates
-from dpstream.pipeline.collector.intake import Intake, WantedJob, WantedJobs
+from dpstream.pipeline.collector.intake import Intake, SelectedJob, SelectedJobs
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -60,7 +60,7 @@ class World:
         self.collector = Collector(settings, self.writer, self.clock, lines, IDENTITY)
 
     def wanted(self, *jobs: DeployedJob, phase: Phase = Phase.RUNNING) -> None:
-        self.collector.take(WantedJobs({job.name: WantedJob(job, phase) for job in jobs}, {}))
+        self.collector.take(SelectedJobs({job.name: SelectedJob(job, phase) for job in jobs}, {}))
 
     async def client(self) -> Client:
         listener = self.collector._listener
@@ -132,7 +132,7 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
     await until(lambda: gathering._first_open == 2)
     await asyncio.sleep(0)
-    assert RecordType.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
+    assert RecordType.WATERMARK not in map(kind_of, filter(is_ours, world.writer.requested))
     world.writer.gate.set()
     await until(lambda: bool(world.watermarks()))
     kinds = [kind_of(value) for value in world.writer.of("phones.reports")]

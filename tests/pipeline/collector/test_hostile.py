@@ -123,10 +123,10 @@ def test_who_takes_no_answers_is_not_answered(
             answered = 0
             handle = server.connections.handle
 
-            def counted(asked: object, slot: object) -> None:
+            def counted(requested: object, slot: object) -> None:
                 nonlocal answered
                 answered += 1
-                handle(asked, slot)  # type: ignore[arg-type]
+                handle(requested, slot)  # type: ignore[arg-type]
 
             server.connections.handle = counted
             sockets = [raw(server) for _ in range(3)]

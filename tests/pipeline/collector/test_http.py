@@ -107,7 +107,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
         client = await server.connect()
         good = body(job)
         kind = f"Content-Type: {CONTENT_TYPE}"
-        asked = [
+        requested = [
             (await client.ask("POST", "/v1/jobs/phones/reports", body=good), "media-type"),
             (await client.report(good, job="unlisted"), "unknown-job"),
             (await client.ask("GET", "/v1/jobs/unlisted"), "unknown-job"),
@@ -120,7 +120,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
             (await client.report(b"x"), "malformed"),
             (await client.report(body(job, 3)), "early"),
         ]
-        for reply, problem in asked:
+        for reply, problem in requested:
             assert reply.problem == f"/problems/{problem}"
             # No part of the request is echoed.
             assert b"unlisted" not in reply.body

@@ -30,15 +30,15 @@ from dpstream.pipeline.demo.devices.fleet import (
     job_text,
 )
 from dpstream.pipeline.demo.devices.visitor_page import application
-from dpstream.pipeline.demo.story import (
+from dpstream.pipeline.demo.walkthrough import (
     PEOPLE,
     STUDENT,
-    ScreenOfStory,
+    WalkthroughScreen,
+    explain_estimates,
+    explain_guarantee,
+    explain_reports,
+    explain_statistic,
     values_of,
-    what_a_device_sends,
-    what_everyone_sees,
-    what_is_asked,
-    what_it_would_take,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import described
@@ -87,18 +87,18 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
 
 
 def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:
-    truth = tmp_path / "truth.jsonl"
-    truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
+    ground_truth = tmp_path / "ground-truth.jsonl"
+    ground_truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
     settings = {
         "job": NAME,
         "collectors": ["http://127.0.0.1:1"],
         "signer": "00",
         "operators": "http://127.0.0.1:2/",
         "devices": 10,
-        "truth": str(truth),
+        "ground_truth": str(ground_truth),
     }
     epochs: list[dict[str, Any]] = [{"epoch": 1, "value": 3.0, "true": 7}]
-    published: Any = SimpleNamespace(epochs=lambda file: epochs if file == truth else [])
+    published: Any = SimpleNamespace(epochs=lambda file: epochs if file == ground_truth else [])
 
     async def work() -> None:
         async with TestClient(TestServer(application(settings, published))) as client:
@@ -109,7 +109,7 @@ def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -
                 "connect-src 'self' http://127.0.0.1:1;"
                 in (page.headers["Content-Security-Policy"])
             )
-            assert truth.name not in await (await client.get("/config.json")).text()
+            assert ground_truth.name not in await (await client.get("/config.json")).text()
             assert await (await client.get("/estimates.json")).json() == epochs
             assert (await client.get("/static/none.js")).status == 404
             assert (await client.get("/../page.py")).status == 404
@@ -163,10 +163,10 @@ def records(job: DeployedJob) -> list[EstimateRecord]:
 
 
 @pytest.fixture(scope="module")
-def story(jobs: list[DeployedJob]) -> list[ScreenOfStory]:
+def walkthrough(jobs: list[DeployedJob]) -> list[WalkthroughScreen]:
     return [
-        what_is_asked(jobs, PEOPLE),
-        what_a_device_sends(jobs[1], values_of(demo_change_log(), STUDENT, WEEKS)),
-        what_everyone_sees([(job, records(job)) for job in jobs], "http://127.0.0.1:8765/"),
-        what_it_would_take(jobs),
+        explain_statistic(jobs, PEOPLE),
+        explain_reports(jobs[1], values_of(demo_change_log(), STUDENT, WEEKS)),
+        explain_estimates([(job, records(job)) for job in jobs], "http://127.0.0.1:8765/"),
+        explain_guarantee(jobs),
     ]

@@ -105,7 +105,7 @@ def test_bytes_may_be_cut_anywhere(
     expected = whole.receive(everything, at(0)) + whole.end(at(0)) + whole.tick(at(10))
     events = [event for piece in pieces for event in cut.receive(piece, at(0))]
     assert events + cut.end(at(0)) + cut.tick(at(10)) == expected
-    assert (cut.bad_rows, cut.notices()) == (whole.bad_rows, whole.notices())
+    assert (cut.bad_rows, cut.warnings()) == (whole.bad_rows, whole.warnings())
 
 
 def test_epochs_close_by_the_clock_and_not_before() -> None:
@@ -115,14 +115,14 @@ def test_epochs_close_by_the_clock_and_not_before() -> None:
     assert source.epoch == 2
     assert source.tick(at(99)) == [CloseEpoch(2), CloseEpoch(3)]
     assert source.receive(HEADER + b"ann,3,1\n", at(99)) == []
-    assert source.notices() == ("standard input: 1 row after epoch 3: not used",)
+    assert source.warnings() == ("standard input: 1 row after epoch 3: not used",)
 
 
 def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
     source = LiveSource(MINUTES, 1, hold=2)
     rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
     assert source.receive(HEADER + rows, at(0)) == [Change(1, "ann", 0)]
-    assert source.notices() == (
+    assert source.warnings() == (
         "standard input: 1 row for later epochs, beyond the 2 buffered: lost",
         "standard input: 2 rows for later epochs: buffered, lost if the input ends here",
     )
@@ -144,7 +144,7 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
     assert source.receive(b"ann,2,0\n", at(2.5)) == [Change(3, "ann", 0)]
     # ... unless a newer value is known.
     assert source.receive(b"ann,1,1\n", at(2.5)) == []
-    assert source.notices() == (
+    assert source.warnings() == (
         "standard input: 2 rows for closed epochs: too late to change them",
         "standard input: 1 row older than an earlier row of the same user: not used",
     )
@@ -165,7 +165,7 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
     assert changes(source.receive(b"zed,1,1\n", at(0))) == [(1, "zed", 1)]
     assert [row.line for row in source.bad_rows.first] == [line_number]
     assert reason in source.bad_rows.first[0].reason
-    assert source.notices() == ("standard input: 1 bad row skipped",)
+    assert source.warnings() == ("standard input: 1 bad row skipped",)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
     log = load(tmp_path, data, skip=True, users=("ann", "zoe"))
     assert log.bad_rows.total == 1
     assert log.bad_rows.first[0].line == line + 1
-    assert "1 bad row skipped" in log.notices[-1]
+    assert "1 bad row skipped" in log.warnings[-1]
     assert (log.users, log.values_at(1)[1]) == (("ann", "zoe"), 1)
 
     # Without a roster, every user with a row counts, provided the row has a user.
@@ -192,4 +192,4 @@ def test_whatever_a_file_holds_it_is_read_or_refused(
         assert str(refusal).replace("\n", "").isprintable()  # noqa: PT017
     else:
         assert log.users
-        assert 0 <= log.truth()[-1] <= len(log.users)
+        assert 0 <= log.ground_truth()[-1] <= len(log.users)

@@ -38,7 +38,7 @@ def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     assert log.users == ("a", "b")
     assert log.examples.tolist() == [[1, 1024, 4096], [3, -2048, 4096]]
     assert [values.tolist() for values in log.values_by_epoch()] == [log.examples.tolist()] * 3
-    assert log.truth(DOMAIN).shape == (3, 0)
+    assert log.ground_truth(DOMAIN).shape == (3, 0)
     packed = tmp_path / "examples.csv.gz"
     packed.write_bytes(gzip.compress((tmp_path / "examples.csv").read_bytes()))
     again = load_value_log(packed, domain=DOMAIN, last_epoch=3)
@@ -50,7 +50,7 @@ def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
     assert (log.users, log.rostered, log.strangers) == (("b", "c"), True, 1)
     assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]
-    assert "not on the user list: 1 user" in log.notices[0]
+    assert "not on the user list: 1 user" in log.warnings[0]
 
 
 @pytest.mark.parametrize(

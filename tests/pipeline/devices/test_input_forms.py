@@ -67,7 +67,7 @@ def held(log: ChangeLog) -> dict[str, list[int]]:
 
 
 def said(log: ChangeLog | ItemLog) -> list[str]:
-    return [notice.partition("rows: ")[2] for notice in log.notices]
+    return [warning.partition("rows: ")[2] for warning in log.warnings]
 
 
 GERMAN = """Matrikel;Eingeschrieben am;Dauer;Notiz
@@ -98,8 +98,8 @@ def test_a_german_export_is_read_in_every_encoding(
         **named,
     )
     assert held(log) == {"müller": [2] * 4, "weiß": [1, 124, 124, 124]}
-    notices = said(log)
-    assert notices == [
+    warnings = said(log)
+    assert warnings == [
         *([f"read as {encoding.upper()}, according to its byte order mark"] if marked else []),
         "2 rows with a time without a time zone: read as Europe/Berlin",
         "1 row of these in an hour that a clock change repeats or skips: read as the first",
@@ -278,10 +278,10 @@ def test_duplicates_are_resolved_by_the_rule(
         expected[user] = values
     assert held(log) == expected
     assert log.bad_rows.total == 0
-    told = [f"{rule} counts" in notice for notice in log.notices]
+    told = [f"{rule} counts" in warning for warning in log.warnings]
     assert told == [True] * bool(others)
     if others:
-        assert f": {others} row" in log.notices[0]
+        assert f": {others} row" in log.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -323,9 +323,9 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
     ]
     assert events == [Change(1, "müller", 1)]
     assert "standard input: 1 row with a time without a time zone: read as Europe/Berlin" in (
-        source.notices()
+        source.warnings()
     )
-    assert any("UTF-16" in notice for notice in source.notices()) == (encoding == "utf-16")
+    assert any("UTF-16" in warning for warning in source.warnings()) == (encoding == "utf-16")
 
 
 def test_live_json_names_what_its_first_object_lacks() -> None:

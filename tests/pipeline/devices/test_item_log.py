@@ -34,7 +34,7 @@ def test_rows_in_any_order_are_the_sets_of_their_epochs_and_of_no_others(tmp_pat
     log = log_of(tmp_path, "bo,3,z", "al,1,y", "bo,1,x", "al,1,x")
     assert log.users == ("al", "bo")
     assert held(log) == [{"al": [2, 1], "bo": [1]}, {"al": [], "bo": []}, {"al": [], "bo": [3]}]
-    assert log.truth(DOMAIN).tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert log.ground_truth(DOMAIN).tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 1]]
     items, counts = log.counts_at(1)
     assert (items.tolist(), counts.tolist()) == ([1, 2], [2, 1])
     assert [each.tolist() for each in log.counts_at(2)] == [[], []]
@@ -43,8 +43,8 @@ def test_rows_in_any_order_are_the_sets_of_their_epochs_and_of_no_others(tmp_pat
 def test_of_too_many_items_those_that_come_first_are_used(tmp_path: Path) -> None:
     log = log_of(tmp_path, "al,1,z", "al,1,z", "al,1,y", "al,1,x", "bo,1,x", "al,2,x")
     assert held(log) == [{"al": [3, 2], "bo": [1]}, {"al": [1], "bo": []}]
-    (notice,) = log.notices
-    assert notice.endswith("1 item of users with more than 2 in an epoch: not used")
+    (warning,) = log.warnings
+    assert warning.endswith("1 item of users with more than 2 in an epoch: not used")
 
 
 def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     log = log_of(tmp_path, *rows, skip_bad_rows=True, users=("al", "bo"))
     assert held(log) == [{"al": [1], "bo": []}]
     assert log.bad_rows.total == 4
-    assert "4 bad rows skipped" in log.notices[0]
+    assert "4 bad rows skipped" in log.warnings[0]
 
 
 def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
         calendar=EpochCalendar(start, parse_duration("1d")),
     )
     assert held(log) == [{"al": [1], "bo": []}, {"al": [2], "bo": []}]
-    assert "1 row before epoch 1: not used" in log.notices[0]
+    assert "1 row before epoch 1: not used" in log.warnings[0]

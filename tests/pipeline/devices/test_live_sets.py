@@ -57,7 +57,7 @@ def test_a_row_adds_an_item_to_its_epoch_alone(job: DeployedJob) -> None:
         Held(2, "ann", (1,)),
         Held(2, "ann", ()),
     ]
-    assert source.notices() == (
+    assert source.warnings() == (
         "standard input: 1 row for closed epochs: too late to change them",
         "standard input: 1 row of users with more than 2 items: not used",
     )

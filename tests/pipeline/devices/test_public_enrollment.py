@@ -402,8 +402,12 @@ def test_rows_of_strangers_in_a_file_are_not_used_and_counted_by_user(tmp_path: 
     path.write_text(HEADER + text)
     log = load_input(job_of("future_rand"), path, users=["ann", "bob"], skip_bad_rows=True)
     assert isinstance(log, ChangeLog)
-    assert (log.users, log.strangers, log.truth().tolist()) == (("ann", "bob"), 2, [1] * EPOCHS)
-    assert log.notices[0] == (
+    assert (log.users, log.strangers, log.ground_truth().tolist()) == (
+        ("ann", "bob"),
+        2,
+        [1] * EPOCHS,
+    )
+    assert log.warnings[0] == (
         f"{path}: not on the user list: 2 users with rows, which are not used (the first: line 3, "
         "user 'eve')"
     )

@@ -87,7 +87,7 @@ def contents(log: ChangeLog) -> tuple[Any, ...]:
         log.user_indices.tolist(),
         log.values.tolist(),
         log.last_epoch,
-        [notice.partition(" (the first")[0] for notice in log.notices],
+        [warning.partition(" (the first")[0] for warning in log.warnings],
     )
 
 
@@ -138,7 +138,7 @@ def test_json_is_known_by_how_it_begins_by_name_or_by_word(
     begin = b"no JSON\n" if suffix != ".csv" else b""
     data = begin + as_lines([{"user": "ann", "epoch": 2, "value": 1}])
     log = load(tmp_path, data, name=f"rows{suffix}", form=form, skip=True, users=["ann"])
-    assert log.truth().tolist() == [0, 1, 1, 1]
+    assert log.ground_truth().tolist() == [0, 1, 1, 1]
     assert log.bad_rows.total == len(begin.splitlines())
 
 
@@ -170,7 +170,7 @@ def test_a_bad_line_of_json_is_told_and_may_be_skipped(
     assert reason in row.reason
     assert len(row.reason) < 160
     log = load(tmp_path, data, skip=True, users=["ann", "bob"])
-    assert log.truth().tolist() == [1] * EPOCHS
+    assert log.ground_truth().tolist() == [1] * EPOCHS
     if named:
         assert load(tmp_path, data, skip=True).users == ("ann", "bob"), "there is such a user"
 
@@ -206,7 +206,7 @@ def test_moments_of_parquet_are_placed_as_texts_are(
     data = as_parquet([{"user": 7, "time": moment, "value": True}], time=kind)
     log = load(tmp_path, data, form=form_of(timezone="Europe/Berlin"))
     assert (log.users, log.epochs.tolist()) == (("7",), [2])
-    zoneless = "Europe/Berlin" in str(log.notices)
+    zoneless = "Europe/Berlin" in str(log.warnings)
     assert zoneless == (getattr(moment, "tzinfo", None) is None and "+" not in str(moment))
 
 

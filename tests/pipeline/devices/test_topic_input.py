@@ -153,14 +153,14 @@ class Noting(Producer):
 
 @dataclass(frozen=True)
 class Done:
-    notices: tuple[str, ...]
+    warnings: tuple[str, ...]
     offsets: dict[int, int]
     bad_rows: BadRows
     strangers: int
 
     @classmethod
     def of(cls, source: TopicInput) -> Done:
-        return cls(source.notices(), source.offsets, source.bad_rows, source.strangers)
+        return cls(source.warnings(), source.offsets, source.bad_rows, source.strangers)
 
 
 @contextmanager
@@ -262,7 +262,7 @@ def test_events_say_what_the_same_rows_in_a_file_say(tmp_path: Path) -> None:
     source = run_to(None, Events.of(EVENTS), MemoryLog(), noted)
     assert noted == from_file(tmp_path, EVENTS, ROSTER)
     assert source.strangers == 1
-    assert not any("kept" in notice for notice in source.notices), "rows that are drawn are gone"
+    assert not any("kept" in warning for warning in source.warnings), "rows that are drawn are gone"
     assert (source.bad_rows.total, source.bad_rows.first[0].line) == (1, 1)
     assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
 
@@ -442,13 +442,13 @@ def test_what_came_before_the_end_is_read_after_it() -> None:
     assert calendar is not None
     events = Events.of([], 1)
     noted: Noted = {}
-    asked = iter(range(1, 99))
+    requested = iter(range(1, 99))
 
     def clock() -> datetime:
         if not events.partitions[0]:
             late = {"user": "ann", "value": 1, "stamp": START + 0.99 * DAY}
             events.partitions[0].append(record_of(late, 0))
-        return START + next(asked) * DAY
+        return START + next(requested) * DAY
 
     with opened(None, MemoryLog(), noted, job=job) as producer:
         source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)

@@ -73,7 +73,7 @@ class TestPlaintext:
         found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
         assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
         assert found.client_id == "weekly"
-        assert (found.tls, found.login, found.notices) == (None, None, ())
+        assert (found.tls, found.login, found.warnings) == (None, None, ())
 
     def test_may_leave_the_servers_to_the_command_line(self, file: Path) -> None:
         assert read(file, "").bootstrap_servers == ()
@@ -150,7 +150,7 @@ class TestSasl:
         )
         assert found.login == login
         assert found.tls is not None
-        assert found.notices == ()
+        assert found.warnings == ()
 
     @pytest.mark.parametrize(
         ("mechanism", "jaas", "problem"),
@@ -191,12 +191,12 @@ class TestSasl:
             "sasl.mechanism=PLAIN",
             f"sasl.jaas.config={PLAIN} required username=a password=b;",
         )
-        assert read(file, *lines).notices == (
+        assert read(file, *lines).warnings == (
             f"{file}: the password is sent unencrypted; use SASL_SSL",
         )
         file.chmod(0o644)
-        assert read(file, *lines).notices[0].endswith(f"chmod 600 {file}'")
-        assert read(file, "bootstrap.servers=a:1").notices == (), "no secret, no notice"
+        assert read(file, *lines).warnings[0].endswith(f"chmod 600 {file}'")
+        assert read(file, "bootstrap.servers=a:1").warnings == (), "no secret, no notice"
 
 
 class TestTls:

@@ -16,8 +16,8 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka import producer_checks
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.producer_checks import LogPartition, check_registered, ends_before
+from dpstream.pipeline.kafka.stored_state import ContradictionError
 from dpstream.pipeline.stages import decision_log
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import Punctuation, encode_punctuation

@@ -51,7 +51,7 @@ class Brokers:
         self.config_errors = 0
         self.faults: list[Exception] = []
         self.carries_out = True
-        self.asked = 0
+        self.requested = 0
         self._manager = self
         self.cluster = self
 
@@ -77,7 +77,7 @@ class Brokers:
         return list(self.created)
 
     def create_topics(self, topics: Any, wait_for_metadata: bool = False) -> None:
-        self.asked += 1
+        self.requested += 1
         fault = self.faults.pop(0) if self.faults else None
         if fault is not None and not self.carries_out:
             raise fault
@@ -138,7 +138,7 @@ def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for
     brokers.faults, brokers.carries_out = [fault], carries_out
     cluster_of(brokers).create_topics([WANTED])
     assert brokers.created == [WANTED.name]
-    assert brokers.asked == (1 if carries_out else 2)
+    assert brokers.requested == (1 if carries_out else 2)
 
 
 @pytest.mark.usefixtures("quick")
@@ -163,7 +163,7 @@ def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
     assert "a.reports" in said
     assert "run the same command again" in said
     assert "CreateTopicsRequest" not in said
-    assert brokers.asked == 3
+    assert brokers.requested == 3
 
 
 def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

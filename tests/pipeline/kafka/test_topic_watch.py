@@ -41,9 +41,9 @@ def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
 
 def test_partitions_that_were_added_are_said_once() -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
-    (notice,) = watch.see_partitions(counts(reports=3))
-    assert "small.reports has 3 partitions, but the job was deployed with 2" in notice
-    assert "epoch e belongs in partition e mod 2" in notice
+    (warning,) = watch.see_partitions(counts(reports=3))
+    assert "small.reports has 3 partitions, but the job was deployed with 2" in warning
+    assert "epoch e belongs in partition e mod 2" in warning
     assert watch.see_partitions(counts(reports=4)) == []
     (other,) = watch.see_partitions(counts(reports=4, shuffled=3))
     assert "small.shuffled" in other

@@ -114,28 +114,28 @@ def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
         return writing(wanted, lambda: next(nonces), "1")
 
     writers = {writer: begin(writer) for writer in range(data.draw(st.integers(1, 4)))}
-    asked = {writer: next(steps) for writer, steps in writers.items()}
+    requested = {writer: next(steps) for writer, steps in writers.items()}
     acknowledged: set[int] = set()
     deaths = data.draw(st.integers(0, 3))
     while writers:
         writer = data.draw(st.sampled_from(sorted(writers)))
         if deaths and data.draw(st.booleans()):
             deaths -= 1
-            record = asked[writer]
+            record = requested[writer]
             # Whether the record in flight was stored is unknown.
             if record is not None and data.draw(st.booleans()):
                 log.append(record)
             writers[writer] = begin(writer)
-            asked[writer] = next(writers[writer])
+            requested[writer] = next(writers[writer])
             continue
         try:
-            record = asked[writer]
+            record = requested[writer]
             if record is None:
                 state = Spending(chain=chain_of(list(log)))
-                asked[writer] = writers[writer].send(state)
+                requested[writer] = writers[writer].send(state)
             else:
                 log.append(record)
-                asked[writer] = next(writers[writer])
+                requested[writer] = next(writers[writer])
         except StopIteration:
             acknowledged |= {2 * writer, 2 * writer + 1}
             del writers[writer]

@@ -22,7 +22,7 @@ from dpstream.pipeline.operations.supervisor.idle_monitor import (
     initial_idle_job,
     noted_idle_job,
 )
-from dpstream.pipeline.operations.supervisor.wanted import Task
+from dpstream.pipeline.operations.supervisor.target_tasks import Task
 from dpstream.pipeline.stages.idle_condition import IdleCondition
 from dpstream.pipeline.state import private_folder, worker_folder
 from dpstream.topics.names import Role

@@ -17,59 +17,67 @@ from dpstream.pipeline.operations.redrive import redrive
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
-from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
+from tests.support.late_registration import COUNTED, HALF, HIDDEN, LateRegistrationScenario
 
 
 @pytest.fixture(params=[COUNTED, HIDDEN], ids=["counted", "hidden"])
-def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    made = Story(request.param, tmp_path)
+def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LateRegistrationScenario]:
+    made = LateRegistrationScenario(request.param, tmp_path)
     yield made
     made.world.shut()
 
 
 @pytest.fixture
-def counted(tmp_path: Path) -> Iterator[Story]:
-    made = Story(COUNTED, tmp_path)
+def counted(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
+    made = LateRegistrationScenario(COUNTED, tmp_path)
     yield made
     made.world.shut()
 
 
-def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: Path) -> None:
-    undisturbed = Story(COUNTED if story.job.protocol == "future_rand" else HIDDEN, tmp_path / "2")
+def test_a_producer_that_registers_late_is_in_after_all(
+    scenario: LateRegistrationScenario, tmp_path: Path
+) -> None:
+    undisturbed = LateRegistrationScenario(
+        COUNTED if scenario.job.protocol == "future_rand" else HIDDEN, tmp_path / "2"
+    )
     undisturbed.register()
-    for each in (undisturbed, story):
+    for each in (undisturbed, scenario):
         each.north(1, 2)
         sent = each.send(1, 2)
         each.settle()
-    assert len(story.world.log.values(Role.DEAD_LETTERS)) == sent
-    assert not story.world.manifests()
+    assert len(scenario.world.log.values(Role.DEAD_LETTERS)) == sent
+    assert not scenario.world.manifests()
 
-    early = story.redrive()
+    early = scenario.redrive()
     assert (early.requeued, early.kept) == ({}, {"enrollment is still not registered": sent})
-    story.register()
-    planned = story.redrive(dry_run=True)
-    before = [story.world.log.end(Role.REPORTS, partition) for partition in range(2)]
-    done = story.redrive()
+    scenario.register()
+    planned = scenario.redrive(dry_run=True)
+    before = [scenario.world.log.end(Role.REPORTS, partition) for partition in range(2)]
+    done = scenario.redrive()
     assert planned.requeued == done.requeued == {"batch": sent - 2, "punctuation": 2}
     assert (planned.dry_run, done.dry_run, done.epochs, done.kept) == (True, False, 2, {})
-    assert sum(story.world.log.end(Role.REPORTS, p) for p in range(2)) == sum(before) + sent
-    story.settle()
-    for each in (undisturbed, story):
+    assert sum(scenario.world.log.end(Role.REPORTS, p) for p in range(2)) == sum(before) + sent
+    scenario.settle()
+    for each in (undisturbed, scenario):
         manifests = each.world.manifests()
         assert {e: m.contributors for e, m in manifests.items()} == {1: 2 * HALF, 2: 2 * HALF}
         assert {m.window_status for m in manifests.values()} == {WindowStatus.RELEASED}
-    assert story.world.integers() == undisturbed.world.integers()
+    assert scenario.world.integers() == undisturbed.world.integers()
 
-    again = story.redrive()
+    again = scenario.redrive()
     assert (again.requeued, again.kept) == ({}, {}), "what was requeued is deleted"
-    assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
-    assert story.world.integers() == undisturbed.world.integers()
+    assert all(map(Redriven.from_bytes, scenario.world.log.values(Role.DEAD_LETTERS))), (
+        "markers alone"
+    )
+    assert scenario.world.integers() == undisturbed.world.integers()
     undisturbed.world.shut()
 
 
-def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> None:
+def test_what_is_fed_back_twice_counts_once(
+    counted: LateRegistrationScenario, tmp_path: Path
+) -> None:
     """The process ends after everything was acknowledged, before it could record that."""
-    undisturbed = Story(COUNTED, tmp_path / "undisturbed")
+    undisturbed = LateRegistrationScenario(COUNTED, tmp_path / "undisturbed")
     undisturbed.register()
     undisturbed.north(1)
     undisturbed.send(1)
@@ -87,7 +95,7 @@ def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> N
     assert counted.world.integers() == undisturbed.world.integers()
 
 
-def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
+def test_an_epoch_that_is_decided_takes_nothing_more(counted: LateRegistrationScenario) -> None:
     counted.north(1)
     first = counted.send(1)
     counted.settle()
@@ -106,7 +114,7 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
 
 
 def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
-    counted: Story, monkeypatch: pytest.MonkeyPatch
+    counted: LateRegistrationScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requeued too early they would only be rejected again."""
     counted.register()
@@ -124,7 +132,9 @@ def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
     assert sum(counted.redrive().requeued.values()) == early.kept["epoch has not started"]
 
 
-def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) -> None:
+def test_what_was_sent_to_another_partition_is_fed_into_its_own(
+    counted: LateRegistrationScenario,
+) -> None:
     counted.north(1)
     counted.register()
     sent = counted.send(1, shift=1)
@@ -135,18 +145,18 @@ def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) 
     assert counted.world.manifests()[1].contributors == 2 * HALF
 
 
-def damage(story: Story) -> None:
-    value = story.south.values(Role.REPORTS, 1)[0]
-    story.world.log.append(Append(Role.REPORTS, 1, value[:-1]))
+def damage(scenario: LateRegistrationScenario) -> None:
+    value = scenario.south.values(Role.REPORTS, 1)[0]
+    scenario.world.log.append(Append(Role.REPORTS, 1, value[:-1]))
 
 
-def foreign(story: Story) -> None:
+def foreign(scenario: LateRegistrationScenario) -> None:
     other = deploy_job(parse_job(COUNTED), deployed_at=0, deployment=b"another one, yes")
     log = MemoryLog()
     producer = Producer(other, None, name="south", transport=MemoryDriver(log))
     producer.close(1)
     producer.shut()
-    story.world.log.append(Append(Role.REPORTS, 1, log.values(Role.REPORTS, 1)[0]))
+    scenario.world.log.append(Append(Role.REPORTS, 1, log.values(Role.REPORTS, 1)[0]))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,7 @@ def foreign(story: Story) -> None:
     [(damage, "unreadable: cannot be fixed"), (foreign, "deployment: cannot be fixed")],
 )
 def test_what_no_fix_cures_is_left(
-    counted: Story, corrupt: Callable[[Story], None], why: str
+    counted: LateRegistrationScenario, corrupt: Callable[[LateRegistrationScenario], None], why: str
 ) -> None:
     counted.register()
     corrupt(counted)
@@ -163,7 +173,7 @@ def test_what_no_fix_cures_is_left(
     assert (done.requeued, done.kept) == ({}, {why: 1})
 
 
-def test_a_replay_has_no_reports(counted: Story) -> None:
+def test_a_replay_has_no_reports(counted: LateRegistrationScenario) -> None:
     origin = Origin.model_validate({"job": "big", "deployment": "00" * 16})
     replay = counted.job.model_copy(update={"replay_of": origin})
     with pytest.raises(DeploymentError, match="is a replay of big"):

@@ -55,18 +55,18 @@ class Machine:
     stubborn: frozenset[str] = frozenset()
     schedule: Schedule = field(default_factory=Schedule)
     now: float = 0.0
-    wanted: dict[str, bytes] = field(default_factory=dict)
+    target: dict[str, bytes] = field(default_factory=dict)
     running: dict[str, bytes] = field(default_factory=dict)
     history: dict[str, list[tuple[float, Step]]] = field(default_factory=dict)
 
     def happen(self, event: Event) -> None:
         match event:
             case Want(job, None):
-                self.wanted.pop(job, None)
-                self.schedule.wanted(self.wanted)
+                self.target.pop(job, None)
+                self.schedule.target(self.target)
             case Want(job, version):
-                self.wanted[job] = version or b""
-                self.schedule.wanted(self.wanted)
+                self.target[job] = version or b""
+                self.schedule.target(self.target)
             case Die(job) if job in self.running:
                 del self.running[job]
                 self.schedule.ended(job, self.now)
@@ -102,8 +102,8 @@ def test_in_the_end_what_is_wanted_runs(events: list[Event], stubborn: frozenset
     for event in events:
         machine.happen(event)
     machine.settle()
-    assert machine.running == machine.wanted
-    assert machine.schedule.jobs == machine.wanted.keys()
+    assert machine.running == machine.target
+    assert machine.schedule.jobs == machine.target.keys()
     assert not list(machine.schedule.steps(machine.now))
 
 
@@ -152,7 +152,7 @@ def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event
 
 def test_who_ran_for_long_has_recovered() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     now, waits = 0.0, []
     for lasted in (0.0, 0.0, 0.0, RECOVERED_AFTER - 1.0, RECOVERED_AFTER, 0.0):
         list(schedule.steps(now))
@@ -166,20 +166,20 @@ def test_who_ran_for_long_has_recovered() -> None:
 
 def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     for now in (0.0, 10.0, 20.0):
         list(schedule.steps(now))
         schedule.ended("a", now)
-    schedule.wanted({"a": b"2"})
+    schedule.target({"a": b"2"})
     assert list(schedule.steps(20.1)) == [Start("a", b"2")]
     assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
 
 
 def test_in_a_hurry_there_is_no_patience() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     list(schedule.steps(0.0))
-    schedule.wanted({})
+    schedule.target({})
     assert list(schedule.steps(1.0)) == [Terminate("a")]
     schedule.hurry()
     assert list(schedule.steps(1.0)) == [Kill("a")]
@@ -187,7 +187,7 @@ def test_in_a_hurry_there_is_no_patience() -> None:
 
 def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1", "b": b"1"})
+    schedule.target({"a": b"1", "b": b"1"})
     list(schedule.steps(0.0))
     schedule.idled("a")
     assert schedule.idle == {"a"}
@@ -196,17 +196,17 @@ def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted(
     schedule.woken("a")
     assert list(schedule.steps(101.0)) == [Start("a", b"1")]
     schedule.idled("a")
-    schedule.wanted({"a": b"2", "b": b"1"})
+    schedule.target({"a": b"2", "b": b"1"})
     assert list(schedule.steps(102.0)) == [Start("a", b"2")]
     schedule.idled("a")
-    schedule.wanted({"b": b"1"})
+    schedule.target({"b": b"1"})
     assert not schedule.idle
     assert schedule.jobs == {"b"}
 
 
 def test_of_many_that_are_woken_some_are_started_at_a_time() -> None:
     schedule = Schedule(at_once=2)
-    schedule.wanted(dict.fromkeys("abc", b"1"))
+    schedule.target(dict.fromkeys("abc", b"1"))
     first = {each.job for each in schedule.steps(0.0)}
     assert len(first) == 2
     assert list(schedule.steps(1.0)) == []
@@ -215,9 +215,9 @@ def test_of_many_that_are_woken_some_are_started_at_a_time() -> None:
 
 def test_one_that_was_asked_to_end_does_not_rest() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     list(schedule.steps(0.0))
-    schedule.wanted({"a": b"2"})
+    schedule.target({"a": b"2"})
     assert list(schedule.steps(1.0)) == [Terminate("a")]
     schedule.idled("a")
     assert list(schedule.steps(2.0)) == [Start("a", b"2")]

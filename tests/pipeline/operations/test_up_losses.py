@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 
 from dpstream.pipeline.cli import up as up_command
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.losses import UnaskedError, check_losses
+from dpstream.pipeline.operations.losses import UnconfirmedLossError, check_losses
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up import run_up
 from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
@@ -46,7 +46,7 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
     first = deploy(cluster, job, deployment=bytes([1] * 16), now=1)
     other = parse_job(job_text().replace("name: small", "name: other\npopulation: small"))
     new = parse_job(job_text().replace("name: small", "name: new"))
-    with pytest.raises(UnaskedError) as caught:
+    with pytest.raises(UnconfirmedLossError) as caught:
         check_losses(cluster, [job, other, new])
     ended, charged = caught.value.losses
     assert ended == (
@@ -69,10 +69,10 @@ def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
     if deployed:
         deploy(cluster, job, deployment=bytes([1] * 16), now=1)
     settings = UpSettings((path,), path, agreed=agreed)
-    truths = CountedTruths(np.zeros(job.epochs.count, np.int64))
-    given = JobInput(job, settings, cast(ValueLog, None), truths)
+    ground_truths = CountedGroundTruths(np.zeros(job.epochs.count, np.int64))
+    given = JobInput(job, settings, cast(ValueLog, None), ground_truths)
     run = run_up._Run(settings, [given], Screen(Console()), Signals())
-    with suppress(UnaskedError):
+    with suppress(UnconfirmedLossError):
         run._connect(Connection(("memory:9092",)))
     assert begun == ([] if deployed and not agreed else ["small"])
 
@@ -84,7 +84,7 @@ class Runs:
     def __call__(self, settings: UpSettings, *others: Any) -> None:
         self.agreed.append(settings.agreed)
         if not settings.agreed:
-            raise UnaskedError(LOSSES)
+            raise UnconfirmedLossError(LOSSES)
 
 
 class Terminal(io.StringIO):

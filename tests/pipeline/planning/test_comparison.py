@@ -121,8 +121,8 @@ def _may_be_trusted(found: Sequence[Compared], trust: Trust) -> int:
 
 
 def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
-    asked = {"delta": 1e-6, "domain": ["a", "b"], **more}
-    job = job_of("count_min", minimum, parameters=asked)
+    requested = {"delta": 1e-6, "domain": ["a", "b"], **more}
+    job = job_of("count_min", minimum, parameters=requested)
     return job, job.calibrate()
 
 

@@ -10,9 +10,9 @@ import pytest
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.planning.parties import (
     PartyGuarantee,
-    best_guess,
+    attack_success_rate,
+    format_success_rate,
     party_guarantees,
-    times_right,
     whole_loss,
 )
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -62,7 +62,9 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
             if each.epsilon is not None and each.whole_epsilon is not None:
                 # A constant value may lose less than its claim.
                 assert each.whole_epsilon >= each.epsilon > 0 or each.unit == "value"
-                assert each.guess == best_guess(each.whole_epsilon, each.whole_delta)
+                assert each.success_rate == attack_success_rate(
+                    each.whole_epsilon, each.whole_delta
+                )
         stated = entry.randomizer(law).guarantee
         assert rows[0].epsilon == stated.epsilon
         stage = next(each for each in rows if each.kind == "stage")
@@ -113,7 +115,7 @@ def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
         ("producer or gateway"),
     ):
         assert rows[party].epsilon is None
-        assert rows[party].guess == 1.0
+        assert rows[party].success_rate == 1.0
     sealed = rows_of(job_of("count_min", parameters=parameters, sealed=sealed_section(((2,),))))
     for party in (
         "it does not collude with the shuffler operator, and encryption holds",
@@ -249,20 +251,20 @@ def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> Non
 def test_no_decision_is_right_more_often_than_the_best_guess(epsilon: float, delta: float) -> None:
     """The worst possible pair: delta reveals itself, the rest is randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
-    found = best_guess(epsilon, delta)
+    found = attack_success_rate(epsilon, delta)
     kept = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon)) + delta
     assert right == pytest.approx(kept)
     assert right * (1 - 1e-15) <= found <= right * (1 + 1e-14)
 
 
 def test_words_are_rounded_against_ourselves() -> None:
-    assert times_right(math.log(3) - 1e-9) == "75 in 100"
-    assert times_right(math.log(3) + 1e-9) == "76 in 100"
-    assert times_right(1e-9) == "51 in 100"
-    assert times_right(0.0, 0.492) == "75 in 100"
-    assert times_right(10.0) == "99,996 in 100,000"
-    assert times_right(20.0) != "always"
-    assert times_right(31.0) == "always"
+    assert format_success_rate(math.log(3) - 1e-9) == "75 in 100"
+    assert format_success_rate(math.log(3) + 1e-9) == "76 in 100"
+    assert format_success_rate(1e-9) == "51 in 100"
+    assert format_success_rate(0.0, 0.492) == "75 in 100"
+    assert format_success_rate(10.0) == "99,996 in 100,000"
+    assert format_success_rate(20.0) != "always"
+    assert format_success_rate(31.0) == "always"
 
 
 def test_epochs_that_are_charged_each_add_up() -> None:

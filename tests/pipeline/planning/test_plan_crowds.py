@@ -85,9 +85,11 @@ def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
     for record in done.records:
         assert record.estimate is not None
         assert record.estimate.suppressed == (11,)
-        truth = done.truth[record.epoch]
+        ground_truth = done.ground_truth[record.epoch]
         for number, estimate in record.estimate.of_items():
-            errors.setdefault(number, []).append((estimate.value or 0) - int(truth[number - 1]))
+            errors.setdefault(number, []).append(
+                (estimate.value or 0) - int(ground_truth[number - 1])
+            )
     # In the second crowd, items without users.
     rare = np.concatenate([errors[number] for number in (8, 9, 10)])
     assert np.sqrt(np.mean(rare**2)) == pytest.approx(made.rmse, rel=0.5)

@@ -60,7 +60,7 @@ def test_collisions_are_predicted_for_the_counts_given() -> None:
     assert even.predicted_error is not None
     assert none.predicted_error is not None
     assert none.predicted_error < min(usual.predicted_error, even.predicted_error)
-    assert any("the given counts" in caveat for caveat in even.caveats)
+    assert any("the given counts" in note for note in even.notes)
 
 
 def test_users_needed_are_never_fewer_than_a_window_needs() -> None:

@@ -66,7 +66,7 @@ def test_a_plan_says_it_where_devices_report_for_themselves() -> None:
 
 
 def test_a_plan_says_that_devices_may_be_invented() -> None:
-    (note,) = (text for text in plan(device_job(), 1_000).caveats if "invent" in text)
+    (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
     assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")
     (note,) = _of_strangers(device_job(), needs_shuffle=True)
@@ -77,7 +77,7 @@ def test_a_plan_says_that_devices_may_be_invented() -> None:
     asking = devices.model_copy(update={"tokens": Tokens(keys=(key,))})
     for other in (asking, None):
         job = device_job().model_copy(update={"devices": other})
-        assert not any("invent" in text for text in plan(job, 1_000).caveats)
+        assert not any("invent" in text for text in plan(job, 1_000).notes)
 
 
 def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_says() -> None:

@@ -81,9 +81,11 @@ def test_a_minimum_that_does_not_fit_the_users_is_told(
 
 
 def test_a_delta_that_gives_a_user_away_is_told() -> None:
-    asked = {**COUNTED, "delta": 1e-4}
-    assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(job_of("count_min", asked))
-    assert "is not below" not in warnings_of(job_of("count_min", asked), 9_999)
+    requested = {**COUNTED, "delta": 1e-4}
+    assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(
+        job_of("count_min", requested)
+    )
+    assert "is not below" not in warnings_of(job_of("count_min", requested), 9_999)
     central = job_of(
         parameters={"max_changes": 2}, central={"epsilon": 0.5, "delta": 1e-3}, minimum=5_000
     )

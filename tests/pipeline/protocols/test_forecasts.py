@@ -37,7 +37,7 @@ def test_deviations_grow_with_the_root_of_the_users() -> None:
 
 def test_no_range_is_further_off_than_the_plan_says() -> None:
     made = forecast()
-    (said,) = [caveat for caveat in made.caveats if "wide range" in caveat]
+    (said,) = [note for note in made.notes if "wide range" in note]
     bound = float(said.partition("at most ")[2].partition(" times")[0])
     single = made.standard_errors(1)[-1]
     largest = max(made.range_deviations(1, *ends)[-1] for ends in combinations(range(33), 2))
@@ -65,8 +65,8 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
     values = np.bitwise_xor.accumulate(flips, axis=1).T
     entry = PROTOCOLS["shuffled_counts"]
     # From a job over Booleans, as are all earlier examples.
-    asked = entry.examples[0].parameters
-    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
+    requested = entry.examples[0].parameters
+    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, requested)
     devices.enroll(USERS, rng)
     attendance = Attendance.constant(EPOCHS, USERS)
     found = []

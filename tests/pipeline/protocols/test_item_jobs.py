@@ -95,7 +95,7 @@ class TestValues:
         assert (self.DOMAIN.initial, self.DOMAIN.size, self.DOMAIN.items) == (0, 4, LABELS)
 
 
-def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
+def test_the_ground_truth_is_that_of_the_values(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     path = tmp_path / "changes.csv"
     domain: ValueDomain
@@ -109,7 +109,7 @@ def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
         log = load_change_log(path, domain=domain, last_epoch=33, skip_bad_rows=True)
         values = [log.values_at(epoch) for epoch in range(1, 34)]
         counts = [np.bincount(now, minlength=len(texts))[1:].tolist() for now in values]
-        assert log.truth(domain).reshape(33, -1).tolist() == counts
+        assert log.ground_truth(domain).reshape(33, -1).tolist() == counts
         assert max(map(sum, counts)) > 20
 
 
@@ -159,13 +159,13 @@ def items(tmp_path: Path) -> ItemLog:
 
 
 class TestBesideTheTruth:
-    def test_of_listed_items_it_is_the_truth_of_all(self, tmp_path: Path) -> None:
+    def test_of_listed_items_it_is_the_ground_truth_of_all(self, tmp_path: Path) -> None:
         path = tmp_path / "few.csv"
         path.write_text("user,epoch,value\na,1,car\nb,1,car\nb,2,walk\n")
         domain = deployed("domain: [walk, bus, car]").domain
         log = load_value_log(path, domain=domain, last_epoch=2)
         assert isinstance(log, ItemLog)
         estimate = ItemEstimates(np.zeros(3), 1.0, 2.0, 2, 2)
-        truths = log.truths(domain)
-        found = [np.asarray(truths.of(epoch, estimate)).tolist() for epoch in (1, 2)]
-        assert found == [[0, 0, 2], [1, 0, 0]] == log.truth(domain).tolist()
+        ground_truths = log.ground_truths(domain)
+        found = [np.asarray(ground_truths.of(epoch, estimate)).tolist() for epoch in (1, 2)]
+        assert found == [[0, 0, 2], [1, 0, 0]] == log.ground_truth(domain).tolist()

@@ -181,7 +181,7 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
         site,
         tmp_path,
         *("pytest", "-q", "-p", "no:cacheprovider", *plugin),
-        *("--pyargs", "dpstream.pipeline.conformance.suite", "-k", "asked_for or json"),
+        *("--pyargs", "dpstream.pipeline.conformance.suite", "-k", "requested_epsilon or json"),
         *("--dpstream-protocol", "fresh_response", "--dpstream-protocol", "greedy_response"),
         path=greedy,
     )

@@ -501,10 +501,10 @@ def multiset(words: Messages) -> Counter[tuple[int, ...]]:
 def check_contents(
     recording: Recording, numbers: range, form: Form = ("<u2", 1), first: int = 1, rows: int = 40
 ) -> None:
-    wanted = [epoch_of(number, form, rows) for number in numbers if number >= first]
-    released = [each for each in wanted if each.window is not None]
-    assert list(recording.manifests(first)) == [each.manifest for each in wanted]
-    assert list(recording.estimates(first)) == [each.estimate for each in wanted]
+    replay_range = [epoch_of(number, form, rows) for number in numbers if number >= first]
+    released = [each for each in replay_range if each.window is not None]
+    assert list(recording.manifests(first)) == [each.manifest for each in replay_range]
+    assert list(recording.estimates(first)) == [each.estimate for each in replay_range]
     partials = [(row.epoch, row.payload) for row in recording.partials(first)]
     assert partials == [(each.epoch, each.partial) for each in released]
     windows = list(recording.windows(first))

@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.record_verify import verify
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -255,14 +255,14 @@ def test_from_any_epoch_to_any_epoch(
     start = data.draw(st.integers(1, EPOCHS))
     last = data.draw(st.integers(start, EPOCHS))
     by_time = data.draw(st.booleans())
-    wanted = Wanted(
+    replay_range = ReplayRange(
         None if by_time else start,
         DECIDED + 1000 * (start - 1) + 1 if by_time else None,
         data.draw(st.sampled_from([last, None])) if last == EPOCHS else last,
         from_partials,
     )
     source = recorded if from_recording else run.source
-    job, log, results = replayed(source, wanted, partitions=data.draw(st.integers(1, 4)))
+    job, log, results = replayed(source, replay_range, partitions=data.draw(st.integers(1, 4)))
     alone = run.job.protocol_entry.per_epoch
     first = start if alone else (start - 1) // run.job.epochs.count * run.job.epochs.count + 1
     assert results == run.results.part(first, last)
@@ -275,7 +275,7 @@ def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun
     """The broker assigns the time, as for all records: retention would delete old ones at once."""
     source = run.source
     job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)
-    plan = plan_replay(source, Wanted())
+    plan = plan_replay(source, ReplayRange())
     log = MemoryLog(clock=lambda: 1_900_000_000_000)
     writer = ReplayWriter(job, source, plan, identifiers=lambda: bytes(16))
     MemoryDriver(log).run(writer.write(list(plan.items(source))))

@@ -13,7 +13,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay, replayed_job
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.environment import Environment
@@ -46,12 +46,14 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Replay:
-    def __init__(self, source: ReplaySource, wanted: Wanted, accidents: Accidents) -> None:
+    def __init__(
+        self, source: ReplaySource, replay_range: ReplayRange, accidents: Accidents
+    ) -> None:
         self.job: DeployedJob = deploy_replay(
             source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000
         )
         self.source = source
-        self.plan: ReplayPlan = plan_replay(source, wanted)
+        self.plan: ReplayPlan = plan_replay(source, replay_range)
         self.accidents = accidents
         self.log = MemoryLog()
         self._numbers = count(1)
@@ -105,13 +107,13 @@ class Replay:
 
 
 WANTED = {
-    "all": Wanted(),
-    "a part": Wanted(FROM, to_epoch=EPOCHS - 1),
-    "partials": Wanted(from_partials=True),
+    "all": ReplayRange(),
+    "a part": ReplayRange(FROM, to_epoch=EPOCHS - 1),
+    "partials": ReplayRange(from_partials=True),
 }
 
 
-@pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
+@pytest.mark.parametrize("replay_range", WANTED.values(), ids=WANTED)
 @pytest.mark.parametrize(
     "keep",
     [
@@ -121,15 +123,15 @@ WANTED = {
 )
 @pytest.mark.parametrize("at_once", [1, EPOCHS])
 def test_killed_after_every_single_action(
-    run: LiveRun, wanted: Wanted, keep: bool, at_once: int, stride: int
+    run: LiveRun, replay_range: ReplayRange, keep: bool, at_once: int, stride: int
 ) -> None:
-    undisturbed = Replay(run.source, wanted, Accidents())
+    undisturbed = Replay(run.source, replay_range, Accidents())
     undisturbed.write(at_once)
     plan = undisturbed.plan
     assert undisturbed.results == run.results.part(plan.first, plan.last)
     assert undisturbed.accidents.count > 20
     for strike in range(1, undisturbed.accidents.count + 1, stride):
-        disturbed = Replay(run.source, wanted, Accidents(frozenset([strike]), keep))
+        disturbed = Replay(run.source, replay_range, Accidents(frozenset([strike]), keep))
         disturbed.write(at_once)
         assert disturbed.results == undisturbed.results, f"killed after action {strike}"
         check_nothing_is_left(disturbed, strike)
@@ -146,7 +148,7 @@ def check_nothing_is_left(replay: Replay, strike: int) -> None:
 
 @pytest.mark.parametrize("aggregated", [False, True])
 def test_going_on_writes_nothing_that_is_there(run: LiveRun, aggregated: bool) -> None:
-    replay = Replay(run.source, Wanted(FROM), Accidents())
+    replay = Replay(run.source, ReplayRange(FROM), Accidents())
     if aggregated:
         replay.write(2)
     else:
@@ -164,7 +166,7 @@ def all_ends(replay: Replay) -> Iterator[int]:
 
 @pytest.mark.parametrize("ahead", [1, 5, 13, 34])
 def test_two_runs_of_one_replay_write_the_same(run: LiveRun, ahead: int) -> None:
-    replay = Replay(run.source, Wanted(), Accidents())
+    replay = Replay(run.source, ReplayRange(), Accidents())
     drivers = [MortalDriver(replay.log, replay.accidents) for _ in range(2)]
     runs = [writing(replay), writing(replay)]
     replies: list[object] = [None, None]
@@ -188,9 +190,9 @@ def writing(replay: Replay) -> Steps[None]:
 
 
 def test_a_replay_that_begins_elsewhere_is_not_gone_on_with(run: LiveRun) -> None:
-    replay = Replay(run.source, Wanted(), Accidents())
+    replay = Replay(run.source, ReplayRange(), Accidents())
     replay.write(1)
-    replay.plan = plan_replay(replay.source, Wanted(FROM))
+    replay.plan = plan_replay(replay.source, ReplayRange(FROM))
     if replay.plan.first == 1:
         replay.write(1)
         assert replay.results == run.results

@@ -15,7 +15,7 @@ from dpstream.pipeline.kafka.deployed_jobs import find_deployed, set_phase
 from dpstream.pipeline.operations.deployments import charges
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.replay.on_cluster import begin_replay, find_replay
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import (
@@ -65,10 +65,10 @@ def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run:
     assert "--from-partials" in message
     assert "replay a recording" in message
     # And the suggested command succeeds.
-    assert replayed(run.source, Wanted(5))[2] == run.results.part(5, EPOCHS)
-    assert replayed(run.source, Wanted(from_partials=True))[2] == run.results
+    assert replayed(run.source, ReplayRange(5))[2] == run.results.part(5, EPOCHS)
+    assert replayed(run.source, ReplayRange(from_partials=True))[2] == run.results
     # Within the horizon, earlier counts are copied.
-    assert replayed(run.source, Wanted(3, to_epoch=3))[2] == run.results.part(1, 3)
+    assert replayed(run.source, ReplayRange(3, to_epoch=3))[2] == run.results.part(1, 3)
 
 
 def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) -> None:
@@ -79,26 +79,26 @@ def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) ->
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("replay_range", "message"),
     [
-        (Wanted(9), "epoch 9 is not finalized in the topics of job live: the last one is 8"),
+        (ReplayRange(9), "epoch 9 is not finalized in the topics of job live: the last one is 8"),
         (
-            Wanted(from_time=DECIDED + 1_000_000),
+            ReplayRange(from_time=DECIDED + 1_000_000),
             "no epoch of the topics of job live was finalized at 2023-11-14T22:30:00.000Z or "
             "later: the latest one was at 2023-11-14T22:13:28.000Z",
         ),
     ],
 )
-def test_epochs_that_there_are_not(run: LiveRun, wanted: Wanted, message: str) -> None:
+def test_epochs_that_there_are_not(run: LiveRun, replay_range: ReplayRange, message: str) -> None:
     with pytest.raises(ReplayError) as refused:
-        plan_replay(run.source, wanted)
+        plan_replay(run.source, replay_range)
     assert str(refused.value) == message
 
 
 def test_a_job_that_has_decided_nothing(run: LiveRun) -> None:
     empty = LiveRun(run.job, RetainingLog())
     with pytest.raises(ReplayError, match="no epoch is finalized in the topics of job live"):
-        plan_replay(empty.source, Wanted())
+        plan_replay(empty.source, ReplayRange())
 
 
 def test_a_recording_that_lacks_what_later_estimates_rest_on(run: LiveRun, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_recording_that_lacks_what_later_estimates_rest_on(run: LiveRun, tmp_p
     with pytest.raises(ReplayError) as refused:
         replayed(source)
     assert "epochs 1 to 2 are not in the recording" in str(refused.value)
-    assert replayed(source, Wanted(5))[2] == run.results.part(5, EPOCHS)
+    assert replayed(source, ReplayRange(5))[2] == run.results.part(5, EPOCHS)
 
 
 def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
         ReplayError, match=r"the windows of epochs 1, 3 are no longer .* --from-epoch 4"
     ):
         replayed(source)
-    assert replayed(source, Wanted(4))[2] == results
-    assert replayed(source, Wanted(from_partials=True))[2] == results
+    assert replayed(source, ReplayRange(4))[2] == results
+    assert replayed(source, ReplayRange(from_partials=True))[2] == results
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ class TestTakenNames:
     def cluster(self, run: LiveRun) -> Cluster:
         cluster: Any = MemoryCluster()
         cluster.create_topics(run.job.topic_settings().values())
-        wanted = replayed_job(run.job)
-        begin_replay(cluster, run.job, wanted, deployment=REPLAY, now=5)
+        replay_range = replayed_job(run.job)
+        begin_replay(cluster, run.job, replay_range, deployment=REPLAY, now=5)
         return cluster  # type: ignore[no-any-return]
 
     def test_an_unfinished_replay_goes_on(self, run: LiveRun, cluster: Cluster) -> None:

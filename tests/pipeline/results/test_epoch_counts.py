@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.job_files import parse_job, validate
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumbers
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.results.asked import ask
+from dpstream.pipeline.results.counts_queries import Items, Top
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
@@ -26,7 +26,7 @@ from dpstream.pipeline.results.epoch_counts import (
     read_counts,
     read_latest,
 )
-from dpstream.pipeline.results.questions import Items, Top
+from dpstream.pipeline.results.query_options import evaluate
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -70,7 +70,7 @@ def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
     counts = run.driver.run(read_counts(run.job, 3))
     assert (counts.epochs, counts.population, counts.suppressed) == ((3,), USERS, ())
     assert isinstance(counts.counts, CellWindow)
-    (bus,) = ask(counts, run.job.domain, Items((2,))).answers
+    (bus,) = evaluate(counts, run.job.domain, Items((2,))).answers
     assert bus.standard_error is not None
     assert within(bus.value, 150, bus.standard_error)
     latest = run.driver.run(read_latest(run.job))
@@ -88,7 +88,7 @@ def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, prot
     assert (total.epochs, total.contributors) == ((1, 2, 3), 3 * USERS)
 
     def values(counts: EpochCounts) -> tuple[list[float], float]:
-        answers = ask(counts, run.job.domain, Items()).answers
+        answers = evaluate(counts, run.job.domain, Items()).answers
         (deviation,) = {answer.standard_error for answer in answers}
         assert deviation is not None
         return [answer.value for answer in answers], deviation
@@ -96,8 +96,8 @@ def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, prot
     found, deviation = values(total)
     assert found == pytest.approx(np.sum([values(each)[0] for each in single], axis=0).tolist())
     assert deviation == pytest.approx(np.hypot.reduce([values(each)[1] for each in single]))
-    for value, truth in zip(found, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
-        assert within(value, truth, deviation)
+    for value, ground_truth in zip(found, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
+        assert within(value, ground_truth, deviation)
 
 
 def test_several_windows_are_added_however_many_horizons_they_lie_in(start: Start) -> None:
@@ -125,7 +125,7 @@ def test_suppressed_epochs_cannot_be_queried(start: Start) -> None:
     run.report(1, MODES[:40])
     (found,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
     with pytest.raises(QueryError, match=r"epoch 1 is suppressed \(fewer than 500 devices\)"):
-        ask(found, run.job.domain, Top(1))
+        evaluate(found, run.job.domain, Top(1))
     with pytest.raises(NoCountsError, match="fewer than 500 devices"):
         run.driver.run(read_latest(run.job))
 

@@ -15,9 +15,9 @@ from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.counts_queries import Query
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
-from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.results.query_options import QueryOptions, make_query
 from dpstream.pipeline.results.series import SeriesError, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
@@ -125,17 +125,17 @@ HOUR_DOMAIN = NumericDomain(0, 80, 4)
 VALUES = RangeEstimates(
     np.array([10.0, 50.0, -20.0, 60.0]), 4.3, 8.5, 500, 100, level_variances=(math.inf, 25.0)
 )
-TRUTH = np.array([20, 40, 0, 40])
+GROUND_TRUTH = np.array([20, 40, 0, 40])
 
 
-def asked(domain: ValueDomain, *, norm_sub: bool = False, **options: Any) -> Query:
-    query = make_query(domain, Asked(**options), norm_sub=norm_sub)
+def query_options(domain: ValueDomain, *, norm_sub: bool = False, **options: Any) -> Query:
+    query = make_query(domain, QueryOptions(**options), norm_sub=norm_sub)
     assert query is not None
     return query
 
 
 def test_norm_sub_stands_beside_the_estimates_and_adds_up() -> None:
-    answers = asked(MODE_DOMAIN, norm_sub=True).answers(ITEMS)
+    answers = query_options(MODE_DOMAIN, norm_sub=True).answers(ITEMS)
     fitted = [answer.norm_sub for answer in answers]
     assert [answer.value for answer in answers] == ITEMS.values.tolist()
     assert all(each is not None and each >= 0 for each in fitted)
@@ -143,12 +143,12 @@ def test_norm_sub_stands_beside_the_estimates_and_adds_up() -> None:
 
 
 def test_ranges_are_sums_of_buckets_with_their_own_deviation() -> None:
-    answers = asked(HOUR_DOMAIN, ranges=["0:40", " :20", "60:", "20:80"], norm_sub=True).answers(
-        VALUES, TRUTH
-    )
+    answers = query_options(
+        HOUR_DOMAIN, ranges=["0:40", " :20", "60:", "20:80"], norm_sub=True
+    ).answers(VALUES, GROUND_TRUTH)
     assert [answer.name for answer in answers] == ["0:40", ":20", "60:", "20:80"]
     assert [answer.value for answer in answers] == [60, 10, 60, 90]
-    assert [answer.truth for answer in answers] == [60, 20, 40, 80]
+    assert [answer.ground_truth for answer in answers] == [60, 20, 40, 80]
     deviations = [VALUES.range(*ends).standard_error for ends in [(0, 2), (0, 1), (3, 4)]]
     assert [answer.standard_error for answer in answers[:3]] == deviations
     assert answers[0].norm_sub is not None
@@ -156,7 +156,7 @@ def test_ranges_are_sums_of_buckets_with_their_own_deviation() -> None:
 
 
 def test_quantiles_are_values_with_intervals() -> None:
-    low, median = asked(HOUR_DOMAIN, quantiles=["0.1", "0.5"]).answers(VALUES, TRUTH)
+    low, median = query_options(HOUR_DOMAIN, quantiles=["0.1", "0.5"]).answers(VALUES, GROUND_TRUTH)
     assert (low.name, median.name) == ("0.1", "0.5")
     found = VALUES.quantile(0.5)
     assert median.value == HOUR_DOMAIN.edge(found.value)
@@ -165,8 +165,8 @@ def test_quantiles_are_values_with_intervals() -> None:
         HOUR_DOMAIN.edge(found.ci95_high),
     )
     assert median.standard_error is None
-    assert low.truth == 10
-    assert median.truth == 35
+    assert low.ground_truth == 10
+    assert median.ground_truth == 35
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,6 @@ def test_what_cannot_be_asked_is_one_line_that_says_what_can(
     domain: ValueDomain, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(QueryError) as raised:
-        asked(domain, **options)
+        query_options(domain, **options)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)

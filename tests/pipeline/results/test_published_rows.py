@@ -188,7 +188,7 @@ class OpenCluster(MemoryCluster):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     cluster = OpenCluster()
     cluster.partitions[JOBS_TOPIC] = 1
     cluster.append(JOBS_TOPIC, JOB.to_bytes(), key=b"logins")
@@ -204,7 +204,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"job login is not deployed \(deployed: logins\)"):
         read("login")
@@ -226,7 +226,7 @@ def cells() -> Iterator[str]:
             yield "".join(cell["source"])
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_the_notebook_shows_what_was_published() -> None:
     names: dict[str, Any] = {}
     shown = []

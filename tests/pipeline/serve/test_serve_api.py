@@ -20,9 +20,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.serve import views
-from dpstream.pipeline.serve.board import milliseconds
 from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import BrokerAvailability
+from dpstream.pipeline.serve.job_store import milliseconds
 from dpstream.pipeline.serve.query_strings import LARGEST
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from dpstream.topics.manifests import WindowStatus
@@ -63,7 +63,7 @@ def written() -> MemoryCluster:
 async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs")
-        assert body["run"] == page.site.board.run
+        assert body["run"] == page.site.job_store.run
         assert body["kafka"]["answers"] is True
         jobs = {job["job"]: job for job in body["jobs"]}
         assert list(jobs) == ["count", "hours", "modes", "words"]
@@ -89,19 +89,19 @@ async def test_whoever_asks_before_the_first_look_waits_for_it(
     cluster: MemoryCluster, answers: bool
 ) -> None:
     async with live_page(cluster, unread=True) as page:
-        waiting, first_look = asyncio.Event(), page.site.board.first_look
+        waiting, first_look = asyncio.Event(), page.site.job_store.first_look
 
         async def look() -> None:
             waiting.set()
             await first_look()
 
-        page.site.board.first_look = look  # type: ignore[method-assign]
-        asked = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
+        page.site.job_store.first_look = look  # type: ignore[method-assign]
+        requested = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
         await asyncio.wait_for(waiting.wait(), 60)
         page.site.take(BrokerAvailability(answers))
         if answers:
             page.read()
-        assert ("error" in await asked) != answers
+        assert ("error" in await requested) != answers
 
 
 async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) -> None:
@@ -112,7 +112,7 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
         assert curve["value"] == [10.0, None, None, -2.5]
         assert curve["ci95_low"] == [0.2, None, None, -12.3]
         assert curve["ci95_high"] == [19.8, None, None, 7.3]
-        assert curve["truth"] is None
+        assert curve["ground_truth"] is None
         assert body["reduced"] is False
         part = await page.get("/api/jobs/count/curve?from=3&to=3")
         assert part["series"][0]["epochs"] == [3]
@@ -154,29 +154,31 @@ def test_csv_is_byte_for_byte_what_the_command_prints(
     assert part == header + b"".join(line for line in lines if line.startswith(b"2,"))
 
 
-async def test_the_truth_is_labeled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
+async def test_the_ground_truth_is_labeled_wherever_it_is(
+    cluster: MemoryCluster, tmp_path: Path
+) -> None:
     changes = tmp_path / "modes.csv"
     changes.write_text("user,epoch,value\na,1,walk\nb,1,car\nb,2,walk\n")
 
-    async with live_page(cluster, truths=[("modes", changes)]) as page:
-        await page.truths_loaded()
+    async with live_page(cluster, ground_truths=[("modes", changes)]) as page:
+        await page.ground_truths_loaded()
         assert page.told == []
         curve = await page.get("/api/jobs/modes/curve?series=1")
-        assert curve["truth_note"] == NOT_PRIVATE
-        assert curve["series"][0]["truth"] == [1, 2, 2]
+        assert curve["ground_truth_note"] == NOT_PRIVATE
+        assert curve["series"][0]["ground_truth"] == [1, 2, 2]
         details = await page.get("/api/jobs/modes")
-        assert (details["truth"], details["truth_note"]) == (True, NOT_PRIVATE)
+        assert (details["ground_truth"], details["ground_truth_note"]) == (True, NOT_PRIVATE)
         body = await page.get("/api/jobs/modes/estimates")
-        assert body["truth_note"] == NOT_PRIVATE
-        assert body["estimates"][2]["truth"] == [2, 0, 0]
+        assert body["ground_truth_note"] == NOT_PRIVATE
+        assert body["estimates"][2]["ground_truth"] == [2, 0, 0]
         top = await page.get("/api/jobs/modes/top?epoch=1")
-        assert {item["label"]: item["truth"] for item in top["items"]}["car"] == 1
+        assert {item["label"]: item["ground_truth"] for item in top["items"]}["car"] == 1
         table = await page.body("/api/jobs/modes/estimates?format=parquet")
-        truth = parquet.read_table(io.BytesIO(table))["truth_not_private"]
-        assert truth.to_pylist()[:3] == [1.0, 0.0, 1.0]
+        ground_truth = parquet.read_table(io.BytesIO(table))["ground_truth_not_private"]
+        assert ground_truth.to_pylist()[:3] == [1.0, 0.0, 1.0]
         text = await page.body("/api/jobs/modes/estimates?format=csv")
-        assert b"truth" not in text
-        assert (await page.get("/api/jobs/hours/curve"))["truth_note"] is None
+        assert b"ground_truth" not in text
+        assert (await page.get("/api/jobs/hours/curve"))["ground_truth_note"] is None
 
 
 async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> None:
@@ -251,7 +253,7 @@ HOSTILE = [
     "/api/jobs/modes/table?limit=1000000",
     "/api/jobs/count/estimates?format=exe",
     "/api/jobs/count/estimates?from=5&to=1",
-    "/figures.json",
+    "/charts.json",
     "/ws?job=count&after=x",
 ]
 
@@ -265,7 +267,7 @@ async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster)
         await page.get("/api/jobs/hours/curve?series=r0:")
         for path in (
             "/api/jobs/nobody",
-            "/figures.json?job=nobody",
+            "/charts.json?job=nobody",
             "/ws?job=nobody",
             "/x",
             "/static/../x",
@@ -276,7 +278,7 @@ async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster)
         said = await refused(page, "/api/jobs/count/curve?columns=-1")
         assert said.startswith("columns: got '-1'; expected a whole number from 1 to ")
         assert (
-            await refused(page, "/figures.json") == "parameter 'job' is missing; expected ?job=NAME"
+            await refused(page, "/charts.json") == "parameter 'job' is missing; expected ?job=NAME"
         )
         said = await refused(page, "/api/jobs/" + "n" * 300, 404)
         assert said.endswith("jobs on this server: count, hours, modes, words")
@@ -355,9 +357,9 @@ def test_serve_refuses_what_it_cannot_do(
 ) -> None:
     use_memory_cluster(monkeypatch)
     dpstream = Commands(capsys)
-    said = dpstream("serve", "a", "b", "--truth", tmp_path / "x.csv")
+    said = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
     assert (said.code, "expected JOB=FILE" in said.errors) == (2, True)
-    said = dpstream("serve", "--truth", f"a={tmp_path / 'x.csv'}")
+    said = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
     assert (said.code, " does not exist:" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "")
     assert (said.code, "--address is empty" in said.errors) == (2, True)

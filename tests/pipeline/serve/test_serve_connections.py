@@ -62,11 +62,11 @@ async def test_a_thousand_idle_connections_hinder_no_viewer(
             for request in (b"", b"GET / HT", GET, upgrade("/ws?job=count"))
         ]
         try:
-            await until(lambda: page.site.board.viewers >= 250)
+            await until(lambda: page.site.job_store.viewers >= 250)
             assert len(page.site.connections.open) == 1_000
             async with page.view("job=count") as viewer:
                 assert (await epochs(viewer, 1))[0]["epoch"] == 1
-                job = page.site.board.jobs["count"].job
+                job = page.site.job_store.jobs["count"].job
                 publish(cluster, job, 2, count(20.0))
                 page.read()
                 assert (await epochs(viewer, 1))[0]["epoch"] == 2
@@ -122,7 +122,7 @@ async def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluste
         second[1].write(GET)
         assert (await second[0].readline()) == b"HTTP/1.1 200 OK\r\n"
         # The viewer is active throughout.
-        publish(cluster, page.site.board.jobs["count"].job, 2, count(20.0))
+        publish(cluster, page.site.job_store.jobs["count"].job, 2, count(20.0))
         page.read()
         await epochs(viewer, 2)
         close([first, second, third])
@@ -145,6 +145,6 @@ async def test_a_viewer_that_answers_no_ping_is_dropped(cluster: MemoryCluster) 
 
     async with live_page(cluster, limits=limits) as page:
         dead = await page.connect(upgrade("/ws?job=count"))
-        await until(lambda: page.site.board.viewers)
-        await until(lambda: not page.site.board.viewers)
+        await until(lambda: page.site.job_store.viewers)
+        await until(lambda: not page.site.job_store.viewers)
         close([dead])

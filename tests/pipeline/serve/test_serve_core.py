@@ -16,7 +16,12 @@ from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.results.privacy_sentences import budget_line, budget_of, exposure_body, odds
+from dpstream.pipeline.results.privacy_sentences import (
+    budget_line,
+    budget_of,
+    exposure_body,
+    posterior_odds,
+)
 from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.reduction import reduce_curve
@@ -88,7 +93,7 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])
 def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
-    said = odds(epsilon)
+    said = posterior_odds(epsilon)
     factor, stated, likely = (
         float(each.replace(",", ""))
         for each in re.findall(

@@ -178,7 +178,7 @@ async def test_without_the_password_nothing_is_told(
 ) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         paths = "", "/jobs", "/jobs/count", "/jobs/count/estimates?format=csv"
-        others = "/static/main.js", "/ws?job=count", "/figures.json?job=count"
+        others = "/static/main.js", "/ws?job=count", "/charts.json?job=count"
         for path in (*(f"/api{path}" for path in paths), *others):
             async with page.client.get(page.address + path) as response:
                 assert response.status == 401, path

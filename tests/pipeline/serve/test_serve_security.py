@@ -67,7 +67,7 @@ async def test_every_answer_has_the_policy(cluster: MemoryCluster) -> None:
             "/api/jobs": 200,
             "/api/jobs/count": 200,
             "/api/jobs/count/estimates?format=csv": 200,
-            "/figures.json?job=count": 200,
+            "/charts.json?job=count": 200,
             "/api/jobs/nobody": 404,
             "/api/jobs/count/curve?from=x": 400,
             "/nothing": 404,

@@ -22,7 +22,6 @@ from dpstream.pipeline.ledger.writing import of_budget
 from dpstream.pipeline.operations.deployments import undeploy
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.background import Background, Shown
-from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import (
     JobFollower,
     NewlyPublished,
@@ -30,6 +29,7 @@ from dpstream.pipeline.serve.follower import (
     Polled,
     Reader,
 )
+from dpstream.pipeline.serve.job_store import Jobs
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.live_page import NOW, deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster

@@ -87,10 +87,10 @@ async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
             assert first["jobs"][0]["calendar"]["zone"] == "Europe/Berlin"
             said = [await socket.receive_json() for _ in moments]
             assert [each["begins"] for each in said] == moments
-        figure = await page.body("/figures.json?job=visits")
-        assert b"day (Europe/Berlin)" in figure
-        assert b"patients" in figure
-        assert b"Europe/Berlin" not in await page.body("/figures.json?job=visits&axis=numbers")
+        chart = await page.body("/charts.json?job=visits")
+        assert b"day (Europe/Berlin)" in chart
+        assert b"patients" in chart
+        assert b"Europe/Berlin" not in await page.body("/charts.json?job=visits&axis=numbers")
 
 
 async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:

@@ -35,11 +35,11 @@ def test_runs_leave_it_as_seldom_as_it_says_and_the_interval_of_each_epoch_often
     assert band is not None
     left_wide = left_narrow = 0
     for run in range(RUNS):
-        triples, truth = estimates_of_run(law, run)
+        triples, ground_truth = estimates_of_run(law, run)
         ends = band.ends(VALUE, triples)
         assert ends is not None
-        left_wide += bool(((truth < ends[0]) | (truth > ends[1])).any())
-        left_narrow += bool(((truth < triples[:, 1]) | (truth > triples[:, 2])).any())
+        left_wide += bool(((ground_truth < ends[0]) | (ground_truth > ends[1])).any())
+        left_narrow += bool(((ground_truth < triples[:, 1]) | (ground_truth > triples[:, 2])).any())
     assert stats.binom.sf(left_wide - 1, RUNS, EXCEEDED) > FALSE_ALARM
     # This number of runs would detect a band that is too narrow.
     assert stats.binom.sf(left_narrow - 1, RUNS, EXCEEDED) < FALSE_ALARM
@@ -51,15 +51,15 @@ def estimates_of_run(
     devices, rng = FutureRand(law), seeded_generator(121, run)
     devices.enroll(USERS, rng)
     aggregator, attendance = FutureRandAggregator(law), Attendance.constant(EPOCHS, USERS)
-    rows, truth = [], []
+    rows, ground_truth = [], []
     for epoch in range(1, EPOCHS + 1):
         values = np.full(USERS, epoch > 4, np.int8)
         aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
         estimate = aggregator.estimate(epoch, attendance)
         assert estimate is not None
         rows.append([estimate.value, estimate.ci95_low, estimate.ci95_high])
-        truth.append(int(values.sum()))
-    return np.array(rows, np.float64), np.array(truth, np.float64)
+        ground_truth.append(int(values.sum()))
+    return np.array(rows, np.float64), np.array(ground_truth, np.float64)
 
 
 def test_epochs_that_stand_alone_and_quantiles_have_none() -> None:

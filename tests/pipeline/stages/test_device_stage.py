@@ -51,7 +51,7 @@ def test_what_is_no_word_of_a_collector_is_passed_over(value: bytes) -> None:
     assert collectors.alive(1_000) == set()
 
 
-def story(world: DeviceWorld, rng: random.Random) -> None:
+def scenario(world: DeviceWorld, rng: random.Random) -> None:
     """Send two epochs of 30 devices, all of it several times, in random order and batches."""
     for epoch in (1, 2):
         world.at(epoch, 50)
@@ -90,7 +90,7 @@ def test_each_device_counts_once_however_often_its_report_arrives(
     seed: int, undisturbed: dict[int, bytes]
 ) -> None:
     world = DeviceWorld(JOB)
-    story(world, random.Random(seed))
+    scenario(world, random.Random(seed))
     assert world.integers() == undisturbed
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
@@ -107,10 +107,10 @@ def test_killed_after_every_action_every_device_counts_once(
 ) -> None:
     accidents = Accidents()
     world = DeviceWorld(JOB, accidents=accidents)
-    story(world, random.Random(5))
+    scenario(world, random.Random(5))
     for strike in range(1, accidents.count, stride):
         world = DeviceWorld(JOB, accidents=Accidents(frozenset({strike}), keep))
-        story(world, random.Random(5))
+        scenario(world, random.Random(5))
         assert world.restarts == 1
         assert world.integers() == undisturbed
         assert {m.contributors for m in world.manifests().values()} == {30}
@@ -122,7 +122,7 @@ def test_killed_many_times(keep: bool, undisturbed: dict[int, bytes]) -> None:
         rng = random.Random(seed)
         strikes = frozenset(rng.sample(range(1, 200), 25))
         world = DeviceWorld(JOB, accidents=Accidents(strikes, keep))
-        story(world, rng)
+        scenario(world, rng)
         assert world.restarts > 3
         assert world.integers() == undisturbed
 

@@ -29,8 +29,10 @@ TEST_SET = np.array([[1, 900, -300], [2, -900, 500], [1, 500, -900]])
 
 
 def deployed(**parameters: object) -> DeployedJob:
-    asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, **parameters}
-    job = new_job("learning", "ldp_sgd", asked, count=EPOCHS, minimum=5, producers=2, partitions=2)
+    requested = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, **parameters}
+    job = new_job(
+        "learning", "ldp_sgd", requested, count=EPOCHS, minimum=5, producers=2, partitions=2
+    )
     return deploy_job(job, deployment=bytes(range(16)), deployed_at=0)
 
 

@@ -348,8 +348,8 @@ def estimates(
     return records
 
 
-def assert_near(records: list[EstimateRecord], truth: list[int]) -> None:
-    for record, expected in zip(records, truth, strict=True):
+def assert_near(records: list[EstimateRecord], ground_truth: list[int]) -> None:
+    for record, expected in zip(records, ground_truth, strict=True):
         estimate = record.estimate
         assert isinstance(estimate, Estimate)
         assert estimate.value is not None

@@ -174,12 +174,12 @@ def test_population_counts_the_first_enrollment_of_every_tag(
             population.apply(LogRecord(0, encode_enrollments(record)))
             for tag in tags:
                 first.setdefault((job.epochs.horizon_of(epoch), tag), epoch)
-            for asked in range(1, 9):
+            for requested in range(1, 9):
                 expected = sum(
-                    horizon == job.epochs.horizon_of(asked) and epoch <= asked
+                    horizon == job.epochs.horizon_of(requested) and epoch <= requested
                     for (horizon, _), epoch in first.items()
                 )
-                assert population.count(asked) == expected
+                assert population.count(requested) == expected
         population.forget_before(5)
         assert population.count(4) == 0
         population.apply(

@@ -17,8 +17,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerp
 from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
-from dpstream.pipeline.results.asked import Asked
-from dpstream.pipeline.results.questions import Items, Top
+from dpstream.pipeline.results.counts_queries import Items, Top
+from dpstream.pipeline.results.query_options import QueryOptions
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.pipeline.values.durations import parse_duration
@@ -84,11 +84,11 @@ def test_a_row_of_a_file_gives_several_items(tmp_path: Path) -> None:
     log = load_value_log(path, domain=job().domain, last_epoch=2)
     assert isinstance(log, ItemLog)
     assert log.users == ("a", "b", "c", "d")
-    assert not log.notices
+    assert not log.warnings
     held = [[named(items) for items in values.tolist()] for values in log.values_by_epoch()]
     assert held[0] == [MET["18"], MET["50"], set(), set()]
     assert held[1] == [set(), set(), MET["17"], set()]
-    assert log.truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
+    assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
 
 
 def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: P
     assert isinstance(log, ItemLog)
     (values,) = (each.copy() for each in log.values_by_epoch())
     assert [named(items) for items in values.tolist()] == [{"adult", "jubilee"}, {"young", "adult"}]
-    assert log.notices == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
+    assert log.warnings == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
 
 
 def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
@@ -199,8 +199,8 @@ def test_a_row_is_of_a_crowd(tmp_path: Path) -> None:
     first, second = (values.copy() for values in log.values_by_epoch())
     assert first.tolist() == [[1, 3, 2], [4, 5, 0], [4, 0, 0], [0, 0, 0]]
     assert second[0].tolist() == [4, 5, 0]
-    truth = log.truth(DOMAIN)
-    assert truth[0].tolist() == [1, 1, 1, 2, 1, 0]
+    ground_truth = log.ground_truth(DOMAIN)
+    assert ground_truth[0].tolist() == [1, 1, 1, 2, 1, 0]
 
 
 def test_a_user_is_in_the_crowd_of_its_first_row_of_an_epoch(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_user_is_in_the_crowd_of_its_first_row_of_an_epoch(tmp_path: Path) -> 
         [4, 5, 0],
         [1, 3, 0],
     ]
-    assert any("in another version" in notice for notice in log.notices)
+    assert any("in another version" in notice for notice in log.warnings)
 
 
 def test_rows_that_cannot_be_say_why(tmp_path: Path) -> None:
@@ -238,14 +238,14 @@ def test_rows_as_they_come_are_of_a_crowd() -> None:
 
 
 def test_questions_of_a_crowd() -> None:
-    assert Asked(crowd="2.0").question(DOMAIN) == Items((4, 5, 6))
-    assert Asked(["light"], crowd="2.0").question(DOMAIN) == Items((6,))
-    assert Asked(["1.0: light", "2.0"]).question(DOMAIN) == Items((3, 4))
-    assert Asked(top=2, crowd="1.0").question(DOMAIN) == Top(2, range(1, 4))
+    assert QueryOptions(crowd="2.0").counts_query(DOMAIN) == Items((4, 5, 6))
+    assert QueryOptions(["light"], crowd="2.0").counts_query(DOMAIN) == Items((6,))
+    assert QueryOptions(["1.0: light", "2.0"]).counts_query(DOMAIN) == Items((3, 4))
+    assert QueryOptions(top=2, crowd="1.0").counts_query(DOMAIN) == Top(2, range(1, 4))
     with pytest.raises(QueryError, match=r"did you mean|not in the domain"):
-        Asked(crowd="2").question(DOMAIN)
+        QueryOptions(crowd="2").counts_query(DOMAIN)
     with pytest.raises(QueryError, match="this one has none"):
-        Asked(crowd="2.0").question(SetDomain(("dark",), slots=1))
+        QueryOptions(crowd="2.0").counts_query(SetDomain(("dark",), slots=1))
 
 
 def deployed(**changes: Any) -> DeployedJob:

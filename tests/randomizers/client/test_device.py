@@ -174,13 +174,13 @@ def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None
     phone.seconds += 1e6
     assert device.send().waiting == 1
     assert device.send().after == pytest.approx(1.1 * 86_400)
-    asked = len(bodies(phone))
+    requested = len(bodies(phone))
     phone.time -= 2 * DAY
     assert device.report(True) == device.report(True)
     # The server is not queried again before the epoch can have started.
     phone.seconds += 86_400
     assert device.send().waiting == 1
-    assert len(bodies(phone)) == asked
+    assert len(bodies(phone)) == requested
     phone.wait(2 * DAY)
     assert device.send().waiting == 0
     assert [epoch for epoch, _ in phone.collector.taken] == [3]
@@ -457,11 +457,11 @@ def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -
 
 def test_a_value_that_is_none_is_refused_before_anything_else(phone: Phone) -> None:
     device = phone.joined()
-    before, asked = phone.store.text, len(phone.collector.requests)
+    before, requested = phone.store.text, len(phone.collector.requests)
     with pytest.raises(ValueRefusedError, match="expected True or False"):
         device.report("secret")
     assert phone.store.text == before
-    assert len(phone.collector.requests) == asked
+    assert len(phone.collector.requests) == requested
 
 
 def test_nothing_is_reported_before_the_device_has_joined(phone: Phone) -> None:

@@ -108,7 +108,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.collector, self.store = SmallCollector(self.job, self.time), MemoryStore()
         self.source = CountedBytes(self.label)
-        self.asked: list[dict[str, Any]] = []
+        self.requested: list[dict[str, Any]] = []
         self.kept: str | None = None
         self.device = Device(
             "https://example.org",
@@ -129,7 +129,7 @@ class Recorder:
         entry: dict[str, Any] = {"method": method, "path": path}
         if body is not None:
             entry["body"] = base64.b64encode(body).decode()
-        self.asked.append(entry)
+        self.requested.append(entry)
         answer = self.collector.request(method, path, body, headers)
         entry["status"], entry["text"] = answer.status, answer.body.decode()
         entry["retryAfter"] = answer.headers.get("retry-after")
@@ -139,7 +139,7 @@ class Recorder:
         step: dict[str, Any] = {"do": action, "now": self.time, "seconds": self.seconds}
         if value is not None or action == "report":
             step["value"] = value
-        self.asked = step["requests"] = []
+        self.requested = step["requests"] = []
         actions: dict[str, Callable[[], Any]] = {
             "terms": lambda: str(self.device.terms()),
             "join": lambda: self.device.join() and None,
@@ -472,9 +472,9 @@ def pauses_before_epochs() -> list[list[Any]]:
 
 def pauses() -> list[list[Any]]:
     return [
-        [failures, asked, jitter, seconds_to_wait(failures, asked, jitter)]
+        [failures, requested, jitter, seconds_to_wait(failures, requested, jitter)]
         for failures in (1, 2, 7, 13, 60)
-        for asked in (None, 0, 20, 10**8)
+        for requested in (None, 0, 20, 10**8)
         for jitter in (0, 0.25, 1)
     ]
 

@@ -56,7 +56,7 @@ export function draw(svg, epochs, timeOf, most) {
     children.push(element('path', { class: 'estimate', d: path(run.map(({ epoch, value }) => [x(epoch), y(value)])) }));
   }
   for (const run of runs(shown.filter((each) => each.true !== null))) {
-    children.push(element('path', { class: 'truth', d: path(run.map((each) => [x(each.epoch), y(each.true)])) }));
+    children.push(element('path', { class: 'ground-truth', d: path(run.map((each) => [x(each.epoch), y(each.true)])) }));
   }
   svg.replaceChildren(...children);
 }

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpstream.aggregators.counts import NotAskedForError, NoValuesError
+from dpstream.aggregators.counts import NoValuesError, UnsupportedQueryError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts
-from dpstream.pipeline.results.kinds.known_kinds import kind_of
-from dpstream.pipeline.results.questions import (
+from dpstream.pipeline.results.counts_queries import (
     QUARTILES,
     Answers,
     Boxes,
+    CountsQuery,
     Items,
     Quantiles,
     Query,
-    Question,
     Top,
 )
+from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts
+from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.values.boxes import QueryError, finite
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import read_whole_text
@@ -30,7 +30,7 @@ MOST_USUAL = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryOptions:
     """Query options of a user: at most one kind, optionally within a crowd.
 
     Attributes:
@@ -49,11 +49,11 @@ class Asked:
     boxes: Sequence[str] | None = None
     crowd: str | None = None
 
-    def question(self, domain: ValueDomain) -> Question | None:
+    def counts_query(self, domain: ValueDomain) -> CountsQuery | None:
         """Return the query about a domain, None without options; raise `QueryError` if invalid.
 
         >>> from dpstream.pipeline.values.numeric_values import NumericDomain
-        >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
+        >>> QueryOptions(ranges=["10:40", "60:"]).counts_query(NumericDomain(0, 80, 8))
         ... # doctest: +NORMALIZE_WHITESPACE
         Boxes(boxes=(Box(name='10:40', starts=(1,), ends=(4,)),
                      Box(name='60:', starts=(6,), ends=(8,))))
@@ -66,7 +66,7 @@ class Asked:
                 listed = [domain.text_of(self.crowd, name) for name in listed]
             return Items(domain.numbers_of(listed))
 
-        options: Mapping[str, tuple[Any, Callable[[Any], Question]]] = {
+        options: Mapping[str, tuple[Any, Callable[[Any], CountsQuery]]] = {
             "--item": (self.items, items_of),
             "--top": (self.top, lambda count: Top(count, crowd)),
             "--range": (self.ranges, lambda texts: Boxes(tuple(map(domain.range, texts)))),
@@ -77,7 +77,7 @@ class Asked:
         if len(given) > 1:
             raise QueryError(f"{' and '.join(given)} are mutually exclusive")
         for option in given:
-            domain.check_asks(option)
+            domain.check_supports(option)
             value, made = options[option]
             return made(value)
         return None if crowd is None else Items(tuple(crowd))
@@ -103,42 +103,44 @@ def _share(text: str) -> float:
     return share
 
 
-def make_query(domain: ValueDomain, asked: Asked, *, norm_sub: bool = False) -> Query | None:
+def make_query(
+    domain: ValueDomain, query_options: QueryOptions, *, norm_sub: bool = False
+) -> Query | None:
     """Return the query of a user; None without options.
 
     Norm-Sub alone covers all items or buckets. Raises `QueryError` if the job or the combination of
     options does not allow it.
     """
-    question = asked.question(domain)
-    if question is None and not norm_sub:
+    counts_query = query_options.counts_query(domain)
+    if counts_query is None and not norm_sub:
         return None
     if kind_of(domain).single:
         raise QueryError(
             "--norm-sub requires a job over items or numbers; this one counts a single value"
         )
-    if norm_sub and question is not None and question.in_values:
+    if norm_sub and counts_query is not None and counts_query.in_values:
         raise QueryError("--norm-sub applies to items and ranges, not to --quantile")
-    question = question or kind_of(domain).everything(domain)
+    counts_query = counts_query or kind_of(domain).everything(domain)
     if domain.slots is not None:
-        _check_published(domain, question, norm_sub=norm_sub)
-    return Query(domain, question, norm_sub)
+        _check_published(domain, counts_query, norm_sub=norm_sub)
+    return Query(domain, counts_query, norm_sub)
 
 
-def _check_published(domain: ValueDomain, question: Question, *, norm_sub: bool) -> None:
-    if question.of_tree:
-        raise QueryError(f"{question.of_tree} are not published; use 'dpstream query'")
-    if domain.items is None and (norm_sub or not question.selects):
+def _check_published(domain: ValueDomain, counts_query: CountsQuery, *, norm_sub: bool) -> None:
+    if counts_query.of_tree:
+        raise QueryError(f"{counts_query.of_tree} are not published; use 'dpstream query'")
+    if domain.items is None and (norm_sub or not counts_query.selects):
         raise QueryError(
             f"{'--norm-sub' if norm_sub else '--item'}: only frequent items are published; "
             "use 'dpstream query' with --item"
         )
 
 
-def usual_query(domain: ValueDomain) -> Query:
+def default_query(domain: ValueDomain) -> Query:
     return Query(domain, kind_of(domain).in_few)
 
 
-def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers:
+def evaluate(window: EpochCounts, domain: ValueDomain, counts_query: CountsQuery) -> Answers:
     """Query the window of an epoch, or a sum of several.
 
     >>> import numpy as np
@@ -147,18 +149,18 @@ def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers
     >>> from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
     >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
     >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
-    >>> found = ask(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
+    >>> found = evaluate(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
     >>> [(answer.name, answer.value, answer.standard_error) for answer in found.answers]
     [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
 
     Raises:
-        NotAskedForError: If the job's cells do not support the query.
+        UnsupportedQueryError: If the job's cells do not support the query.
         QueryError: If no window was released, or no user has a value, so there are no quantiles.
     """
     if window.counts is None:
         raise QueryError("; ".join(map(str, window.suppressed)))
     try:
-        return question.ask(window.counts.estimates, domain)
+        return counts_query.evaluate(window.counts.estimates, domain)
     except NoValuesError as error:
         raise QueryError(str(error)) from None
 
@@ -169,18 +171,19 @@ def has_tree(job: DeployedJob) -> bool:
     return isinstance(aggregator, CountsCells) and aggregator.ordered
 
 
-def check_askable(job: DeployedJob, question: Question) -> Question:
-    """Return the query; raise `NotAskedForError` if the job's cells do not support it."""
-    if question.of_tree and not has_tree(job):
-        raise NotAskedForError(
-            f"{question.of_tree} require a job of count_min with queries: ranges over numbers or "
+def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
+    """Return the query; raise `UnsupportedQueryError` if the job's cells do not support it."""
+    if counts_query.of_tree and not has_tree(job):
+        raise UnsupportedQueryError(
+            f"{counts_query.of_tree} require a job of count_min with queries: ranges over numbers "
+            "or "
             f"points; job {job.name} ({job.protocol}) counts single items. Use --item or --top"
         )
-    return question
+    return counts_query
 
 
-def usual_question(job: DeployedJob) -> Question:
+def default_counts_query(job: DeployedJob) -> CountsQuery:
     """Return the default query: all items if few, the quartiles, or the top ten."""
-    if "--quantile" in job.domain.asks and has_tree(job):
+    if "--quantile" in job.domain.supported_options and has_tree(job):
         return Quantiles(QUARTILES)
     return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)

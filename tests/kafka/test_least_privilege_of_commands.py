@@ -151,7 +151,7 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
             ) as served:
                 assert served.stdout is not None
                 address = served.stdout.readline().rpartition(" ")[2].strip()
-                wait_for(lambda: WATCHED in asked(address, "api/jobs"))
+                wait_for(lambda: WATCHED in requested(address, "api/jobs"))
                 viewer = asyncio.wait_for(seen_by_a_viewer(address), TIMEOUT)
                 shown = asyncio.run(viewer)
             assert [each["stage"] for each in shown["stages"]] == list(job.route.stages)
@@ -257,7 +257,7 @@ def open_windows(secured: SecuredJob, dpstream: Commands) -> dict[int, list[str]
     }
 
 
-def asked(address: str, path: str) -> str:
+def requested(address: str, path: str) -> str:
     with urlopen(address + path) as answer:
         return str(answer.read().decode())
 
@@ -368,7 +368,7 @@ def is_for_other_replays(role: str, operation: str, name: str) -> bool:
 
 # Commands, and the roles without a stage that may run them. Draining is not tried as a producer,
 # which may write everything in the topic of producers.
-VERBS = {
+COMMANDS = {
     ("status", ORIGIN): {PAGE, OPERATOR},
     ("producers", ORIGIN): {PRODUCER, PAGE, OPERATOR},
     ("dead-letters", ORIGIN): {OPERATOR},
@@ -402,7 +402,7 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
 
         before = state()
         wrong = []
-        for line, allowed in VERBS.items():
+        for line, allowed in COMMANDS.items():
             for role in asking:
                 if role not in allowed:
                     said = dpstream(*origin.as_role(role, *line))
@@ -412,7 +412,7 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
         # None of the attempts had an effect.
         assert state() == before
     # Read-only commands succeed for their intended roles.
-    for line, allowed in VERBS.items():
+    for line, allowed in COMMANDS.items():
         if line[0] in ("status", "producers", "ledger", "estimates", "diff"):
             for role in allowed:
                 said = dpstream(*origin.as_role(role, *line))
@@ -426,12 +426,12 @@ def refused_truly(origin: SecuredJob, role: str, said: Result) -> bool:
         return False
     principal, action, kind, name, job, replay, wanted = found.groups()
     resource, operation = Resource(ResourceKind(kind), name), _OPERATIONS[action.partition(" ")[0]]
-    asked = origin.job if replay is None else planned_replay(origin, STOLEN)
+    requested = origin.job if replay is None else planned_replay(origin, STOLEN)
     return (
         principal == origin.principal(role)
         and job in (ORIGIN, "JOB")
-        and wanted in roles_of(asked)
-        and allows(asked, wanted, resource, operation)
+        and wanted in roles_of(requested)
+        and allows(requested, wanted, resource, operation)
         and not allows(origin.job, role, resource, operation)
     )
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import Published
 
 
-class Truths(ABC):
+class GroundTruths(ABC):
     """Ground truth for every estimate, up to `last_epoch` of the input."""
 
     last_epoch: int
@@ -28,7 +28,7 @@ class Truths(ABC):
         return None if epoch > self.last_epoch else self.of(epoch, estimate)
 
 
-class CountedTruths(Truths):
+class CountedGroundTruths(GroundTruths):
     """Ground truth of inputs that are counted completely.
 
     `counts` is int64 (epochs,), the number of users with value 1 at epochs 1, 2, ..., or (epochs,
@@ -44,15 +44,15 @@ class CountedTruths(Truths):
         return known if known.size else None
 
 
-class ChangedTruths(Truths):
+class ChangedGroundTruths(GroundTruths):
     """Increase of the ground truth over `lag` epochs."""
 
-    def __init__(self, truths: Truths, lag: int) -> None:
-        self._truths, self._lag = truths, lag
-        self.last_epoch = truths.last_epoch
+    def __init__(self, ground_truths: GroundTruths, lag: int) -> None:
+        self._ground_truths, self._lag = ground_truths, lag
+        self.last_epoch = ground_truths.last_epoch
 
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """See `Truths`; for estimates of `dpstream.pipeline.results.changes`."""
-        now = self._truths.of(epoch, estimate)
-        before = self._truths.of(epoch - self._lag, estimate)
+        """See `GroundTruths`; for estimates of `dpstream.pipeline.results.changes`."""
+        now = self._ground_truths.of(epoch, estimate)
+        before = self._ground_truths.of(epoch - self._lag, estimate)
         return None if now is None or before is None else now - before

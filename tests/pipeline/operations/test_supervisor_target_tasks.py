@@ -11,7 +11,7 @@ from dpstream.pipeline.kafka.cluster import NoTopicError
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
 from dpstream.pipeline.kafka.jobs_follower import JobsReader
 from dpstream.pipeline.operations.deployments import deploy, undeploy
-from dpstream.pipeline.operations.supervisor.wanted import Task, Tasks, tasks_of
+from dpstream.pipeline.operations.supervisor.target_tasks import Task, Tasks, tasks_of
 from dpstream.topics.names import JOBS_TOPIC
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
@@ -31,7 +31,7 @@ def deployed(cluster: MemoryCluster, name: str, number: int = 0) -> DeployedJob:
     )
 
 
-def wanted(tasks: Tasks, stage: str) -> dict[str, bytes]:
+def target_tasks(tasks: Tasks, stage: str) -> dict[str, bytes]:
     return {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
 
 
@@ -45,7 +45,7 @@ def test_workers_are_wanted_while_a_job_works(cluster: MemoryCluster, reader: Jo
     ):
         set_phase(cluster, job, phase, 1)  # type: ignore[arg-type]
         reader.read()
-        assert bool(wanted(tasks_of(reader.topic, "*"), "shuffle")) is works
+        assert bool(target_tasks(tasks_of(reader.topic, "*"), "shuffle")) is works
     undeploy(cluster, "one")  # type: ignore[arg-type]
     reader.read()
     assert not tasks_of(reader.topic, "*").tasks

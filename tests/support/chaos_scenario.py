@@ -92,7 +92,7 @@ class OneBroker:
         self._clock.set(seconds)
 
 
-class Story:
+class ChaosScenario:
     """Job with its fleet and faults.
 
     Args:

@@ -6,10 +6,10 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.kafka.kept_state import (
+from dpstream.pipeline.kafka.stored_state import (
     ContradictionError,
-    KeptState,
     StageOffsets,
+    StoredState,
     check,
     contradictions,
 )
@@ -23,13 +23,13 @@ JOB = DEPLOYED.model_copy(update={"topic_ids": IDS})
 
 
 def test_contradictions_none_when_topics_are_as_deployed() -> None:
-    assert list(contradictions(JOB, KeptState(ids=IDS))) == []
-    check(JOB, KeptState(ids=IDS))
+    assert list(contradictions(JOB, StoredState(ids=IDS))) == []
+    check(JOB, StoredState(ids=IDS))
 
 
 @pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.MANIFESTS])
 def test_contradictions_name_topic_when_it_was_made_again(role: Role) -> None:
-    kept = KeptState(ids={**IDS, role: "another"})
+    kept = StoredState(ids={**IDS, role: "another"})
     (found,) = contradictions(JOB, kept)
     assert found.startswith(f"topic small.{role} was deleted and recreated")
     assert found.endswith("'dpstream undeploy small --delete-topics', then deploy again")
@@ -38,8 +38,8 @@ def test_contradictions_name_topic_when_it_was_made_again(role: Role) -> None:
 
 
 def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
-    assert list(contradictions(JOB, KeptState(starts={Role.MANIFESTS: 0}))) == []
-    (found,) = contradictions(JOB, KeptState(starts={Role.MANIFESTS: 7}, decided=0, published=6))
+    assert list(contradictions(JOB, StoredState(starts={Role.MANIFESTS: 0}))) == []
+    (found,) = contradictions(JOB, StoredState(starts={Role.MANIFESTS: 7}, decided=0, published=6))
     assert "topic small.manifests, which must keep all records, starts at offset 7" in found
     assert found.endswith("'dpstream undeploy small --delete-topics', then deploy again")
 
@@ -47,14 +47,14 @@ def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
 @pytest.mark.parametrize(
     ("kept", "said"),
     [
-        (KeptState(decided=5, published=5, aggregated=5), None),
-        (KeptState(decided=5), None),
-        (KeptState(published=10), None),
-        (KeptState(decided=5, published=10), "epoch 10 is published, but no epoch after 5 is"),
-        (KeptState(decided=5, aggregated=6), "epoch 6 is aggregated, but no epoch after 5 is"),
+        (StoredState(decided=5, published=5, aggregated=5), None),
+        (StoredState(decided=5), None),
+        (StoredState(published=10), None),
+        (StoredState(decided=5, published=10), "epoch 10 is published, but no epoch after 5 is"),
+        (StoredState(decided=5, aggregated=6), "epoch 6 is aggregated, but no epoch after 5 is"),
     ],
 )
-def test_contradictions_name_what_was_never_decided(kept: KeptState, said: str | None) -> None:
+def test_contradictions_name_what_was_never_decided(kept: StoredState, said: str | None) -> None:
     found = list(contradictions(JOB, kept))
     assert len(found) == (said is not None)
     if said is not None:
@@ -87,7 +87,7 @@ def test_contradictions_name_what_was_never_decided(kept: KeptState, said: str |
 def test_contradictions_name_settings_that_lose_or_refuse_records(
     role: Role, key: str, value: str, said: str | None
 ) -> None:
-    found = list(contradictions(JOB, KeptState(settings={role: {key: value}})))
+    found = list(contradictions(JOB, StoredState(settings={role: {key: value}})))
     assert len(found) == (said is not None)
     if said is not None:
         assert f"topic small.{role} has {key} {value}, {said}" in found[0]
@@ -111,7 +111,7 @@ def test_contradictions_name_offsets_that_nothing_explains(
     committed: Committed | None, said: str | None
 ) -> None:
     offsets = StageOffsets(Role.REPORTS, [5, 0], [committed, None], [8, 0])
-    found = list(contradictions(JOB, KeptState(stages={"shuffle": offsets})))
+    found = list(contradictions(JOB, StoredState(stages={"shuffle": offsets})))
     assert len(found) == (said is not None)
     if said is not None:
         assert said in found[0]

@@ -1,6 +1,6 @@
 """Build the images and run the whole compose file, without Docker and without a registry.
 
-``python -m tests.docker.rehearsal``, as root, with podman, runc, netavark, aardvark-dns and
+``python -m tests.docker.end_to_end``, as root, with podman, runc, netavark, aardvark-dns and
 debootstrap installed and podman-compose alongside Python. Prints a line for each passed check, and
 exits with code 1 and a message at the first failure. Everything it creates is removed;
 ``--folder FOLDER`` keeps images there for the next run.
@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.docker.rehearsal.engine import Podman, RehearsalError
-from tests.docker.rehearsal.images import make_images
-from tests.docker.rehearsal.story import play
+from tests.docker.end_to_end.engine import EndToEndError, Podman
+from tests.docker.end_to_end.images import make_images
+from tests.docker.end_to_end.scenario import run_scenario
 
 PROGRAMS = ("podman", "runc", "debootstrap")
 
@@ -29,11 +29,12 @@ def missing() -> str | None:
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
         return (
-            f"containers cannot be rehearsed without {', '.join(lacking)}: on Debian, apt install "
+            f"containers cannot be tested end to end without {', '.join(lacking)}: on Debian, apt "
+            "install "
             "podman runc netavark aardvark-dns debootstrap"
         )
     if os.geteuid() != 0:
-        return "containers can be rehearsed by root alone"
+        return "containers can be tested end to end by root alone"
     return None
 
 
@@ -44,26 +45,26 @@ def main() -> int:
     if why := missing():
         print(why, file=sys.stderr)
         return 1
-    folder = kept or Path(tempfile.mkdtemp(prefix="dpstream-rehearsal-", dir="/var/tmp"))
+    folder = kept or Path(tempfile.mkdtemp(prefix="dpstream-end-to-end-", dir="/var/tmp"))
     began = time.monotonic()
 
-    def say(line: str) -> None:
+    def print_message(line: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
 
     # Also clean up on SIGTERM.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     podman = Podman(folder.resolve())
     try:
-        make_images(podman, folder.resolve(), say)
-        play(podman, say)
+        make_images(podman, folder.resolve(), print_message)
+        run_scenario(podman, print_message)
         code = 0
-    except RehearsalError as error:
+    except EndToEndError as error:
         print(error, file=sys.stderr)
         _show(podman)
         code = 1
     finally:
         podman.clean(images=kept is None)
-        say("everything that was started is removed")
+        print_message("everything that was started is removed")
     return code
 
 

@@ -48,7 +48,7 @@ class Answer:
     ci95_low: float
     ci95_high: float
     norm_sub: float | None = None
-    truth: float | None = None
+    ground_truth: float | None = None
     item: int = 0
 
     @classmethod
@@ -68,7 +68,7 @@ class Answer:
             "ci95_low": self.ci95_low,
             "ci95_high": self.ci95_high,
         }
-        more = {"norm_sub": self.norm_sub, "truth": self.truth}
+        more = {"norm_sub": self.norm_sub, "ground_truth": self.ground_truth}
         return body | {name: value for name, value in more.items() if value is not None}
 
 
@@ -84,7 +84,7 @@ class Answers:
         suppressed: Suppressed crowds.
     """
 
-    question: Question
+    counts_query: CountsQuery
     answers: tuple[Answer, ...]
     estimator: str
     detection_threshold: float | None = None
@@ -114,7 +114,7 @@ class Answers:
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
-            self.question.plural: self.answers,
+            self.counts_query.plural: self.answers,
             "estimator": self.estimator,
         }
         more = {
@@ -125,7 +125,7 @@ class Answers:
         return body | {name: value for name, value in more.items() if value is not None}
 
 
-class Question(ABC):
+class CountsQuery(ABC):
     """One kind of query."""
 
     __slots__ = ()
@@ -154,15 +154,15 @@ class Question(ABC):
         return self.kind
 
     @abstractmethod
-    def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         """Return the answers.
 
         Raises:
-            NotAskedForError: If the counts are of another kind.
+            UnsupportedQueryError: If the counts are of another kind.
             NoValuesError: If no user has a value, so there are no quantiles.
         """
 
-    def truths(
+    def ground_truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
         """Yield the ground truth of each answer."""
@@ -173,7 +173,7 @@ class Question(ABC):
         """Return the names of the answers, as far as they are known beforehand."""
         return []
 
-    def steady(self, records: Sequence[EstimateRecord], count: int) -> Question:
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
         """Return a query about at most `count` answers, the same at every epoch."""
         return self
 
@@ -183,13 +183,13 @@ class Question(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Count(Question):
+class Count(CountsQuery):
     """Number of users with the single counted value."""
 
     kind: ClassVar[str] = "value"
     column: ClassVar[None] = None
 
-    def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         answers = (Answer.of("1", estimate, item) for item, estimate in counts.of_items())
         return Answers(self, tuple(answers), counts.method)
 
@@ -198,14 +198,14 @@ class Count(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Question):
+class Items(CountsQuery):
     """Number of users with each of these items, numbered from 1; None for all known items."""
 
     items: tuple[int, ...] | None = None
 
     kind: ClassVar[str] = "item"
 
-    def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         answers = _labeled(domain, counts.of_items(self.items))
         return Answers(self, answers, counts.method, suppressed=_suppressed(domain, counts))
 
@@ -220,7 +220,7 @@ class Items(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class Top(Question):
+class Top(CountsQuery):
     """At most `count` of the most frequent items.
 
     `numbers` are those of a crowd and its items; None for all items.
@@ -232,7 +232,7 @@ class Top(Question):
     kind: ClassVar[str] = "item"
     selects: ClassVar[bool] = True
 
-    def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         if self.numbers is None:
             largest, items = counts.top(self.count), domain.size - 1
         else:
@@ -258,7 +258,7 @@ class Top(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes(Question):
+class Boxes(CountsQuery):
     """Number of users whose values or points are in each of these boxes, at least one."""
 
     boxes: tuple[Box, ...]
@@ -273,11 +273,11 @@ class Boxes(Question):
     def plural(self) -> str:
         return "ranges" if self.kind == "range" else "boxes"
 
-    def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         answers = (Answer.of(each.name, counts.box(each.starts, each.ends)) for each in self.boxes)
         return Answers(self, tuple(answers), counts.method)
 
-    def truths(
+    def ground_truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
         yield from (held.within(box, domain.grid) for box in self.boxes)
@@ -290,7 +290,7 @@ class Boxes(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantiles(Question):
+class Quantiles(CountsQuery):
     """Values below which these shares of all values are, between 0 and 1."""
 
     shares: tuple[float, ...]
@@ -299,7 +299,7 @@ class Quantiles(Question):
     in_values: ClassVar[bool] = True
     of_tree: ClassVar[str] = "quantiles"
 
-    def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
         answers = []
         for share, name in zip(self.shares, self.names(domain), strict=True):
             estimate = counts.quantile(share)
@@ -309,7 +309,7 @@ class Quantiles(Question):
             answers.append(Answer(name, float(value), None, float(low), float(high)))
         return Answers(self, tuple(answers), counts.method, bucket_width=domain.step)
 
-    def truths(
+    def ground_truths(
         self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
         for share in self.shares:
@@ -343,40 +343,42 @@ class Query:
     """Query of every published epoch; `norm_sub` adds estimates after Norm-Sub."""
 
     domain: ValueDomain
-    question: Question
+    counts_query: CountsQuery
     norm_sub: bool = False
 
     def answers(
-        self, estimate: Published | None, truth: NDArray[np.integer] | None = None
+        self, estimate: Published | None, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
         """Return the answers for an epoch; empty without an estimate.
 
-        `truth` has the users with each estimated item or bucket, shape (items,), or one number, if
-        known.
+        `ground_truth` has the users with each estimated item or bucket, shape (items,), or one
+        number, if known.
         """
         if estimate is None or not (estimate.population or estimate.single):
             return ()
         try:
-            answers = self.question.ask(estimate, self.domain).answers
+            answers = self.counts_query.evaluate(estimate, self.domain).answers
         except NoValuesError:
             return ()
         if self.norm_sub and estimate.detection_threshold is None:
             fitted = norm_sub(estimate.intervals[0], estimate.population)
             beside = self._beside(answers, estimate, fitted)
             answers = tuple(replace(each, norm_sub=value) for each, value in beside)
-        if answers and truth is not None:
-            beside = self._beside(answers, estimate, np.atleast_1d(truth))
-            answers = tuple(replace(each, truth=value) for each, value in beside)
+        if answers and ground_truth is not None:
+            beside = self._beside(answers, estimate, np.atleast_1d(ground_truth))
+            answers = tuple(replace(each, ground_truth=value) for each, value in beside)
         return answers
 
     def _beside(
         self, answers: Sequence[Answer], estimate: Published, numbers: NDArray[Any]
     ) -> Iterable[tuple[Answer, float | None]]:
         sums = ItemSums.of_each(estimate.numbers, numbers)
-        return zip(answers, self.question.truths(answers, sums, self.domain), strict=True)
+        return zip(
+            answers, self.counts_query.ground_truths(answers, sums, self.domain), strict=True
+        )
 
     def to_json(
-        self, record: EstimateRecord, truth: NDArray[np.integer] | None = None
+        self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> Mapping[str, Any]:
         """Return the answers for an epoch; names of the largest items differ between epochs."""
         body: dict[str, Any] = {
@@ -384,13 +386,13 @@ class Query:
             "window_status": record.window_status,
             "population": record.population,
             "flags": record.flags,
-            self.question.plural: self.answers(record.estimate, truth),
+            self.counts_query.plural: self.answers(record.estimate, ground_truth),
         }
         width = self.simultaneous_half_width(record)
         return body if width is None else body | {"simultaneous_half_width": width}
 
     def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
         """Return the half-width of intervals that hold for all counts; None unless ranked."""
-        if record.estimate is None or not self.question.selects:
+        if record.estimate is None or not self.counts_query.selects:
             return None
         return record.estimate.simultaneous_half_width

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, NoTopicError
-from dpstream.pipeline.kafka.kept_state import KEPT, KeptState, check
+from dpstream.pipeline.kafka.stored_state import KEPT, StoredState, check
 from dpstream.pipeline.stages.estimate_records import own_estimate
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import read_head
@@ -31,7 +31,7 @@ def topic_ids(cluster: Cluster, job: Job, roles: Collection[Role] | None = None)
     return {role: ids[name] for role, name in names.items() if name in ids}
 
 
-def kept_starts(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> dict[Role, int]:
+def stored_starts(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> dict[Role, int]:
     starts = {}
     for role in roles:
         if role in KEPT and role in job.start_offsets:
@@ -73,7 +73,7 @@ def _latest(cluster: Cluster, job: DeployedJob, role: Role, count: int) -> Itera
     return (record.value for record in cluster.read(topic, 0, start, end))
 
 
-def check_kept(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> None:
+def check_stored(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> None:
     """Check topics before a role of the job uses them.
 
     Raises ContradictionError if they contradict the deployment or each other.
@@ -81,9 +81,9 @@ def check_kept(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> N
     published, decided = latest_epochs(cluster, job, roles)
     check(
         job,
-        KeptState(
+        StoredState(
             ids=topic_ids(cluster, job, roles),
-            starts=kept_starts(cluster, job, roles),
+            starts=stored_starts(cluster, job, roles),
             published=published,
             decided=decided,
         ),

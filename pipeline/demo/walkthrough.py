@@ -17,7 +17,7 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
-from dpstream.pipeline.results.privacy_sentences import guess_words, trusted_party
+from dpstream.pipeline.results.privacy_sentences import posterior_text, trusted_party
 from dpstream.pipeline.results.sentences import epoch_sentence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import cryptographic_generator
@@ -36,7 +36,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
-class ScreenOfStory:
+class WalkthroughScreen:
     """One of the four screens, with a number from 1 on; lines of a list start with spaces."""
 
     number: int
@@ -47,7 +47,7 @@ class ScreenOfStory:
     def heading(self) -> str:
         """Title, after its number.
 
-        >>> ScreenOfStory(2, "What one device sends", ()).heading
+        >>> WalkthroughScreen(2, "What one device sends", ()).heading
         '2 of 4: What one device sends'
         """
         return f"{self.number} of {SCREENS}: {self.title}"
@@ -55,13 +55,13 @@ class ScreenOfStory:
     def folded(self, width: int) -> list[str]:
         """Return its lines wrapped to `width` columns with a hanging indent; addresses stay whole.
 
-        >>> ScreenOfStory(1, "The question", ("  how many, of all",)).folded(12)
+        >>> WalkthroughScreen(1, "The question", ("  how many, of all",)).folded(12)
         ['  how many,', '    of all']
         """
         return [part for line in self.lines for part in _fold(line, min(width, WIDTH))]
 
 
-def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
+def explain_statistic(jobs: Sequence[DeployedJob], people: int) -> WalkthroughScreen:
     first = jobs[0]
     begin = epoch_name(first, 1).name
     lines = [
@@ -75,10 +75,10 @@ def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
         trust = trusted_party(guarantee.trust)
         lines.append(f"  {job.name}, epsilon {guarantee.epsilon:.3g}, trusted party: {trust}")
     lines.append("The last screen explains what epsilon means for one of them.")
-    return ScreenOfStory(1, "The question", tuple(lines))
+    return WalkthroughScreen(1, "The question", tuple(lines))
 
 
-def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStory:
+def explain_reports(job: DeployedJob, values: Sequence[int]) -> WalkthroughScreen:
     """Return the screen with a student's weekly values and the reports of their device.
 
     The reports are drawn for this screen by the job's own mechanism, and sent nowhere. The job has
@@ -101,12 +101,12 @@ def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStor
         "The device randomizes each byte: had its student never been enrolled, it might have sent "
         "the same bytes. The last screen states the limit on how much less likely that is.",
     ]
-    return ScreenOfStory(2, "What one student's device sends", tuple(lines))
+    return WalkthroughScreen(2, "What one student's device sends", tuple(lines))
 
 
-def what_everyone_sees(
+def explain_estimates(
     runs: Sequence[tuple[DeployedJob, Sequence[EstimateRecord]]], page: str | None
-) -> ScreenOfStory:
+) -> WalkthroughScreen:
     job, records = runs[-1]
     fullest = max(records, key=lambda record: record.summary.value or 0.0).epoch
     heights = _heights([record.summary.value or 0.0 for record in records])
@@ -123,24 +123,24 @@ def what_everyone_sees(
         lines += [f"  {each.name}: {sentence}" for sentence in of_fullest]
     if page is not None:
         lines += ["All weeks, with their confidence intervals:", f"  {page}"]
-    return ScreenOfStory(3, "What is published", tuple(lines))
+    return WalkthroughScreen(3, "What is published", tuple(lines))
 
 
-def what_it_would_take(jobs: Sequence[DeployedJob]) -> ScreenOfStory:
+def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
     lines = [
         "For an observer who records all that a device ever sends, and guesses about its student:"
     ]
     guarantees = [job.guarantee for job in jobs]
     for job, guarantee in zip(jobs, guarantees, strict=True):
-        lines.append(f"  {job.name}: {guess_words(guarantee.epsilon, guarantee.delta)}.")
+        lines.append(f"  {job.name}: {posterior_text(guarantee.epsilon, guarantee.delta)}.")
     together = [sum(getattr(each, name) for each in guarantees) for name in ("epsilon", "delta")]
-    lines.append(f"  all {len(jobs)} combined: {guess_words(*together)}.")
+    lines.append(f"  all {len(jobs)} combined: {posterior_text(*together)}.")
     lines.append(
         "Neither faster computers nor any other knowledge would reveal more: that requires access "
         "to the device itself."
     )
     lines += [_rests_on(job) for job in jobs if not job.guarantee.trust.startswith("nobody")]
-    return ScreenOfStory(4, "What an observer can learn about one student", tuple(lines))
+    return WalkthroughScreen(4, "What an observer can learn about one student", tuple(lines))
 
 
 def _rests_on(job: DeployedJob) -> str:

@@ -31,7 +31,7 @@ from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 
 NOW = 1_700_000_000_000
-"""Broker's clock, milliseconds since 1970: after all epochs of `scene_job`."""
+"""Broker's clock, milliseconds since 1970: after all epochs of `scenario_job`."""
 EPOCHS = 3
 GRACE = 60.0
 PATIENT = (0.0, GRACE + 1, 2 * GRACE + 2)
@@ -41,7 +41,7 @@ Held = Counter[tuple[int, ...]]
 """Multiplicity of each word."""
 
 
-def scene_job(
+def scenario_job(
     protocol: str,
     parameters: Mapping[str, Any],
     *,
@@ -128,7 +128,7 @@ def held_by(chunks: Sequence[Messages]) -> Held:
 
 
 @dataclass(eq=False)
-class Scene:
+class AttackScenario:
     """Topics of a job with delivery and workers under the attacker's control."""
 
     job: DeployedJob
@@ -237,8 +237,11 @@ def _work(worker: MemoryWorker, partitions: int, moments: tuple[float, ...]) -> 
 
 
 def taken_over_at_every_step(
-    begin: Callable[[], Scene], late: Callable[[Scene], None], *, just_decided: bool = False
-) -> Iterator[Scene]:
+    begin: Callable[[], AttackScenario],
+    late: Callable[[AttackScenario], None],
+    *,
+    just_decided: bool = False,
+) -> Iterator[AttackScenario]:
     """Stop a worker, let another take over, and resume the first, for every action of the first.
 
     The first resumes when the other has finished everything, and with `just_decided` also when the
@@ -248,16 +251,16 @@ def taken_over_at_every_step(
     while not done:
         actions += 1
         for only_decides in (False, True)[: 1 + just_decided]:
-            scene = begin()
-            first = scene.worker(*PATIENT)
+            scenario = begin()
+            first = scenario.worker(*PATIENT)
             first.step(actions)
             done = first.done
-            late(scene)
-            second = scene.worker(*(moment + 2 * PATIENT[-1] for moment in PATIENT))
-            while not second.done and not (only_decides and scene.manifests()):
+            late(scenario)
+            second = scenario.worker(*(moment + 2 * PATIENT[-1] for moment in PATIENT))
+            while not second.done and not (only_decides and scenario.manifests()):
                 second.step(1)
             first.fence()
             first.step()
             second.step()
-            scene.work(*(moment + 4 * PATIENT[-1] for moment in PATIENT))
-            yield scene
+            scenario.work(*(moment + 4 * PATIENT[-1] for moment in PATIENT))
+            yield scenario

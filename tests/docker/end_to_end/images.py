@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from dpstream.pipeline.kafka.local_kafka.jars import kafka_jars, locked_jars
-from tests.docker.rehearsal.engine import COMPOSE, Podman, RehearsalError
+from tests.docker.end_to_end.engine import COMPOSE, EndToEndError, Podman
 
 DOCKERFILE: Final = COMPOSE.parent / "Dockerfile"
 STAND_INS: Final = Path(__file__).parent / "stand-ins"
@@ -22,10 +22,10 @@ _NEWEST: Final = "sid"
 # Mirror settings of this machine and their certificates, which are not stored in images.
 _OF_THIS_MACHINE: Final = ("/etc/ssl/certs", "/etc/pip.conf")
 
-Say = Callable[[str], None]
+PrintMessage = Callable[[str], None]
 
 
-def make_images(podman: Podman, folder: Path, say: Say) -> None:
+def make_images(podman: Podman, folder: Path, print_message: PrintMessage) -> None:
     names = image_names()
     base = re.findall(r"^FROM (\S+)(?: AS \w+)?$", DOCKERFILE.read_text(), re.MULTILINE)[-1]
     suite = base.rpartition("-")[2]
@@ -40,12 +40,12 @@ def make_images(podman: Podman, folder: Path, say: Say) -> None:
     }
     for name, build in make.items():
         if podman.works("image", "exists", f"localhost/{name}"):
-            say(f"{name}: a stand-in, kept from an earlier rehearsal")
+            print_message(f"{name}: a stand-in, kept from an earlier run")
         else:
             build()
-            say(f"{name}: a stand-in")
+            print_message(f"{name}: a stand-in")
     _build(podman, DOCKERFILE, names["page"], COMPOSE.parents[1])
-    say(f"{names['page']}: built of docker/Dockerfile")
+    print_message(f"{names['page']}: built of docker/Dockerfile")
 
 
 def image_names() -> dict[str, str]:
@@ -66,7 +66,7 @@ def _import_system(podman: Podman, folder: Path, suite: str, name: str, python: 
     with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as archive:
         podman.run("import", "-", f"localhost/{name}", stdin=archive.stdout)
     if archive.returncode != 0:
-        raise RehearsalError(f"tar could not read {root}")
+        raise EndToEndError(f"tar could not read {root}")
     shutil.rmtree(root)
 
 
@@ -76,7 +76,7 @@ def _mirror() -> str:
         kind, _, address = line.partition(" ")
         if kind == "Packages" and address.rstrip("/").endswith("/debian"):
             return address
-    raise RehearsalError("apt knows no mirror of Debian: /etc/apt/sources.list names none")
+    raise EndToEndError("apt knows no mirror of Debian: /etc/apt/sources.list names none")
 
 
 def _build_kafka(podman: Podman, folder: Path, name: str) -> None:
@@ -131,5 +131,5 @@ def _do(*command: object) -> str:
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines()[-5:]
-        raise RehearsalError("\n".join([f"{command[0]} failed:", *said]))
+        raise EndToEndError("\n".join([f"{command[0]} failed:", *said]))
     return done.stdout

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.rehearsal.__main__ import missing
-from tests.docker.rehearsal.engine import Podman
-from tests.docker.rehearsal.images import STAND_INS, image_names, make_images
+from tests.docker.end_to_end.__main__ import missing
+from tests.docker.end_to_end.engine import Podman
+from tests.docker.end_to_end.images import STAND_INS, image_names, make_images
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,5 +64,5 @@ def test_stand_ins_start_from_what_is_made() -> None:
 def test_the_whole_stack_runs_in_containers() -> None:
     if why := missing():
         pytest.skip(why)
-    done = subprocess.run([sys.executable, "-m", "tests.docker.rehearsal"], cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, "-m", "tests.docker.end_to_end"], cwd=ROOT, check=False)
     assert done.returncode == 0

@@ -37,7 +37,7 @@ runroot = "{folder}/run"
 """
 
 
-class RehearsalError(Exception):
+class EndToEndError(Exception):
     """A check failed. The message explains it."""
 
 
@@ -59,13 +59,13 @@ class Podman:
     def run(
         self, *arguments: object, stdin: Any = subprocess.DEVNULL, timeout: float = _TIMEOUT
     ) -> str:
-        """Return the output of a podman command, raising `RehearsalError` with its last lines."""
+        """Return the output of a podman command, raising `EndToEndError` with its last lines."""
         return self._run(["podman", *map(str, arguments)], stdin, timeout)
 
     def works(self, *arguments: object) -> bool:
         try:
             self.run(*arguments)
-        except RehearsalError:
+        except EndToEndError:
             return False
         return True
 
@@ -120,8 +120,8 @@ class Podman:
                 timeout=timeout,
             )
         except subprocess.TimeoutExpired:
-            raise RehearsalError(f"{' '.join(command)} took longer than {timeout:.0f} s") from None
+            raise EndToEndError(f"{' '.join(command)} took longer than {timeout:.0f} s") from None
         if done.returncode != 0:
             said = (done.stdout + done.stderr).strip().splitlines()[-15:]
-            raise RehearsalError("\n".join([f"{' '.join(command)} failed:", *said]))
+            raise EndToEndError("\n".join([f"{' '.join(command)} failed:", *said]))
         return done.stdout

@@ -37,7 +37,7 @@ class StageOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptState:
+class StoredState:
     """Stored data of a deployment; unknown values are left out and not compared.
 
     `ids` are Kafka's IDs of the topics. `decided`, `aggregated` and `published` are the latest
@@ -84,13 +84,13 @@ def made_again(job: str, topic: str) -> str:
     return f"topic {topic} was deleted and recreated; its data is lost. {begin_anew(job)}"
 
 
-def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
+def contradictions(job: DeployedJob, stored: StoredState) -> Iterator[str]:
     lost = set()
     for role, deployed in job.topic_ids.items():
-        if kept.ids.get(role, deployed) != deployed:
+        if stored.ids.get(role, deployed) != deployed:
             lost.add(role)
             yield made_again(job.name, job.topic(role))
-    for role, start in kept.starts.items():
+    for role, start in stored.starts.items():
         if start > job.start_offset(role) and role not in lost:
             lost.add(role)
             yield (
@@ -99,19 +99,19 @@ def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
                 f"were deleted by retention or another program. {begin_anew(job.name)}"
             )
     if Role.MANIFESTS not in lost:
-        yield from _undecided(job, kept)
+        yield from _undecided(job, stored)
     wanted = job.topic_settings()
-    for role, settings in kept.settings.items():
+    for role, settings in stored.settings.items():
         yield from changed_settings(wanted[role], settings)
-    for stage, offsets in kept.stages.items():
+    for stage, offsets in stored.stages.items():
         yield from _offset_contradictions(job, stage, offsets)
 
 
-def _undecided(job: DeployedJob, kept: KeptState) -> Iterator[str]:
-    for done, latest in (("published", kept.published), ("aggregated", kept.aggregated)):
-        if kept.decided is not None and latest is not None and latest > kept.decided:
+def _undecided(job: DeployedJob, stored: StoredState) -> Iterator[str]:
+    for done, latest in (("published", stored.published), ("aggregated", stored.aggregated)):
+        if stored.decided is not None and latest is not None and latest > stored.decided:
             yield (
-                f"epoch {latest} is {done}, but no epoch after {kept.decided} is finalized, so "
+                f"epoch {latest} is {done}, but no epoch after {stored.decided} is finalized, so "
                 f"epochs would be finalized a second time. Topic {job.topic(Role.MANIFESTS)}: "
                 f"{records_lost(job.name)}"
             )
@@ -142,7 +142,7 @@ def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) 
         )
 
 
-def check(job: DeployedJob, kept: KeptState) -> None:
-    found = list(contradictions(job, kept))
+def check(job: DeployedJob, stored: StoredState) -> None:
+    found = list(contradictions(job, stored))
     if found:
         raise ContradictionError("; ".join(found))

@@ -1,4 +1,4 @@
-"""The Bokeh figure of the live page: empty curves with bands, filled by the page.
+"""The Bokeh chart of the live page: empty curves with bands, filled by the page.
 
 It holds no numbers. The page requests them from `/api/jobs/J/curve` and fills the sources, which it
 finds by name. For curve i, counted from 0:
@@ -13,12 +13,12 @@ source         columns         content
 `far-i`        x, low, high    as `alone-i`, of that band
 `estimate-i`   x, y            solid line and dots, NaN at gaps
 `smoothed-i`   x, y            dashed line
-`truth-i`      x, y            dotted line
+`ground-truth-i`      x, y            dotted line
 `end-i`        x, y            a marker of its own shape at the last visible estimate
 =============  ==============  =====================================================================
 
 Ranges are named `epochs` and `values`, their tick formatters `epochs-ticks` and `values-ticks`; the
-page supplies the tick texts. Other names: date ticks `dates`, figure `figure`, dots `dots-i`,
+page supplies the tick texts. Other names: date ticks `dates`, chart `chart`, dots `dots-i`,
 markers `mark-i`, vertical line at the selected epoch `cursor`. Colors are those of Okabe and Ito
 (https://jfly.uni-koeln.de/color/), distinguishable by color-blind readers; the eighth, black, is
 reserved for the ground truth.
@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeAlias
 Theme: TypeAlias = Literal["light", "dark"]
 
 MOST_CURVES = 12
-"""Maximum number of curves in a figure: more cannot be told apart, and slow the page down."""
+"""Maximum number of curves in a chart: more cannot be told apart, and slow the page down."""
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif"
 _INK = {"light": "#1d2329", "dark": "#e8eaed"}
@@ -54,23 +54,23 @@ def colors(theme: Theme) -> tuple[str, ...]:
 def curves(
     theme: Theme, count: int, *, unit: str = "users", times: str | None = None
 ) -> dict[str, Any]:
-    """Return the figure for 1 to `MOST_CURVES` curves as JSON of `bokeh.embed.json_item`.
+    """Return the chart for 1 to `MOST_CURVES` curves as JSON of `bokeh.embed.json_item`.
 
     `unit` and `times` are the titles of the axes. `times` is given if epochs have dates; the page
     then supplies the ticks, at starts of days, months and years. Raises `ValueError` for other
     counts.
     """
     if not 1 <= count <= MOST_CURVES:
-        raise ValueError(f"a figure has 1 to {MOST_CURVES} curves, not {count}")
+        raise ValueError(f"a chart has 1 to {MOST_CURVES} curves, not {count}")
     from bokeh.embed import json_item
 
-    drawn = _empty_figure(theme, unit, times)
+    drawn = _empty_chart(theme, unit, times)
     for index in range(count):
         _add_curve(drawn, index, theme, alone=count == 1)
     return dict(json_item(drawn))
 
 
-def _empty_figure(theme: Theme, unit: str, times: str | None) -> Any:
+def _empty_chart(theme: Theme, unit: str, times: str | None) -> Any:
     from bokeh.models import (
         BasicTicker,
         BasicTickFormatter,
@@ -87,7 +87,7 @@ def _empty_figure(theme: Theme, unit: str, times: str | None) -> Any:
         fill_color=_FAINT[theme], fill_alpha=0.15, line_color=_FAINT[theme], line_dash="solid"
     )
     drawn = figure(
-        name="figure",
+        name="chart",
         x_range=Range1d(start=0, end=1, name="epochs"),
         y_range=Range1d(start=0, end=1, name="values"),
         sizing_mode="stretch_both",
@@ -150,8 +150,15 @@ def _add_curve(drawn: Any, index: int, theme: Theme, *, alone: bool) -> None:
             "x", "low", "x", "high", source=source(line, "x low high"), color=color,
             line_alpha=0.5 * strength, line_width=3,
         )  # fmt: skip
-    truth = _INK[theme] if alone else color
-    drawn.line("x", "y", source=source("truth"), color=truth, line_dash="dotted", line_width=2)
+    ground_truth = _INK[theme] if alone else color
+    drawn.line(
+        "x",
+        "y",
+        source=source("ground-truth"),
+        color=ground_truth,
+        line_dash="dotted",
+        line_width=2,
+    )
     drawn.line("x", "y", source=source("smoothed"), color=color, line_dash=[7, 4], line_width=2)
     estimate = source("estimate")
     drawn.line("x", "y", source=estimate, color=color, line_width=2, line_join="round")

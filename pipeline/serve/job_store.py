@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -27,7 +27,7 @@ from dpstream.pipeline.results.smoothing import SmoothedHorizon, Smoother
 from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, summary
 
-ASKED_SECONDS = 15.0
+REQUEST_SECONDS = 15.0
 """Seconds for which a job counts as watched after a request for it."""
 
 # A page may be opened as soon as its server answers, before Kafka was polled.
@@ -50,7 +50,7 @@ def milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Board:
+class JobStore:
     """State of all jobs by name, and the viewers waiting for news."""
 
     def __init__(self, clock: Callable[[], int] = milliseconds) -> None:
@@ -62,8 +62,8 @@ class Board:
         self.clock = clock
         self._listeners: set[asyncio.Event] = set()
         self._watched: Counter[str] = Counter()
-        self._asked: dict[str, float] = {}
-        self._last_asked = -math.inf
+        self._requested: dict[str, float] = {}
+        self._last_request = -math.inf
         self._encoded: dict[tuple[bytes, int, tuple[str, ...]], str] = {}
         self._summaries = ""
         self._summaries_old = True
@@ -76,18 +76,20 @@ class Board:
     def watched(self) -> set[str]:
         """Names of the jobs that a viewer has open or has requested recently."""
         now = time.monotonic()
-        self._asked = {job: at for job, at in self._asked.items() if now - at < ASKED_SECONDS}
-        return {*self._watched, *self._asked} & self.jobs.keys()
+        self._requested = {
+            job: at for job, at in self._requested.items() if now - at < REQUEST_SECONDS
+        }
+        return {*self._watched, *self._requested} & self.jobs.keys()
 
     @property
-    def asked_lately(self) -> bool:
-        return time.monotonic() - self._last_asked < ASKED_SECONDS
+    def requested_recently(self) -> bool:
+        return time.monotonic() - self._last_request < REQUEST_SECONDS
 
-    def asked(self, job: str | None = None) -> None:
+    def record_request(self, job: str | None = None) -> None:
         """Record a request for a job, or for the list of jobs."""
-        self._last_asked = time.monotonic()
+        self._last_request = time.monotonic()
         if job is not None:
-            self._asked[job] = self._last_asked
+            self._requested[job] = self._last_request
 
     @property
     def kafka(self) -> dict[str, Any]:
@@ -178,10 +180,10 @@ class Board:
         state.smoothed_epoch = horizon.first_epoch + len(horizon.estimates.values) - 1
         self._tell()
 
-    def set_truths(self, job: str, deployment: bytes, truths: Truths) -> None:
+    def set_ground_truths(self, job: str, deployment: bytes, ground_truths: GroundTruths) -> None:
         state = self._state(job, deployment)
         if state is not None:
-            state.truths = truths
+            state.ground_truths = ground_truths
             self._encoded.clear()
             self._tell()
 

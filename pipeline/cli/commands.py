@@ -1,4 +1,4 @@
-"""The commands of ``dpstream``: one entry in `VERBS` each, whose module is imported when it runs.
+"""The commands of ``dpstream``: one entry in `COMMANDS` each, whose module is imported on use.
 
 Modules of commands can therefore import what they need at their top, and the list of commands stays
 fast. A command whose module was deleted, along with its leaf, is left out.
@@ -23,7 +23,7 @@ from dpstream.pipeline.cli import loading
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class CommandEntry:
     """A command, as known without its module; `panel` is its section in the list of commands.
 
     Attributes:
@@ -44,176 +44,176 @@ class Verb:
 
 
 _FIRST, _JOBS, _RESULTS, _PRIVACY = "First steps", "Jobs", "Results", "Privacy"
-VERBS = {
-    "demo": Verb(
+COMMANDS = {
+    "demo": CommandEntry(
         _FIRST,
         "up:demo",
         "Count 28,785 real students by week, without learning about any one of them.",
         "--rate 10",
     ),
-    "up": Verb(
+    "up": CommandEntry(
         _FIRST,
         "up:up",
         "Run a whole job on this machine; compare its estimates with the ground truth.",
         "students.yaml --input students.csv.gz",
     ),
-    "plan": Verb(
+    "plan": CommandEntry(
         _FIRST,
         "plan:plan",
         "Predict the privacy and accuracy of a job, before any data exists.",
         "students.yaml --users 28785",
     ),
-    "simulate": Verb(
+    "simulate": CommandEntry(
         _FIRST,
         "simulate:simulate",
         "Simulate a job without Kafka, and compare its estimates with the ground truth.",
         "students.yaml --input students.csv.gz --seed 1",
     ),
-    "keygen": Verb(
+    "keygen": CommandEntry(
         _JOBS,
         "keygen:keygen",
         "Create key pairs for sealed reports. Run it at the party that opens them.",
         "aggregate stage-a",
     ),
-    "erase-keys": Verb(
+    "erase-keys": CommandEntry(
         _JOBS,
         "erase_keys:erase_keys",
         "Erase expired private keys: reports sealed to them can no longer be opened.",
         "--yes",
     ),
-    "deploy": Verb(
+    "deploy": CommandEntry(
         _JOBS,
         "deploy:deploy",
         "Create a job's topics and start a deployment. Starts the local broker if needed.",
         "students.yaml --dry-run",
     ),
-    "run": Verb(
+    "run": CommandEntry(
         _JOBS,
         "run:run",
         "Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM.",
         "shuffle students",
     ),
-    "produce": Verb(
+    "produce": CommandEntry(
         _JOBS,
         "produce:produce",
         "Randomize the values of a change log and send the reports, epoch by epoch.",
         "students --input students.csv.gz --rate 10",
     ),
-    "collect": Verb(
+    "collect": CommandEntry(
         _JOBS,
         "collect:collect",
         "Receive reports of devices over HTTP and write them to Kafka, until Ctrl-C.",
         "--bind 0.0.0.0:8300 --allow-origin https://app.example.org",
     ),
-    "record": Verb(
+    "record": CommandEntry(
         _JOBS,
         "record:record",
         "Record a job's released windows, manifests, partials and estimates as Parquet.",
         "students --output students-recording",
     ),
-    "replay": Verb(
+    "replay": CommandEntry(
         _JOBS,
         "replay:replay",
         "Aggregate a job's windows again, under a new name. Costs no epsilon.",
         "students --new-name students-again --dry-run",
     ),
-    "pause": Verb(
+    "pause": CommandEntry(
         _JOBS,
         "phases:pause",
         "Stop a job's workers through their supervisors. Producers continue.",
         "students",
     ),
-    "drain": Verb(
+    "drain": CommandEntry(
         _JOBS,
         "phases:drain",
         "Finalize and publish open epochs, then let the workers end.",
         "students --timeout 10min",
     ),
-    "resume": Verb(
+    "resume": CommandEntry(
         _JOBS,
         "phases:resume",
         "Restart the workers of a paused or drained job through their supervisors.",
         "students",
     ),
-    "undeploy": Verb(
+    "undeploy": CommandEntry(
         _JOBS,
         "deploy:undeploy",
         "End a deployment. Topics and estimates remain unless --delete-topics is given.",
         "students --delete-topics",
     ),
-    "kafka": Verb(
+    "kafka": CommandEntry(
         _JOBS,
         "kafka:app",
         "Manage the local broker: a real Apache Kafka, without Docker or Java.",
     ),
-    "acl": Verb(
+    "acl": CommandEntry(
         _PRIVACY,
         "acl:acl",
         "Print the minimal Kafka ACLs for each role of a job; --apply adds them.",
         "students --role shuffle --principal shuffle=User:ann",
     ),
-    "audit": Verb(
+    "audit": CommandEntry(
         _PRIVACY,
         "audit:audit",
         "Compare observed and claimed privacy loss. Exits with 1 if more is observed.",
         "future_rand --quick",
     ),
-    "ledger": Verb(
+    "ledger": CommandEntry(
         _PRIVACY,
         "ledger:ledger",
         "Show privacy charges, what was released for them, and remaining budgets.",
         "students --verify",
     ),
-    "budget": Verb(
+    "budget": CommandEntry(
         _PRIVACY,
         "budget:budget",
         "Show, set or lift the limit on the total privacy charges of a population.",
         'students --epsilon 8 --reason "asked again in June"',
     ),
-    "serve": Verb(
+    "serve": CommandEntry(
         _RESULTS,
         "serve:serve",
         "Serve a live page and a JSON API of all jobs, until Ctrl-C or SIGTERM.",
         "students --port 8765",
     ),
-    "password": Verb(
+    "password": CommandEntry(
         _RESULTS,
         "serve:password",
         "Set the password of the live page, for dpstream serve --password-file FILE.",
         "page.password",
     ),
-    "estimates": Verb(
+    "estimates": CommandEntry(
         _RESULTS,
         "estimates:estimates",
         "Print published estimates: for items the largest, for numbers the quartiles.",
         "students --follow --format csv",
     ),
-    "query": Verb(
+    "query": CommandEntry(
         _RESULTS,
         "query:query",
         "Query windows of a job with independent epochs: items, ranges, boxes, quantiles.",
         "words --epoch 3 --top 10",
     ),
-    "diff": Verb(
+    "diff": CommandEntry(
         _RESULTS,
         "diff:diff",
         "Compare two jobs of one protocol and domain. Exits with 1 if they differ.",
         "students students-replay",
     ),
-    "list": Verb(_RESULTS, "jobs:list_jobs", "List the deployed jobs.", "--json"),
-    "status": Verb(
+    "list": CommandEntry(_RESULTS, "jobs:list_jobs", "List the deployed jobs.", "--json"),
+    "status": CommandEntry(
         _RESULTS,
         "status:status",
         "Show job status. Exits with 1 if any job requires action.",
         "students",
     ),
-    "producers": Verb(
+    "producers": CommandEntry(
         _RESULTS,
         "producers:producers",
         "List the producers of a job, or retire one permanently.",
         "students --retire gateway-2",
     ),
-    "dead-letters": Verb(
+    "dead-letters": CommandEntry(
         _RESULTS,
         "dead_letters:dead_letters",
         "Count rejected records by reason, and list the latest.",
@@ -222,10 +222,10 @@ VERBS = {
 }
 
 
-def installed_verbs() -> dict[str, Verb]:
+def installed_commands() -> dict[str, CommandEntry]:
     """Return the commands whose modules exist."""
     modules = {module.name for module in iter_modules([str(Path(__file__).parent)])}
-    return {name: verb for name, verb in VERBS.items() if verb.module in modules}
+    return {name: entry for name, entry in COMMANDS.items() if entry.module in modules}
 
 
 def _with_bare_flags(params: list[Any]) -> list[Any]:
@@ -255,15 +255,15 @@ class PlainGroup(TyperGroup):
 class LazyCommand(PlainCommand):
     """Entry of a command in the list, which parses and runs with the command's module."""
 
-    def __init__(self, name: str, verb: Verb) -> None:
-        super().__init__(name, help=verb.summary, rich_help_panel=verb.panel)
-        self._verb = verb
+    def __init__(self, name: str, entry: CommandEntry) -> None:
+        super().__init__(name, help=entry.summary, rich_help_panel=entry.panel)
+        self._entry = entry
 
     @cached_property
     def loaded(self) -> Any:
         """The command itself, a `TyperCommand` or a `TyperGroup`."""
         assert self.name is not None
-        return _load(self.name, self._verb)
+        return _load(self.name, self._entry)
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
         """Return the context of the command itself."""
@@ -281,14 +281,16 @@ def build_command() -> TyperGroup:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_of_all_verbs)
+    app.callback()(_of_all_commands)
     group = get_group(app)
-    group.commands = {name: LazyCommand(name, verb) for name, verb in installed_verbs().items()}
+    group.commands = {
+        name: LazyCommand(name, entry) for name, entry in installed_commands().items()
+    }
     return group
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         # Not at the top: it imports the package for e-mail, too.
         from importlib.metadata import version as version_of
 
@@ -296,21 +298,21 @@ def _say_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _of_all_verbs(
+def _of_all_commands(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_say_version, is_eager=True, help="Print the version, and exit."
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
         ),
     ] = False,
 ) -> None:
     pass
 
 
-def _load(name: str, verb: Verb) -> Any:
-    attribute = verb.target.partition(":")[2]
+def _load(name: str, entry: CommandEntry) -> Any:
+    attribute = entry.target.partition(":")[2]
     with loading():
-        target = getattr(import_module(f"dpstream.pipeline.cli.{verb.module}"), attribute)
+        target = getattr(import_module(f"dpstream.pipeline.cli.{entry.module}"), attribute)
     if isinstance(target, typer.Typer):
         target.info.cls = PlainGroup
         for command in target.registered_commands:
@@ -321,7 +323,7 @@ def _load(name: str, verb: Verb) -> Any:
         name,
         cls=PlainCommand,
         help=_flowing(target),
-        epilog=f"Example: dpstream {name} {verb.example}",
+        epilog=f"Example: dpstream {name} {entry.example}",
     )(target)
     return get_command(app)
 
