@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_counts import item_estimates
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -40,26 +40,28 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     def _words(self, epoch: int) -> int:
         return self.law.words
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | HeavyHitters | None:
+    def estimate(
+        self, epoch: int, participation: Participation
+    ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
         A domain too large to publish gets its top items only. The standard error is that of a rare
         item.
         """
-        found = self._of(epoch, attendance)
+        found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
-        return added_up(self._of(epoch, attendance) for epoch in epochs)
+    def window(self, epochs: Sequence[int], participation: Participation) -> ItemEstimates | None:
+        return added_up(self._of(epoch, participation) for epoch in epochs)
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        contributors = int(attendance.contributors[epoch])
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
+        contributors = int(participation.contributors[epoch])
         if contributors < self.law.minimum:
             return None
         law, (own, received) = self.law, self._sums(epoch)
         reversed_ = float(law.bits.flips.probability)
         contrast = 1 - 2 * reversed_
-        senders = attendance.senders(epoch)
+        senders = participation.senders(epoch)
         inside = (own - senders * reversed_) / contrast
         holders = (received - senders * law.buckets * reversed_) / contrast
         others = law.buckets / (law.buckets - 1)
@@ -70,7 +72,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
         few = max(0.0, float(counts.min())) if len(counts) > 1 else float(counts[0])
         noise += shared_variance(law, max(0.0, holders - few), max(0.0, squares - few**2))
         reports = received * contributors // senders
-        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
+        return item_estimates(counts, noise, np.max, reports, epoch, participation)
 
     def _sums(self, epoch: int) -> tuple[NDArray[np.float64], int]:
         """Return messages in each item's buckets, float64, shape (items,), and in all rows."""

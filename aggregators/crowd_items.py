@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.crowd_estimates import SUPPRESSED, CrowdEstimate, CrowdEstimates
 from dpstream.aggregators.epoch_tables import EpochTables
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
 _HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])
@@ -42,7 +42,7 @@ class Contents(Protocol):
 
     def to_bytes(self) -> bytes: ...
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Any:
+    def estimate(self, epoch: int, participation: Participation) -> Any:
         """Return the `ItemEstimates` of an epoch, or None."""
         ...
 
@@ -63,7 +63,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` unless words can be messages of the epoch; crowd 0 means none."""
         law, form = self.law, self.law.message_format
-        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        check_format(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))
         if largest > law.crowds:
             raise ValueError(
@@ -132,13 +132,13 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             position, last = position + size, crowd
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> CrowdEstimates | None:
+    def estimate(self, epoch: int, participation: Participation) -> CrowdEstimates | None:
         """Estimate all crowds from their joint head counts; return None for a suppressed window."""
         law = self.law
-        contributors = int(attendance.contributors[epoch])
+        contributors = int(participation.contributors[epoch])
         if contributors < law.minimum:
             return None
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         left = self._left.counts(epoch)
         if left is None:
             left = np.zeros(law.crowds, np.int64)
@@ -158,7 +158,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             return None
         size = size_of_crowd(self.law.counts, left, contributors, population)
         assert size.value is not None
-        people = Attendance.empty(self.law.last_epoch)
+        people = Participation.empty(self.law.last_epoch)
         people.set(epoch, left, max(left, round(size.value)))
         items = contents.estimate(epoch, people)
         if items is None:

@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 
 FEW_REPORTS = 30
 """Number of reports below which the variance uses 1/2 instead of the estimated share of ones."""
@@ -37,7 +37,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         self._counts: dict[int, NDArray[np.int64]] = {}
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint8)
+        check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
             raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0 or 1")
 
@@ -93,7 +93,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
             aggregator._counts[epoch] = row.astype(np.int64)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of devices with value 1 at an epoch, or None if no reports arrived.
 
         Absent devices are assumed to be like those that report. With N devices, a share p of them
@@ -108,7 +108,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         if counts is None:
             return None
         zeros, ones = counts.tolist()
-        received, population = zeros + ones, int(attendance.population[epoch])
+        received, population = zeros + ones, int(participation.population[epoch])
         share = ((ones - zeros) / received / self.law.c_gap + 1) / 2
         known = min(max(share, 0.0), 1.0) if received >= FEW_REPORTS else 0.5
         absent = max(0, population - received) / max(1, population - 1)
@@ -117,12 +117,12 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         value = population * share
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return the counts of an epoch as JSON values; later epochs do not depend on them."""
         counts = self._counts.get(epoch)
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):

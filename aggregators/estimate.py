@@ -135,7 +135,7 @@ class Estimate(EstimatedCounts):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Attendance:
+class Participation:
     """Participation: public head counts that estimators scale by.
 
     Attributes:
@@ -150,12 +150,12 @@ class Attendance:
     added: int = 0
 
     @classmethod
-    def empty(cls, epochs: int, added: int = 0) -> Attendance:
+    def empty(cls, epochs: int, added: int = 0) -> Participation:
         """Return participation without any devices."""
         return cls(np.zeros(epochs + 1, np.int64), np.zeros(epochs + 1, np.int64), added)
 
     @classmethod
-    def constant(cls, epochs: int, devices: int) -> Attendance:
+    def constant(cls, epochs: int, devices: int) -> Participation:
         """Return participation with the same devices enrolled and present at every epoch."""
         return cls(np.full(epochs + 1, devices), np.full(epochs + 1, devices))
 

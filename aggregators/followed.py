@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 import numpy as np
 
 from dpstream.aggregators.change_use import ChangeUse
-from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Attendance, Estimate
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Estimate, Participation
 from dpstream.aggregators.law_aggregator import LawAggregator
 
 if TYPE_CHECKING:
@@ -216,19 +216,19 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         super().__init__(law)
         self._followed = Followed()
         self._use = ChangeUse()
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         # Epoch and number of reports restored by `resume`, whose reports themselves are not stored.
         self._resumed: tuple[int, int] | None = None
 
     @abstractmethod
-    def reports(self, epoch: int, attendance: Attendance) -> int:
+    def reports(self, epoch: int, participation: Participation) -> int:
         """Return the number of devices whose reports of an epoch are known."""
 
     @abstractmethod
-    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+    def _received(self, epoch: int, participation: Participation) -> Received | None:
         """Return the summed reports of an epoch, or None if no reports arrived."""
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the devices with value 1 at an epoch; return None before the first reports.
 
         Absent devices are assumed to be like those that report. An epoch without reports repeats
@@ -236,38 +236,38 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         devices, provided that absence does not depend on values: as if always the same devices were
         absent.
 
-        The contents of one and the same `attendance` object, up to the epoch, must not change
+        The contents of one and the same `participation` object, up to the epoch, must not change
         later.
         """
-        found = self.followed(epoch, attendance)
-        reports = self._reports(epoch, attendance) if found.released else 0
+        found = self.followed(epoch, participation)
+        reports = self._reports(epoch, participation) if found.released else 0
         return found.estimate(
-            reports, int(attendance.population[epoch]), changes_used=self._changes_used
+            reports, int(participation.population[epoch]), changes_used=self._changes_used
         )
 
-    def followed(self, epoch: int, attendance: Attendance) -> Followed:
+    def followed(self, epoch: int, participation: Participation) -> Followed:
         """Return the estimate of an epoch and the propagation of its error; see `estimate`."""
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._begin_anew()
-            self._attendance = attendance
+        if self._participation is not participation or self._followed.epoch > epoch:
+            self._restart()
+            self._participation = participation
         while self._followed.epoch < epoch:
             before = self._followed
-            received = self._received(before.epoch + 1, attendance)
+            received = self._received(before.epoch + 1, participation)
             self._followed = self._next(before, received)
             if received is not None:
                 self._use = self._used(self._use, self._followed, received)
         return self._followed
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return what later estimates need from the reports up to an epoch, as JSON values."""
-        found = self.followed(epoch, attendance)
+        found = self.followed(epoch, participation)
         return {
             "followed": list(found),
             "use": list(self._use),
-            "reports": self._reports(epoch, attendance),
+            "reports": self._reports(epoch, participation),
         }
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
@@ -278,15 +278,15 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
             raise ValueError("not the state of followed numbers")
         self._followed = Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._use = use
-        self._attendance, self._resumed = attendance, (epoch, reports)
+        self._participation, self._resumed = participation, (epoch, reports)
 
-    def _reports(self, epoch: int, attendance: Attendance) -> int:
+    def _reports(self, epoch: int, participation: Participation) -> int:
         resumed = self._resumed
         if resumed is not None and resumed[0] == epoch:
             return resumed[1]
-        return self.reports(epoch, attendance)
+        return self.reports(epoch, participation)
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later reports add no information.
 
         Biased estimates alongside them model the count as a random walk:
@@ -299,9 +299,9 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         values, deviations = np.zeros((2, last_epoch))
         counts, variances = np.zeros(last_epoch), np.full(last_epoch, np.inf)
         gaps = np.ones(last_epoch, np.bool_)
-        population = attendance.population[1 : last_epoch + 1]
+        population = participation.population[1 : last_epoch + 1]
         for at in range(last_epoch):
-            received = self._received(at + 1, attendance)
+            received = self._received(at + 1, participation)
             found = self._next(found, received)
             if received is not None:
                 counts[at] = received.total
@@ -343,9 +343,9 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     def _drop(self, epoch: int) -> None:
         """Restart from scratch if the reports of a followed epoch have changed."""
         if epoch <= self._followed.epoch:
-            self._begin_anew()
+            self._restart()
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         assert self._resumed is None, "cannot resume: the saved state no longer exists"
         self._followed, self._use = Followed(), ChangeUse()
 

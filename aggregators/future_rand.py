@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.dyadic_tree import DyadicTree
-from dpstream.aggregators.estimate import GAP, Attendance, Estimate
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.increments import Increment
 from dpstream.aggregators.interval_scales import interval_scales
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from dpstream.aggregators.tree_smoothing import TreeEstimates
@@ -63,7 +63,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` unless words are uint8, shape (reports, 1), and name intervals due."""
-        check_form(epoch, self.law.horizon, words, np.uint8)
+        check_format(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
         # No device was enrolled before the first interval of an order.
@@ -106,7 +106,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         aggregator.tree = DyadicTree.from_bytes(law.horizon, 4, data)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate:
         """Estimate the devices with value 1 at an epoch, from the reports up to it.
 
         The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
@@ -115,50 +115,52 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         and set the flag `GAP`.
         """
         return prefix_estimate(
-            self._prefixes.at(epoch, attendance), int(attendance.population[epoch])
+            self._prefixes.at(epoch, participation), int(participation.population[epoch])
         )
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return what estimates of later epochs need from the reports up to an epoch."""
-        return self._prefixes.at(epoch, attendance).to_json()
+        return self._prefixes.at(epoch, participation).to_json()
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the reports up to an epoch by `state_after`; requires an empty state.
 
-        `attendance` must contain at least the epochs in which intervals of later ones begin.
+        `participation` must contain at least the epochs in which intervals of later ones begin.
         """
-        self._prefixes.resume(state, attendance)
+        self._prefixes.resume(state, participation)
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the estimates of every epoch from all reports up to the last one."""
         return smoothed_estimates(
             [
-                self._own_order(order, last_epoch, attendance)
+                self._own_order(order, last_epoch, participation)
                 for order in range(last_epoch.bit_length())
             ],
-            attendance.population[1 : last_epoch + 1],
+            participation.population[1 : last_epoch + 1],
             combine=self._combine,
         )
 
-    def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
+    def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
         """Return own estimates of the intervals complete at an epoch, by order."""
-        (increments,) = self._own_of_all(range(epoch, epoch + 1), attendance)
+        (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 
     def _own_of_all(
-        self, epochs: range, attendance: Attendance
+        self, epochs: range, participation: Participation
     ) -> Iterator[list[Increment | None]]:
         due = [orders_due(epoch) for epoch in epochs]
         counts = np.concatenate([self.tree.nodes_due(epoch) for epoch in epochs])
         orders = np.concatenate([np.arange(each) for each in due])
-        own = self._own(orders, np.repeat(epochs, due), counts, attendance)
+        own = self._own(orders, np.repeat(epochs, due), counts, participation)
         increments = iter(own.increments(reports=counts.sum(axis=1)))
         return (list(islice(increments, each)) for each in due)
 
-    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+    def _own_order(
+        self, order: int, last_epoch: int, participation: Participation
+    ) -> TreeEstimates:
         counts = self.tree.order_counts(order, last_epoch)
         ends = np.arange(1, len(counts) + 1) << order
-        return self._own(np.full(len(counts), order), ends, counts, attendance)
+        return self._own(np.full(len(counts), order), ends, counts, participation)
 
     # Cached on first use: processes that only count reports never need it.
     @cached_property
@@ -174,13 +176,13 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         orders: NDArray[np.int64],
         ends: NDArray[np.int64],
         counts: NDArray[np.int64],
-        attendance: Attendance,
+        participation: Participation,
     ) -> TreeEstimates:
         """Return own estimates: the mean of the signs is c_gap times the mean partial sum."""
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)
-        scales = interval_scales(begins, ends, c_gaps, probabilities, attendance, received)
+        scales = interval_scales(begins, ends, c_gaps, probabilities, participation, received)
         values = scales.scale * signs[:, 0] + scales.newcomer_scale * signs[:, 1]
         of_group = np.divide(
             np.where(scales.all_newcomers, signs[:, 1], signs[:, 0]),

@@ -22,11 +22,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.hadamard_matches import walsh_hadamard
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.randomizers.value_stream.hadamard_values import SYMBOL_BITS, HadamardValuesLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
@@ -55,10 +55,10 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         super().__init__(law)
         self._sums: dict[int, NDArray[np.int64]] = {}
         self._path = _Path(law)
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint32)
+        check_format(epoch, self.law.last_epoch, words, np.uint32)
         row, symbol = words[:, 0] >> SYMBOL_BITS, words[:, 0] & ((1 << SYMBOL_BITS) - 1)
         wrong = (row >= self.law.rows) | (symbol < FIRST) | (symbol > LAST)
         if wrong.any():
@@ -120,30 +120,30 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             before = epoch
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def estimate(self, epoch: int, participation: Participation) -> ItemEstimates | None:
         """Estimate the devices with each item at an epoch; return None before the first reports.
 
         An epoch without reports repeats the previous estimates, flagged `GAP`. All items have the
         same 95 % interval: that of an item no device has, which is the widest. The contents of one
-        and the same `attendance` object, up to the epoch, must not change later.
+        and the same `participation` object, up to the epoch, must not change later.
         """
-        if self._attendance is not attendance or self._path.followed.epoch > epoch:
-            self._path, self._attendance = _Path(self.law), attendance
+        if self._participation is not participation or self._path.followed.epoch > epoch:
+            self._path, self._participation = _Path(self.law), participation
         while self._path.followed.epoch < epoch:
             after = self._path.followed.epoch + 1
-            self._path.advance(self.sums(after), int(attendance.population[after]))
-        return self._path.estimates(int(attendance.population[epoch]))
+            self._path.advance(self.sums(after), int(participation.population[after]))
+        return self._path.estimates(int(participation.population[epoch]))
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later symbols add no information."""
         path = _Path(self.law)
         values = np.zeros((last_epoch, self.law.items))
         deviations = np.full(last_epoch, np.inf)
         gaps = np.ones(last_epoch, np.bool_)
-        population = attendance.population[1 : last_epoch + 1]
+        population = participation.population[1 : last_epoch + 1]
         for epoch in range(1, last_epoch + 1):
-            path.advance(self.sums(epoch), int(attendance.population[epoch]))
-            found = path.estimates(int(attendance.population[epoch]))
+            path.advance(self.sums(epoch), int(participation.population[epoch]))
+            found = path.estimates(int(participation.population[epoch]))
             if found is None:
                 # Any count up to the population is possible.
                 deviations[epoch - 1] = population[epoch - 1]
@@ -166,7 +166,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         if sums[0]:
             self._sums[epoch] = self.sums(epoch) + sums
             if epoch <= self._path.followed.epoch:
-                self._attendance = None
+                self._participation = None
 
 
 class _Path:

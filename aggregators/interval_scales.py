@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ def interval_scales(
     ends: NDArray[np.int64],
     c_gaps: NDArray[np.float64],
     probabilities: NDArray[np.float64],
-    attendance: Attendance,
+    participation: Participation,
     received: NDArray[np.int64],
 ) -> IntervalScales:
     """Compute the scales of some intervals.
@@ -69,11 +69,11 @@ def interval_scales(
         ends: Last epochs of the intervals, shape (intervals,).
         c_gaps: By interval, or one for all.
         probabilities: That a device draws the interval's order; by interval, or one for all.
-        attendance: Participation.
+        participation: Participation.
         received: Reports of other devices and of newcomers, shape (intervals, 2).
     """
-    population = attendance.population[ends].astype(np.float64)
-    enrolled = np.where(begins > 0, attendance.population[np.maximum(begins, 0)], 0.0)
+    population = participation.population[ends].astype(np.float64)
+    enrolled = np.where(begins > 0, participation.population[np.maximum(begins, 0)], 0.0)
     newcomers = np.maximum(population - enrolled, 0.0)
     # Without devices enrolled at the start, all are newcomers, or it is the first interval.
     alone = enrolled == 0
@@ -81,7 +81,7 @@ def interval_scales(
     group = np.where(alone, population, enrolled)
     signs = np.where(alone & ~first, received[:, 1], received[:, 0])
     scale = np.divide(group, c_gaps * signs, out=np.zeros(len(ends)), where=signs > 0)
-    present = attendance.contributors[ends] / np.maximum(population, 1.0)
+    present = participation.contributors[ends] / np.maximum(population, 1.0)
     reporting = c_gaps * probabilities * np.where(alone, 0.0, present)
     newcomer_scale = np.divide(1.0, reporting, out=np.zeros(len(ends)), where=reporting > 0)
     return IntervalScales(

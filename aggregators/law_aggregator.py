@@ -56,7 +56,7 @@ class LawAggregator(ABC, Generic[LawT]):
         self._merge(other)
 
 
-def check_form(
+def check_format(
     epoch: int,
     last_epoch: int,
     words: NDArray[np.unsignedinteger],

@@ -17,8 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT, unpacked_examples
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.gradient_directions import UNIT, directions
@@ -78,7 +78,9 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.message_format.dtype, law.message_format.width)
+        check_format(
+            epoch, law.last_epoch, words, law.message_format.dtype, law.message_format.width
+        )
         if not len(words):
             return
         largest = (1 << (law.seed_bits - 8 * (law.seed_bytes - 1))) - 1
@@ -166,14 +168,14 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         self._learned = epoch
         return self._model.copy()
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the test-set accuracy of the model after a step, in percent.
 
         Its standard error is that of a share of as many examples drawn at random. Without a test
         set, the result is the length of the mean clipped gradient, minus the mean effect of noise,
         in percent of clip.
         """
-        reports, population = self._reports.get(epoch, 0), int(attendance.population[epoch])
+        reports, population = self._reports.get(epoch, 0), int(participation.population[epoch])
         if self._test_set is None:
             return self._length(epoch, reports, population)
         right = accuracy(self.model(epoch), self._test_set, self.law.classes)

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.hadamard_matches import kernels, walsh_hadamard
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.measurements import BucketLaw, MeasurementsLaw, SparseRecoveryLaw
 from dpstream.randomizers.public_matrices import (
     OneHot,
@@ -45,13 +45,13 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     Where measurements are sampled, the state is the multiplicity of each message. `label` names
     items in flags.
 
-    >>> from dpstream.aggregators.estimate import Attendance
+    >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
     >>> from dpstream.randomizers.measurements.calibration import calibrate
     >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1, minimum=1)
     >>> aggregator = MeasurementsAggregator(law)
     >>> aggregator.add(1, np.array([[4, 3], [4, 3], [3, 3]], np.uint8), None)
-    >>> aggregator.estimate(1, Attendance.constant(1, 3)).values.round(3).tolist()
+    >>> aggregator.estimate(1, Participation.constant(1, 3)).values.round(3).tolist()
     [2.0, 0.0]
     """
 
@@ -64,7 +64,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         form, noise = self.law.message_format, self.law.noise
-        check_form(epoch, self.law.last_epoch, words, form.dtype, form.width)
+        check_format(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
         if words.size and int(words.max()) >= most:
             raise ValueError(f"word {words.max()} at epoch {epoch}; expected a number below {most}")
@@ -103,9 +103,9 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         below, above = matched[1:].reshape(-1, 2).T.astype(np.float64)
         return (above - below) * len(below) / self.law.odds.c_gap, variance
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
         """Return the estimates, flagged with the items that the mechanism names."""
-        estimates = super()._of(epoch, attendance)
+        estimates = super()._of(epoch, participation)
         if estimates is None:
             return None
         return replace(estimates, flags=(*estimates.flags, *self._flags(epoch)))

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.message_counts import MessageCounts
 from dpstream.topics.message_formats import MessageFormat
 
@@ -100,7 +100,7 @@ class MessageAggregator(LawAggregator[LawT], Generic[LawT]):
         """React to new messages of an epoch, and possibly of later ones."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
+        check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
         most, largest = self._words(epoch), int(words.max(initial=0))
         if largest >= most:
             raise ValueError(f"word {largest} at epoch {epoch}; expected a number below {most}")

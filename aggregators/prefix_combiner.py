@@ -15,10 +15,10 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance
+from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.increments import Increment, combined, joined
 
-OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Increment | None]]]
+OwnIncrements: TypeAlias = Callable[[range, Participation], Iterable[Sequence[Increment | None]]]
 """Function from some epochs and the participation to the own estimates of the intervals complete at
 each epoch, by order; None where there are no reports."""
 
@@ -123,7 +123,7 @@ class Prefixes:
         self._counts = counts
         self._combine = combine
         self._combiner = PrefixCombiner(counts, combine=combine)
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         self._resumed = 0
 
     def changed(self, first_epoch: int) -> None:
@@ -134,24 +134,24 @@ class Prefixes:
             )
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
-    def resume(self, body: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
         """Start with a prefix whose own estimates are no longer known.
 
         `body` is from `PrefixCombiner.to_json`. All later calls of `at` must pass the same
-        `attendance` object.
+        `participation` object.
         """
         self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
-        self._attendance, self._resumed = attendance, self._combiner.epoch
+        self._participation, self._resumed = participation, self._combiner.epoch
 
-    def at(self, epoch: int, attendance: Attendance) -> PrefixCombiner:
-        """Return the prefix up to an epoch; the contents of `attendance` must not change later."""
-        if self._attendance is not attendance:
+    def at(self, epoch: int, participation: Participation) -> PrefixCombiner:
+        """Return the prefix up to an epoch; `participation` must not change later."""
+        if self._participation is not participation:
             self.changed(first_epoch=0)
-            self._attendance = attendance
+            self._participation = participation
         if self._combiner.epoch > epoch:
             self.changed(first_epoch=0)
         while self._combiner.epoch < epoch:
             begin = self._combiner.epoch + 1
-            for own in self._own(range(begin, min(begin + _AT_ONCE, epoch + 1)), attendance):
+            for own in self._own(range(begin, min(begin + _AT_ONCE, epoch + 1)), participation):
                 self._combiner.add_epoch(own)
         return self._combiner

@@ -13,10 +13,10 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.aggregators.tree_smoothing import consistent_buckets
@@ -46,7 +46,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         self.levels = [HadamardValuesAggregator(level) for level in law.levels]
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint32)
+        check_format(epoch, self.law.last_epoch, words, np.uint32)
         drawn = np.flatnonzero([0, *self.law.level_weights])
         wrong = ~np.isin(words[:, 0] >> LEVEL_SHIFT, drawn)
         if wrong.any():
@@ -94,7 +94,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             )
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> RangeEstimates | None:
+    def estimate(self, epoch: int, participation: Participation) -> RangeEstimates | None:
         """Estimate the devices with values in each bucket at an epoch, or None if unknown.
 
         Every enrolled device is assumed to have a value: the total is the population. A level with
@@ -102,10 +102,10 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         that case all levels are used, each with the deviation its gaps add, and the result is
         flagged `GAP`.
         """
-        found = [level.estimate(epoch, attendance) for level in self.levels]
+        found = [level.estimate(epoch, participation) for level in self.levels]
         if found[-1] is None:
             return None
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         nodes = [level or _nothing(2 << index, population) for index, level in enumerate(found)]
         widths = np.array([[level.half_width] for level in nodes])
         gaps = np.array([[GAP in level.flags] for level in nodes])
@@ -126,9 +126,9 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             level_variances=tuple(variances.tolist()),
         )
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Estimate the values in each bucket at every epoch from all reports up to the last one."""
-        nodes = [level.smoothed(last_epoch, attendance) for level in self.levels]
+        nodes = [level.smoothed(last_epoch, participation) for level in self.levels]
         gaps = np.array([level.gaps for level in nodes])
         variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
         population = nodes[-1].population

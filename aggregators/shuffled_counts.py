@@ -17,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Participation
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
 _COUNT_CAP = 2**53
@@ -48,11 +48,11 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         super().__init__(law)
         self._counts: dict[int, int] = {}
         self._followed = _Followed()
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         self._resumed = 0
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint8)
+        check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.any():
             raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0")
 
@@ -93,7 +93,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         aggregator._counts = dict(zip(epochs.tolist(), counts.tolist(), strict=True))
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the devices with value 1 at an epoch; return None before the first release.
 
         Absent devices are assumed to be like present ones. An epoch whose window is suppressed,
@@ -101,14 +101,14 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         The interval covers the largest change of absent devices, provided that absence does not
         depend on values: as if always the same devices were absent.
 
-        The contents of one and the same `attendance` object, up to the epoch, must not change
+        The contents of one and the same `participation` object, up to the epoch, must not change
         later.
         """
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._begin_anew()
-            self._attendance = attendance
+        if self._participation is not participation or self._followed.epoch > epoch:
+            self._restart()
+            self._participation = participation
         while self._followed.epoch < epoch:
-            self._followed = self._next(attendance)
+            self._followed = self._next(participation)
         found = self._followed
         if not found.known:
             return None
@@ -118,16 +118,16 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             deviation,
             NORMAL_95 * deviation,
             reports=self._counts.get(epoch, 0),
-            population=int(attendance.population[epoch]),
+            population=int(participation.population[epoch]),
             flags=() if found.released else (GAP,),
         )
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return what later estimates need from the messages up to an epoch, as JSON values."""
-        self.estimate(epoch, attendance)
+        self.estimate(epoch, participation)
         return {"followed": list(astuple(self._followed)), "count": self._counts.get(epoch, 0)}
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the messages up to an epoch by `state_after`; requires an empty state."""
         epoch, *numbers, known, released = state["followed"]
         count = state["count"]
@@ -137,19 +137,19 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             raise ValueError("not the state of followed numbers")
         self._followed = _Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._counts = {epoch: count} if count else {}
-        self._attendance, self._resumed = attendance, epoch
+        self._participation, self._resumed = participation, epoch
 
-    def _next(self, attendance: Attendance) -> _Followed:
+    def _next(self, participation: Participation) -> _Followed:
         before, boost, noise = self._followed, self.law.boost, self.law.noise
         epoch = before.epoch + 1
-        contributors = int(attendance.contributors[epoch])
+        contributors = int(participation.contributors[epoch])
         if contributors < noise.minimum:
             return _Followed(
                 epoch, before.value, before.variance, before.absence_error, before.known
             )
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         scale = population / contributors
-        senders = attendance.senders(epoch)
+        senders = participation.senders(epoch)
         mean, spread = noise.moments(senders)
         always = boost * senders + mean
         received = scale * (self._counts.get(epoch, 0) - always)
@@ -171,9 +171,9 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         if count:
             self._counts[epoch] = self._counts.get(epoch, 0) + count
             if epoch <= self._followed.epoch:
-                self._begin_anew()
+                self._restart()
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         assert not self._resumed, "cannot resume: the saved state no longer exists"
         self._followed = _Followed()
 

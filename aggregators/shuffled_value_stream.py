@@ -13,9 +13,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MOST_SUM,
@@ -47,7 +47,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         self._sums: dict[int, tuple[int, int]] = {}
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint64)
+        check_format(epoch, self.law.last_epoch, words, np.uint64)
         least, most = SUM_ZERO - MOST_SUM, SUM_ZERO + MOST_SUM
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
@@ -95,13 +95,13 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
             before = epoch
         return aggregator
 
-    def reports(self, epoch: int, attendance: Attendance) -> int:
-        return int(attendance.contributors[epoch])
+    def reports(self, epoch: int, participation: Participation) -> int:
+        return int(participation.contributors[epoch])
 
-    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+    def _received(self, epoch: int, participation: Participation) -> Received | None:
         windows, steps = self.sums(epoch)
-        present = int(attendance.contributors[epoch])
-        population = int(attendance.population[epoch])
+        present = int(participation.contributors[epoch])
+        population = int(participation.population[epoch])
         if not windows or not present:
             return None
         scale = population / present

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.change_use import ChangeUse
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
@@ -87,7 +87,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         self._worth = _spread(law) * STEP
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint8)
+        check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and not FIRST <= int(words.min()) <= int(words.max()) <= LAST:
             wrong = words[(words < FIRST) | (words > LAST)][0]
             raise ValueError(f"word {wrong} at epoch {epoch}; expected {FIRST} to {LAST}")
@@ -140,14 +140,14 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
             before = epoch
         return aggregator
 
-    def reports(self, epoch: int, attendance: Attendance) -> int:
+    def reports(self, epoch: int, participation: Participation) -> int:
         return self.sums(epoch).reports
 
-    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+    def _received(self, epoch: int, participation: Participation) -> Received | None:
         sums = self.sums(epoch)
         if not sums.reports:
             return None
-        population, reports = int(attendance.population[epoch]), sums.reports
+        population, reports = int(participation.population[epoch]), sums.reports
         total = population / reports * (self._worth * sums.symbols + reports / 2)
         return Received(total, _variance(self.law, reports, population), reports, population)
 

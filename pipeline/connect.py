@@ -22,7 +22,7 @@ from dpstream.pipeline.kafka.deployed_jobs import (
 from dpstream.pipeline.kafka.producer_checks import check_registered, ends_before
 from dpstream.pipeline.kafka.stored_topics import check_stored
 from dpstream.topics.names import Role
-from dpstream.topics.records import Farewell
+from dpstream.topics.records import Deregistration
 
 
 def _to_stderr(message: str) -> None:
@@ -34,15 +34,18 @@ def ask_broker_clock(
 ) -> BrokerClock:
     """Return the broker's clock, read now if the job's epochs follow a calendar.
 
-    A broker reveals its time only in replies to writes: this one is the farewell of an enrollment
-    that does not exist, which every reader skips. Calls `notify` if the local clock is off.
+    A broker reveals its time only in replies to writes: this one is the deregistration of an
+    enrollment that does not exist, which every reader skips. Calls `notify` if the local clock is
+    off.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:
         return clock
 
     def ask() -> Steps[None]:
-        yield Append(Role.PRODUCERS, 0, Farewell(job.deployment, token_bytes(16), 0).to_bytes())
+        yield Append(
+            Role.PRODUCERS, 0, Deregistration(job.deployment, token_bytes(16), 0).to_bytes()
+        )
         yield Flush()
 
     KafkaTransport(cluster, job.name, notify, clock).run(ask())

@@ -6,7 +6,8 @@ post-processing, and the guarantee of the union holds. An observer of one shuffl
 of a device's t messages with probability 1/K.
 
 If the number of messages is secret, each part has a capacity that depends only on the maximum
-number of messages. In the rare case that a part does not fit, all labels are redrawn (`MISFIT`).
+number of messages. In the rare case that a part does not fit, all labels are redrawn
+(`REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dpstream.randomizers.counted_messages import CountedMessages, Reports
 
 MOST_INSTANCES: Final = 4
 
-MISFIT: Final = 2.0**-200
+REDRAW_PROBABILITY: Final = 2.0**-200
 """Maximum probability that the parts of one division do not all fit. It bounds the total variation
 distance of the labels from independent ones; delta includes its cost."""
 
@@ -33,14 +34,15 @@ _BLOCK = 1 << 20
 def room_of_part(most: int, instances: int) -> int:
     """Return the message capacity of a shuffler, for at most `most` messages in total.
 
-    The probability that at least one shuffler's part exceeds it is at most `MISFIT`, by Bernstein's
+    The probability that at least one shuffler's part exceeds it is at most `REDRAW_PROBABILITY`, by
+    Bernstein's
     inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
 
     >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
     (100, 508393, 257293)
     """
     # A margin above what is needed: the bound is computed with rounding errors.
-    rarity = math.log(instances) - math.log(MISFIT) + 1e-3
+    rarity = math.log(instances) - math.log(REDRAW_PROBABILITY) + 1e-3
     mean = most / instances
     variance = mean * (1 - 1 / instances)
     beyond = rarity / 3 + math.sqrt((rarity / 3) ** 2 + 2 * rarity * variance)

@@ -6,7 +6,7 @@ is drawn at once, exactly, and one device is a population of one.
 
 The size of what is sent must not reveal the number of dummies. A population has a capacity that
 depends only on the number of contributors. In the rare case of a larger draw, all dummies are
-redrawn (`MISFIT`).
+redrawn (`REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGEST_TABLE_MEAN: Final = 1 << 16
 """Maximum mean of a Poisson table. Numbers of larger means are sums of draws: longer tables take
 long to create."""
 
-MISFIT: Final = 2.0**-100
+REDRAW_PROBABILITY: Final = 2.0**-100
 """Maximum probability that the dummies of one draw exceed their capacity. It bounds the total
 variation distance of the sent dummies from their distribution; delta includes its cost."""
 
@@ -67,7 +67,8 @@ class Dummies(ABC):
     def most(self, contributors: int) -> int:
         """Return the dummy capacity of all contributors together, independent of their draws.
 
-        It is the least number, up to rounding, that is exceeded with probability at most `MISFIT`.
+        It is the least number, up to rounding, that is exceeded with probability at most
+        `REDRAW_PROBABILITY`.
 
         >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
         (23, 508348)
@@ -75,7 +76,7 @@ class Dummies(ABC):
         if contributors == 0:
             return 0
         # A margin above what is needed: the bound is computed with rounding errors.
-        wanted = -math.log(MISFIT) + 1e-3
+        wanted = -math.log(REDRAW_PROBABILITY) + 1e-3
         fits = math.floor(self.mean * contributors) + 1
         # The bound holds from `most` + 1.
         return least_integer(lambda most: self.rarity(most, contributors) >= wanted, fits - 1) - 1

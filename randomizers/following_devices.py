@@ -69,7 +69,7 @@ class FollowingDevices(Devices[LawT]):
         """Number of devices that dropped the boost of a change."""
         return int(np.count_nonzero(self._changes > self._rules.max_changes))
 
-    def _begin_epoch(
+    def _start_epoch(
         self,
         epoch: int,
         values: NDArray[np.integer] | NDArray[np.bool_],

@@ -31,11 +31,11 @@ def checked_booleans(
         )
     if values.dtype.kind not in "biu":
         raise ValueError(f"values have dtype {values.dtype}; expected integers or bool")
-    refuse_wrong(epoch, values, (values >> 1).astype(np.bool_), present, "0 or 1")
+    reject_wrong(epoch, values, (values >> 1).astype(np.bool_), present, "0 or 1")
     return values.astype(np.int8, copy=False)
 
 
-def refuse_wrong(
+def reject_wrong(
     epoch: int,
     values: NDArray[np.integer] | NDArray[np.bool_],
     wrong: NDArray[np.bool_],

@@ -117,7 +117,7 @@ class Guarantee:
         delta = f", delta {self.delta:g}" if self.delta else ""
         return (
             f"epsilon {self.epsilon:.6g}{delta} for a user's {self.spent_on} ({self.basis}); "
-            f"neighbors: {self.neighbors}; trusted: {self.trust}{self._besides}"
+            f"neighbors: {self.neighbors}; trusted party: {self.trust}{self._besides}"
         )
 
     @property
@@ -171,7 +171,7 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
         shuffled,
         epsilon=epsilon,
         delta=0.0,
-        trust="nobody",
+        trust="none",
         basis="bound",
         stream_epsilon=_times(messages, epsilon),
     )

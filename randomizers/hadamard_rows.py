@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.given_values import refuse_wrong
+from dpstream.randomizers.given_values import reject_wrong
 
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 
@@ -82,4 +82,4 @@ def check_items(
     if values.dtype.kind not in "biu":
         raise ValueError(f"values have dtype {values.dtype}; expected integers")
     wrong = (values < 0) | (values > items)
-    refuse_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")
+    reject_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")

@@ -34,11 +34,11 @@ def _of_this_process() -> WeakSet[_OwnOfAProcess]:
     """
     generators: WeakSet[_OwnOfAProcess] = WeakSet()
 
-    def key_anew() -> None:
+    def new_key() -> None:
         for generator in generators:
             generator.state = _counter(_OwnOfAProcess, secrets.token_bytes(KEY_BYTES)).state
 
-    os.register_at_fork(after_in_child=key_anew)
+    os.register_at_fork(after_in_child=new_key)
     return generators
 
 

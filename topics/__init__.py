@@ -5,7 +5,7 @@ A job named ``students`` owns these topics; one more, ``dpstream.jobs``, lists t
 ==========================  ==================================================  ==================
 topic                       record                                              module
 ==========================  ==================================================  ==================
-``students.producers``      `Registration`, `Farewell`, `Drain`                 `records`
+``students.producers``      `Registration`, `Deregistration`, `Drain`                 `records`
 ``students.reports``        `Batch`, `Punctuation`: reports of one producer     `batches`
 ``students.manifests``      `Manifest`: the contents of an epoch's window       `manifests`
 ``students.shuffled``       `Chunk`: reports of a window, without senders       `chunks`

@@ -24,7 +24,7 @@ offset  bytes  envelope
 33      ...    content
 ======  =====  ========================================================================
 
-The length of a content is independent of the device's values. A content (`ContentForm`) has the
+The length of a content is independent of the device's values. A content (`ContentFormat`) has the
 number of its messages (2 bytes), then as many slots for messages as any report of the job needs.
 Unused slots are zero. A sealed content is a ciphertext of that (`dpstream.topics.sealing`), bound
 to deployment, job, epoch and report.
@@ -166,7 +166,7 @@ def decode_body(data: bytes) -> Envelopes:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentForm:
+class ContentFormat:
     """Format of one device's report: a fixed number of slots for messages.
 
     Attributes:

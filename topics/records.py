@@ -32,7 +32,7 @@ _IDENTITY = re.compile("[0-9a-f]{32}")
 _HEADER = "dpstream-"
 _DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
 _REGISTRATION_KEYS = {"deployment": str, "name": str, "enrollment": str, "first_epoch": int}
-_FAREWELL_KEYS = {"deployment": str, "enrollment": str, "last_epoch": int}
+_DEREGISTRATION_KEYS = {"deployment": str, "enrollment": str, "last_epoch": int}
 _DRAIN_KEYS = {"deployment": str, "partition": int, "end": int}
 _DISCARD_KEYS = {"deployment": str, "end": int}
 
@@ -85,7 +85,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
+class Deregistration:
     """Deregistration: the end of a producer's reports; the first one of an enrollment counts.
 
     A producer writes it for itself. For a producer that will not return, an operator writes it,
@@ -106,19 +106,19 @@ class Farewell:
 
     def to_bytes(self) -> bytes:
         return _dump(
-            "farewell",
+            "deregistration",
             deployment=self.deployment.hex(),
             enrollment=self.enrollment.hex(),
             last_epoch=self.last_epoch,
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Farewell:
+    def from_bytes(cls, data: bytes) -> Deregistration:
         return cls._from_json(_load(data))
 
     @classmethod
-    def _from_json(cls, body: dict[str, Any]) -> Farewell:
-        _check_shape(body, "farewell", _FAREWELL_KEYS)
+    def _from_json(cls, body: dict[str, Any]) -> Deregistration:
+        _check_shape(body, "deregistration", _DEREGISTRATION_KEYS)
         return cls(_identity(body, "deployment"), _identity(body, "enrollment"), body["last_epoch"])
 
 
@@ -184,19 +184,20 @@ class Discard:
         return cls(_identity(body, "deployment"), body["end"])
 
 
-def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:
+def decode_producer_record(data: bytes) -> Registration | Deregistration | Drain:
     """Decode a record of the producers topic."""
     body = _load(data)
     match body.get("type"):
         case "registration":
             return Registration._from_json(body)
-        case "farewell":
-            return Farewell._from_json(body)
+        case "deregistration":
+            return Deregistration._from_json(body)
         case "drain":
             return Drain._from_json(body)
         case other:
             raise CodecError(
-                f"record has unknown type {other!r:.40}; expected registration, farewell or drain"
+                f"record has unknown type {other!r:.40}; expected registration, deregistration or "
+                "drain"
             )
 
 

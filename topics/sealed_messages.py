@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpstream.topics.message_formats import MessageFormat
 from dpstream.topics.messages import MessageArray
 from dpstream.topics.sealing import (
-    BOX_BYTES,
+    CIPHERTEXT_BYTES,
     Lock,
     seal_all,
     unseal_all,
@@ -34,19 +34,19 @@ NAME_WORDS: Final = 2
 """Number of words of a row that name its ciphertext."""
 
 
-def sealed_form(form: MessageFormat, layers: int) -> MessageFormat:
+def sealed_format(form: MessageFormat, layers: int) -> MessageFormat:
     """Return the format of reports in nested layers of encryption; 0: packed, and not sealed.
 
     >>> sealed_form(WordForm(np.dtype("<u4")), 1).report_bytes
     56
     """
     packed = -(-(1 + form.report_bytes) // _WORD.itemsize)
-    return MessageFormat(_WORD, packed + layers * BOX_BYTES // _WORD.itemsize)
+    return MessageFormat(_WORD, packed + layers * CIPHERTEXT_BYTES // _WORD.itemsize)
 
 
 def pack_reports(reports: MessageArray, cover_traffic: int, form: MessageFormat) -> MessageArray:
     """Return rows to encrypt: reports, (n, width), then this number of cover messages."""
-    rows = np.zeros((len(reports) + cover_traffic, sealed_form(form, 0).report_bytes), np.uint8)
+    rows = np.zeros((len(reports) + cover_traffic, sealed_format(form, 0).report_bytes), np.uint8)
     rows[: len(reports), 0] = _REPORT
     words = np.ascontiguousarray(reports, form.dtype).view(np.uint8)
     size = (len(reports), form.report_bytes)
@@ -69,10 +69,12 @@ def seal_rows(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
 
     Rows are returned in the order of their bytes, which ephemeral keys make a random one.
     """
-    boxes = _bytes_of(rows)
+    ciphertexts = _bytes_of(rows)
     for lock in locks:
-        boxes = seal_all(boxes, lock)
-    return _rows_of(sorted(boxes), rows.shape[1] + len(locks) * BOX_BYTES // _WORD.itemsize)
+        ciphertexts = seal_all(ciphertexts, lock)
+    return _rows_of(
+        sorted(ciphertexts), rows.shape[1] + len(locks) * CIPHERTEXT_BYTES // _WORD.itemsize
+    )
 
 
 def open_rows(rows: MessageArray, private_key: X25519PrivateKey, context: bytes) -> MessageArray:
@@ -92,7 +94,7 @@ def open_named_rows(
     contents = unseal_all(_bytes_of(rows), private_key, context)
     there = np.array([content is not None for content in contents], np.bool_)
     opened = [content for content in contents if content is not None]
-    inner = _rows_of(opened, rows.shape[1] - BOX_BYTES // _WORD.itemsize)
+    inner = _rows_of(opened, rows.shape[1] - CIPHERTEXT_BYTES // _WORD.itemsize)
     return np.hstack([rows[there, :NAME_WORDS], inner])
 
 
@@ -113,5 +115,5 @@ def _bytes_of(rows: MessageArray) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 
-def _rows_of(boxes: Sequence[bytes], width: int) -> NDArray[np.uint64]:
-    return np.frombuffer(b"".join(boxes), _WORD).reshape(-1, width)
+def _rows_of(ciphertexts: Sequence[bytes], width: int) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join(ciphertexts), _WORD).reshape(-1, width)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
 from dpstream.topics.message_formats import MessageFormat
 from dpstream.topics.messages import MessageArray
-from dpstream.topics.sealing import BOX_BYTES, Lock, seal
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, Lock, seal
 
 Counts = NDArray[np.uint32]
 
@@ -42,13 +42,13 @@ _WORD: Final = np.dtype("<u8")
 _COUNT: Final = np.dtype("<u4")
 _ID_BYTES = 16
 _HEADER_BYTES = _ID_BYTES + 2 * _COUNT.itemsize
-_FIRST_BOX = BOX_BYTES + _HEADER_BYTES + SEED_BYTES
-_AROUND_COUNTS = _FIRST_BOX + BOX_BYTES + _HEADER_BYTES
+_FIRST_CIPHERTEXT = CIPHERTEXT_BYTES + _HEADER_BYTES + SEED_BYTES
+_AROUND_COUNTS = _FIRST_CIPHERTEXT + CIPHERTEXT_BYTES + _HEADER_BYTES
 _CELLS_OF_A_ROW = (PAYLOAD_TARGET - _AROUND_COUNTS) // _WORD.itemsize * 2
 
 
 @dataclass(frozen=True, slots=True)
-class ShareForm:
+class ShareFormat:
     """Layout of the chunks of tables with `cells` cells, 1 to `MOST_SHARED`.
 
     >>> form = ShareForm(40_000)
@@ -76,7 +76,7 @@ class ShareForm:
         return 2 * even
 
     @property
-    def row_form(self) -> MessageFormat:
+    def row_format(self) -> MessageFormat:
         """Format of chunks in a topic."""
         size = _AROUND_COUNTS + self.chunk_cells * _COUNT.itemsize
         return MessageFormat(_WORD, size // _WORD.itemsize)
@@ -108,7 +108,7 @@ def expand(seed: bytes, cells: int) -> Counts:
 def share_table(
     table: Counts,
     contributors: int,
-    form: ShareForm,
+    form: ShareFormat,
     locks: tuple[Lock, Lock],
     secret_bytes: Callable[[int], bytes],
 ) -> MessageArray:
@@ -121,19 +121,21 @@ def share_table(
         locks: Of the first party, which receives seeds, and of the second one.
         secret_bytes: Draws IDs, and a seed for every chunk, from the operating system's generator.
     """
-    boxes = []
+    ciphertexts = []
     for index, chunk in enumerate(form.cut(table)):
         about = np.array([index, contributors], _COUNT).tobytes()
         header, seed = secret_bytes(_ID_BYTES) + about, secret_bytes(SEED_BYTES)
         difference = chunk - expand(seed, form.chunk_cells)
         first, second = locks
-        boxes.append(seal(header + seed, first) + seal(header + difference.tobytes(), second))
-    return np.frombuffer(b"".join(sorted(boxes)), _WORD).reshape(len(boxes), form.row_form.width)
+        ciphertexts.append(seal(header + seed, first) + seal(header + difference.tobytes(), second))
+    return np.frombuffer(b"".join(sorted(ciphertexts)), _WORD).reshape(
+        len(ciphertexts), form.row_format.width
+    )
 
 
-def boxes_of(rows: MessageArray, party: int) -> list[bytes]:
+def ciphertexts_of(rows: MessageArray, party: int) -> list[bytes]:
     """Return the ciphertexts in rows for a party, 0 or 1."""
-    part = slice(0, _FIRST_BOX) if party == 0 else slice(_FIRST_BOX, None)
+    part = slice(0, _FIRST_CIPHERTEXT) if party == 0 else slice(_FIRST_CIPHERTEXT, None)
     return [row.tobytes()[part] for row in rows]
 
 
@@ -149,7 +151,7 @@ class ShareSum:
         closed: Ciphertexts that did not decrypt, or did not contain a share.
     """
 
-    form: ShareForm
+    form: ShareFormat
     party: int
     chunks: NDArray[np.uint32]
     contributors: list[int]
@@ -157,7 +159,7 @@ class ShareSum:
     closed: int = 0
 
     @classmethod
-    def empty(cls, form: ShareForm, party: int) -> ShareSum:
+    def empty(cls, form: ShareFormat, party: int) -> ShareSum:
         chunks = np.zeros((form.chunks, form.chunk_cells), _COUNT)
         return cls(form, party, chunks, [0] * form.chunks)
 
@@ -216,7 +218,7 @@ class PartialSum:
     chunks: NDArray[np.uint32] | None
 
     @classmethod
-    def from_bytes(cls, form: ShareForm, data: bytes) -> PartialSum:
+    def from_bytes(cls, form: ShareFormat, data: bytes) -> PartialSum:
         begin = 32 + (2 + form.chunks) * _WORD.itemsize
         table = form.chunks * form.chunk_cells * _COUNT.itemsize
         if len(data) not in (begin, begin + table):
@@ -231,7 +233,7 @@ class PartialSum:
         return cls(data[:32], shares, closed, tuple(contributors), chunks)
 
 
-def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Counts:
+def joined_sums(first: PartialSum, second: PartialSum, form: ShareFormat) -> Counts:
     """Return the sum of all tables, modulo 2^32, from both parties' sums, neither suppressed."""
     assert first.chunks is not None
     assert second.chunks is not None

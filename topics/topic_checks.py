@@ -15,13 +15,13 @@ from dpstream.topics.names import FOREVER, LOG_APPEND_TIME, TIMESTAMP_TYPE, Topi
 _PLAIN = {"uncompressed", "producer"}
 
 
-def refuse_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
+def reject_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
     """Return why a topic cannot be used as it is, with a fix, or None if it can.
 
     Settings that are missing in `found` are not checked.
 
     >>> expected = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
-    >>> refuse_topic(expected, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
+    >>> reject_topic(expected, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
     'topic a.reports has cleanup.policy compact; expected delete. Set it, or delete the topic'
     """
     if found.partitions != expected.partitions:
@@ -60,7 +60,7 @@ def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Itera
         if value is None or has is None or _keeps(key, has, value):
             continue
         more = "" if key == "cleanup.policy" or value == str(FOREVER) else " or more"
-        does = "refuses" if key == "max.message.bytes" else "deletes"
+        does = "rejects" if key == "max.message.bytes" else "deletes"
         yield (
             f"topic {expected.name} has {key} {has}; expected {value}{more}. Kafka {does} required "
             f"records. Set it with kafka-configs.sh --alter --topic {expected.name} --add-config "

@@ -251,7 +251,7 @@ PANELS = (
         (
             (
                 "sum by (dpstream_job, reason) "
-                "(rate(dpstream_collector_refused_requests_total[5m]))",
+                "(rate(dpstream_collector_rejected_requests_total[5m]))",
                 "{{dpstream_job}}: {{reason}}",
             ),
         ),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import CountedWindow
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -124,5 +124,5 @@ def _added_up(
     else:
         aggregator.add(1, reports, None)
         messages = len(reports)
-    counts = window_of(aggregator, 1, Attendance.constant(1, len(values)))
+    counts = window_of(aggregator, 1, Participation.constant(1, len(values)))
     return CountedEpoch(counts, log.ground_truth(job.domain)[0], messages)

@@ -40,7 +40,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import (
     JobError,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dpstream.pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOB_NAME_MAX, validate_job_name
@@ -103,7 +103,7 @@ class Data(Section):
         default=None, min_length=1, description="a file, relative to the experiment file"
     )
     epochs: Epochs | None = None
-    input: InputForm | None = None
+    input: InputFormat | None = None
     prepare: str | None = Field(
         default=None, description="a command that makes the file; the file name is appended"
     )

@@ -111,7 +111,7 @@ class Windows:
         )
 
     @property
-    def _renews(self) -> bool:
+    def _recurring(self) -> bool:
         """True if trials can follow each other; a learned model would carry over to the next."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
@@ -124,7 +124,7 @@ class Windows:
     def observations(
         self, stream: Stream, trials: int, randomness: np.random.Generator
     ) -> tuple[Observations, ...]:
-        at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
+        at_once = max(1, _AT_ONCE // len(stream)) if self._recurring else 1
         found = [
             each
             for count in _chunks(trials, at_once)
@@ -141,7 +141,7 @@ class Windows:
             return randomness
 
         epochs = self.job.epochs.model_copy(update={"renew": True})
-        job = self.job.model_copy(update={"epochs": epochs}) if self._renews else self.job
+        job = self.job.model_copy(update={"epochs": epochs}) if self._recurring else self.job
         cluster = SimulatedCluster(job, generators)
         producer = Producer(
             cluster.job,

@@ -12,7 +12,7 @@ from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
 from dpstream.pipeline.cli.output import now, print_json, print_pairs, print_text
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
+from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclaration, binding_budget
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_with_receipt
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import of_budget
@@ -69,7 +69,7 @@ def budget(
             if not yes:
                 ask(_in_words(change, state), "nothing is changed")
             wanted = of_budget(change, change.at)
-            write_with_receipt(cluster, wanted, change.at, stated=[change])
+            write_with_receipt(cluster, wanted, change.at, declared=[change])
             state = read_spending(cluster)
     if as_json:
         print_json(population_json(state, population))
@@ -87,7 +87,7 @@ def _change(
     composed: bool,
     remove: bool,
     reason: str | None,
-) -> StatedBudget | None:
+) -> BudgetDeclaration | None:
     if epsilon is None and not remove:
         given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
         for option, value in given.items():
@@ -102,7 +102,7 @@ def _change(
         raise UsageProblem(f"--delta: got {delta:g}; expected a number from 0 to below 1")
     if reason is None or not reason.strip():
         raise UsageProblem("--reason is missing: the ledger records it permanently")
-    return StatedBudget(
+    return BudgetDeclaration(
         population=population,
         epsilon=epsilon,
         delta=delta,
@@ -115,9 +115,9 @@ def _change(
     )
 
 
-def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
+def _with_delta(change: BudgetDeclaration, state: Spending) -> BudgetDeclaration:
     if change.epsilon is not None and change.delta is None:
-        before = binding_budget(change.population, state.stated).get("delta")
+        before = binding_budget(change.population, state.declared).get("delta")
         change = replace(change, delta=0.0 if before is None else before.delta)
     if change.composed and not change.delta:
         raise UsageProblem(
@@ -126,12 +126,14 @@ def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
     return change
 
 
-def _in_words(change: StatedBudget, state: Spending) -> str:
+def _in_words(change: BudgetDeclaration, state: Spending) -> str:
     people = f"population {change.population}"
     if change.epsilon is None:
         return f"the budget of {people} is removed, for all jobs"
     how = ", with charges composed" if change.composed else ""
-    known = {each.population for each in state.charges} | {each.population for each in state.stated}
+    known = {each.population for each in state.charges} | {
+        each.population for each in state.declared
+    }
     unknown = "" if change.population in known else " (no charges under this name yet)"
     return (
         f"the budget of {people}{unknown} is epsilon {change.epsilon:g}, delta {change.delta:g}"

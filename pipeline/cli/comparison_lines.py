@@ -65,7 +65,7 @@ def _show_better(made: Plan) -> None:
             f"{number(better.rmse)} users instead of {number(made.rmse)}"
         )
     if (other := under_another_trust(made.alternatives)) is not None:
-        who = "none" if other.trusts_nobody else "the shuffler"
+        who = "none" if other.needs_no_trust else "the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"
         print_text(

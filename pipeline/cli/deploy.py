@@ -15,16 +15,16 @@ from dpstream.pipeline.cli.deploy_lines import budget_change, show_deploy_plan
 from dpstream.pipeline.cli.jobs import job_json, length, promised
 from dpstream.pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers, Yes, ask
 from dpstream.pipeline.cli.output import now, plural, print_command, print_json, print_text, tell
+from dpstream.pipeline.jobs.budget_declarations import BudgetChange
 from dpstream.pipeline.jobs.budgets import endless_warning
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.sealed import sealing_turns
-from dpstream.pipeline.jobs.stated_budgets import BudgetChange
+from dpstream.pipeline.jobs.sealed import sealing_periods
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.kafka.topic_reader import TopicReader, read_roster
+from dpstream.pipeline.kafka.topic_reader import TopicReader, read_registry
 from dpstream.pipeline.operations import deployments
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 from dpstream.pipeline.operations.deployments import carry_out, plan_on
@@ -95,7 +95,7 @@ def deploy(
             replace=replace,
             set_budget=change,
         )
-        if plan.refusal is None and not yes:
+        if plan.rejection is None and not yes:
             if plan.sets_budget:
                 ask(
                     f"--set-budget would set the {budget_change(plan)}",
@@ -151,8 +151,8 @@ def _dry_run(
         print_json(plan)
     else:
         show_deploy_plan(plan)
-    if plan.refusal is not None:
-        raise plan.refusal
+    if plan.rejection is not None:
+        raise plan.rejection
     _note_budget(plan)
     _note_rounding(plan)
     file = noise_key or noise_key_file(job.name)
@@ -236,7 +236,7 @@ def _print_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Pa
             "its shuffle workers share this noise key; anyone with the key can remove the noise"
         )
         print_command(str(file))
-    if sealing_turns(deployed):
+    if sealing_periods(deployed):
         print_text(
             "its reports are sealed: a worker opens them with the private keys of its own stage,"
         )
@@ -286,7 +286,7 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
         f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.up
     ]
     producers = [
-        producer.name for producer in read_roster(cluster, earlier) if producer.last_epoch is None
+        producer.name for producer in read_registry(cluster, earlier) if producer.last_epoch is None
     ]
     for who, names, ending in (
         ("workers", workers, "supervisors stop their own; stop the others"),

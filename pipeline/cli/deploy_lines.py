@@ -41,10 +41,10 @@ def show_deploy_plan(plan: DeployPlan) -> None:
 
 
 def _step(plan: DeployPlan) -> str:
-    if plan.refusal is not None:
+    if plan.rejection is not None:
         return "it would be rejected; nothing would be done"
     match plan.step:
-        case Step.BEGIN:
+        case Step.START:
             return "a deployment would start"
         case Step.REPLACE:
             return "a new deployment would replace the running one"
@@ -78,12 +78,12 @@ def budget_change(plan: DeployPlan) -> str:
     """Return the budget that an operator sets, before and after, and who declared the old one."""
     changes = []
     for account in plan.accounts:
-        stated = plan.before.get(account.quantity)
+        declared = plan.before.get(account.quantity)
         before = "none"
-        if stated is not None:
-            before = f"{getattr(stated, account.quantity):.6g} ({stated.who})"
+        if declared is not None:
+            before = f"{getattr(declared, account.quantity):.6g} ({declared.who})"
         after = "none" if account.allowed is None else f"{account.allowed:.6g}"
-        if stated is not None or account.allowed:
+        if declared is not None or account.allowed:
             changes.append(f"{account.quantity} {before} -> {after}")
     people = plan.deployed.population_name
     return f"budget of population {people}, for all jobs: {', '.join(changes) or 'none -> none'}"

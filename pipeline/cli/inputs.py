@@ -27,10 +27,10 @@ from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.producer_input import input_warnings
 from dpstream.pipeline.devices.producer_input import load_input as load
 from dpstream.pipeline.devices.users import load_users
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 
-Roster = Annotated[
+UserList = Annotated[
     Path | None,
     typer.Option(
         "--users",
@@ -50,7 +50,7 @@ ToEpoch = Annotated[
 ]
 
 
-def load_roster(path: Path | None) -> tuple[str, ...] | None:
+def load_user_list(path: Path | None) -> tuple[str, ...] | None:
     """Return the users of a user list, if given."""
     return None if path is None else load_users(path)
 
@@ -62,16 +62,16 @@ def load_input(
     to_epoch: int | None = None,
     *,
     skip_bad_rows: bool,
-    form: InputForm | None = None,
+    input_format: InputFormat | None = None,
 ) -> ValueLog:
     """Load the input of a job for production; print warnings about anything unexpected."""
     log = load(
         job,
         path,
-        users=load_roster(users),
+        users=load_user_list(users),
         to_epoch=to_epoch,
         skip_bad_rows=skip_bad_rows,
-        form=form,
+        input_format=input_format,
     )
     for warning in input_warnings(log):
         tell(warning)
@@ -86,7 +86,7 @@ def load_ground_truth(job: Job, path: Path) -> ValueLog:
         calendar=job.epochs.calendar,
         last_epoch=job.last_epoch,
         to_last_row=job.epochs.renew,
-        form=job.input_form,
+        input_format=job.input_format,
     )
     for warning in log.warnings:
         tell(warning)

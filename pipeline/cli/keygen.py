@@ -13,7 +13,7 @@ from dpstream.pipeline.cli.options import AsJson, SealingKeys
 from dpstream.pipeline.cli.output import print_json, print_pairs, print_text
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.jobs.sealed import sealing_turns
+from dpstream.pipeline.jobs.sealed import sealing_periods
 from dpstream.pipeline.jobs.sealing_keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, make_key_pair
 from dpstream.pipeline.state import sealing_keys_folder
 from dpstream.topics.sealing import key_id
@@ -82,6 +82,6 @@ def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
 
     Raises `WrongKeyError` if a file has no private key, or others than its owner have access.
     """
-    if not sealing_turns(job):
+    if not sealing_periods(job):
         return NO_KEYS
     return KeyRing.of_folder(folder or sealing_keys_folder())

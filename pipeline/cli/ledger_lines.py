@@ -15,8 +15,8 @@ from dpstream.pipeline.cli.output import (
 )
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.errors import one_line
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.ledger.chain import LedgerLocation
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
@@ -42,7 +42,7 @@ class Selection:
         """Return whether a charge is selected."""
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
-    def has_budget(self, budget: StatedBudget, populations: Sequence[str]) -> bool:
+    def has_budget(self, budget: BudgetDeclaration, populations: Sequence[str]) -> bool:
         """Return whether a budget is selected; for a job, those of its populations."""
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
@@ -109,7 +109,7 @@ def _horizons(charge: Charge) -> str:
     return "for each horizon, unlimited" if charge.horizons is None else f"x {charge.horizons:,}"
 
 
-def _budget_row(budget: StatedBudget, what: str) -> Sequence[str]:
+def _budget_row(budget: BudgetDeclaration, what: str) -> Sequence[str]:
     amounts = ("-" if each is None else f"{each:.6g}" for each in (budget.epsilon, budget.delta))
     return _time(budget.at), "budget", budget.population, *amounts, what + budget.who
 
@@ -234,7 +234,7 @@ def ledger_json(
                 "by": each.who,
                 "at": iso(each.at),
             }
-            for each in state.stated
+            for each in state.declared
             if selection.has_budget(each, populations)
         ],
     }
@@ -294,7 +294,7 @@ def show_populations(report: LedgerReport, selection: Selection) -> None:
 def _populations(report: LedgerReport, selection: Selection) -> list[str]:
     state = report.state
     charged = {each.population for each in state.charges if selection.has_charge(each)}
-    stated = {
-        each.population for each in state.stated if selection.has_budget(each, sorted(charged))
+    declared = {
+        each.population for each in state.declared if selection.has_budget(each, sorted(charged))
     }
-    return sorted(charged | stated)
+    return sorted(charged | declared)

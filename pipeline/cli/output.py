@@ -167,7 +167,7 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
         )
     yield "neighbors", guarantee.neighbors
     yield "public", "when each user is enrolled, and who reports in which epoch"
-    yield "trusted", guarantee.trust
+    yield "trusted party", guarantee.trust
     yield "basis", guarantee.basis
 
 

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed, read_jobs, set_phase
-from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
+from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, end_drain, start_drain
 from dpstream.pipeline.values.durations import parse_duration
 
 _POLL_SECONDS = 0.5
@@ -142,7 +142,7 @@ def _drain(
     Missing workers are reported only after `start_timeout` seconds, as a supervisor may have to
     start them.
     """
-    watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
+    watch = DrainWatch(cluster, job, start_drain(cluster, job, now()))
     began = time.monotonic()
     printed, tell_after = "", 0.0
     try:

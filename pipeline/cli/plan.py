@@ -70,7 +70,7 @@ def draw_plan(made: Plan) -> Figure:
 class Trusted(StrEnum):
     """Party that a protocol may trust."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     SHUFFLE = "shuffle"
 
 

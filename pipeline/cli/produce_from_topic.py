@@ -15,13 +15,13 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.topic_input import TopicInput
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.event_topic import EventTopic
 
 
 def print_produced(
-    producer: Producer, begun: int, last_epoch: int | None, strangers: int, as_json: bool
+    producer: Producer, begun: int, last_epoch: int | None, unknown_users: int, as_json: bool
 ) -> None:
     """Print the result of a run."""
     if as_json:
@@ -30,7 +30,7 @@ def print_produced(
                 "job": producer.job.name,
                 "producer": producer.name,
                 "users": len(producer.users),
-                "strangers": strangers,
+                "unknown_users": unknown_users,
                 "closed_before": begun,
                 "closed_epoch": producer.closed_epoch,
                 "exhausted": producer.exhausted,
@@ -44,9 +44,10 @@ def print_produced(
         first, last = map(producer.job.epochs.dated, (begun + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         print_text(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
-    if strangers and not as_json:
+    if unknown_users and not as_json:
         print_text(
-            f"{strangers_said(strangers)}. To enroll them, add them to the user list (--users)"
+            f"{unknown_users_said(unknown_users)}. To enroll them, add them to the user list "
+            "(--users)"
         )
     if producer.exhausted and producer.job.change_limit is not None and not as_json:
         print_text(
@@ -57,7 +58,7 @@ def print_produced(
         )
 
 
-def strangers_said(count: int) -> str:
+def unknown_users_said(count: int) -> str:
     """Return the number of unknown users, but not who they are, their values or numbers of rows."""
     return f"{plural(count, 'unknown user')} with rows, which are not used"
 
@@ -69,16 +70,16 @@ def produce_from_topic(
     events: Cluster,
     topic: str,
     *,
-    roster: Sequence[str],
+    user_list: Sequence[str],
     to_epoch: int | None,
     rate: float | None,
     as_json: bool,
-    form: InputForm,
+    input_format: InputFormat,
 ) -> None:
     """Read events up to an epoch, or as they arrive.
 
     The topic is complete up to `to_epoch`; None closes epochs by the clock. `rate` is the maximum
-    number of epochs per second. An empty `roster` is described in `TopicInput`.
+    number of epochs per second. An empty `user_list` is described in `TopicInput`.
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:
@@ -91,7 +92,7 @@ def produce_from_topic(
     if to_epoch is None and rate is not None:
         raise UsageProblem("--rate is only for files and --to-epoch: the clock closes epochs")
     log = EventTopic(events, topic, tell)
-    reader = RowReader(job.domain, calendar, form)
+    reader = RowReader(job.domain, calendar, input_format)
     # On SIGTERM, print the result; events read so far are saved in any case.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     clock = ask_broker_clock(cluster, job, tell)
@@ -105,7 +106,7 @@ def produce_from_topic(
             producer,
             reader,
             f"{topic} of cluster {events.identity()}",
-            roster=roster,
+            user_list=user_list,
             everybody=to_epoch is not None,
             made=log.identity(),
         )
@@ -136,7 +137,7 @@ def produce_from_topic(
                 tell(warning)
         if producer.users:
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
-        print_produced(producer, begun, last, source.strangers, as_json)
+        print_produced(producer, begun, last, source.unknown_users, as_json)
 
 
 def _print_closed(epoch: int) -> None:

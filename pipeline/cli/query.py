@@ -214,7 +214,7 @@ def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
         bound = "" if of_all.exact else "at most "
         said += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"
     yield "guarantee", said
-    yield "trusted", own.trust
+    yield "trusted party", own.trust
 
 
 def _numbers(window: EpochCounts) -> str:

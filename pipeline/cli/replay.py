@@ -35,8 +35,8 @@ from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
 from dpstream.pipeline.recording.replay.on_cluster import (
     ClusterReader,
     ClusterReplay,
-    begin_replay,
     find_replay,
+    start_replay,
 )
 from dpstream.pipeline.recording.replay.pace import Pace, ReplayProgress, Speed
 from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, ReplayRange, plan_replay
@@ -213,7 +213,7 @@ def _run(
 ) -> None:
     if begun is None:
         try:
-            begun = begin_replay(
+            begun = start_replay(
                 cluster,
                 source.job,
                 job,

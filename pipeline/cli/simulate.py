@@ -10,7 +10,7 @@ import typer
 from dpstream.pipeline.cli.answer_lines import NormSub, Plot, plot_answers
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
-from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
+from dpstream.pipeline.cli.inputs import ToEpoch, UserList, load_input, progress_bar
 from dpstream.pipeline.cli.options import (
     AsJson,
     Box,
@@ -60,7 +60,7 @@ def simulate(
     trials: Annotated[
         int, typer.Option(min=1, help="Number of repetitions, run on all cores.")
     ] = 1,
-    users: Roster = None,
+    users: UserList = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
     item: Item = None,
@@ -106,9 +106,9 @@ def simulate(
             )
     else:
         query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
-    form = flags.form_of(deployed)
+    input_format = flags.format_of(deployed)
     change_log = load_input(
-        deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
+        deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows, input_format=input_format
     )
     with progress_bar() as progress:
         single = trials == 1

@@ -124,7 +124,7 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
             find_deployed(cluster, name)
         statuses: list[JobStatus] = []
         hidden: list[str] = []
-        refusal: AccessError | None = None
+        rejection: AccessError | None = None
         many = cluster if isinstance(cluster, ManyTopics) else None
         heartbeats = _HEARTBEATS if many is None else HEARTBEATS_READ
         if many is not None:
@@ -140,10 +140,10 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
             except AccessError as error:
                 if name is not None:
                     raise
-                refusal = error
+                rejection = error
                 hidden.append(f"job {each} is not shown: {error.asking_for('page', each)}")
-        if refusal is not None and not statuses:
-            raise refusal
+        if rejection is not None and not statuses:
+            raise rejection
         return Statuses(statuses, () if name else sorted(state.unreadable), hidden)
 
     return read

@@ -58,7 +58,7 @@ def status_lines(
                 ">stored": "acknowledged",
                 ">waiting": lambda each: each.waiting if each.up else None,
                 "rejected requests": lambda each: (
-                    ", ".join(f"{count:,} {reason}" for reason, count in each.refused.items())
+                    ", ".join(f"{count:,} {reason}" for reason, count in each.rejected.items())
                     or "none"
                 ),
             },

@@ -19,7 +19,7 @@ from rich.text import Text
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.commands import installed_commands
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
-from dpstream.pipeline.cli.inputs import Roster, ToEpoch
+from dpstream.pipeline.cli.inputs import ToEpoch, UserList
 from dpstream.pipeline.cli.options import (
     AsJson,
     JobFile,
@@ -108,7 +108,7 @@ def up(
     ],
     output: Output = None,
     rate: Rate = None,
-    users: Roster = None,
+    users: UserList = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
     page: Annotated[

@@ -82,12 +82,12 @@ class IntakeCounters:
     """Counters of a job's reports since the collector started.
 
     `received` counts reports that passed the intake rules, `acknowledged` those in Kafka, and
-    `refused` rejected requests by reason. `epochs` counts acknowledged reports of open epochs.
+    `rejected` rejected requests by reason. `epochs` counts acknowledged reports of open epochs.
     """
 
     received: int = 0
     acknowledged: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
     records: int = 0
     epochs: Counter[int] = field(default_factory=Counter)
 
@@ -101,7 +101,7 @@ class _Group:
     row_bytes: int = 0
 
 
-class Gathering:
+class BatchWriter:
     """The reports of one deployment on their way to Kafka, within one event loop.
 
     Args:
@@ -144,11 +144,11 @@ class Gathering:
         """
         answer = self._offer(body, subject, now, reply)
         if answer is not None:
-            self.refuse(answer)
+            self.reject(answer)
         return answer
 
-    def refuse(self, answer: HttpResponse) -> None:
-        self.counters.refused[answer.reason or ""] += 1
+    def reject(self, answer: HttpResponse) -> None:
+        self.counters.rejected[answer.reason or ""] += 1
 
     def reports(self, body: bytes) -> int:
         rules = self.intake.rules(body)
@@ -164,9 +164,9 @@ class Gathering:
         rules = self.intake.rules(body)
         if isinstance(rules, HttpResponse):
             return rules
-        refusal = rules.refusal(len(body), now)
-        if refusal is not None:
-            return refusal
+        rejection = rules.rejection(len(body), now)
+        if rejection is not None:
+            return rejection
         if rules.epoch < self._first_open:
             return RequestProblem.LATE.answer()
         if not self._capacity.enter(len(body)):
@@ -211,7 +211,7 @@ class Gathering:
         answers: list[HttpResponse | None] = [None] * len(group.bodies)
         try:
             taken = self.intake.take(rules, group.bodies, group.subjects)
-            answers = list(taken.refusals)
+            answers = list(taken.rejections)
             async with asyncio.timeout(self._timeout_of(rules)):
                 written = await self._write(rules, taken)
         except (WriteError, TimeoutError):
@@ -232,7 +232,7 @@ class Gathering:
             self._capacity.leave(len(group.bodies), group.size)
         for body, answer, reply in zip(group.bodies, answers, group.replies, strict=True):
             if answer is not None:
-                self.refuse(answer)
+                self.reject(answer)
             try:
                 reply(answer or accepted(rules.envelopes(body), rules.epoch))
             except Exception as error:

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from dpstream.pipeline.collector.accepting import Listener, listen
 from dpstream.pipeline.collector.batch_writer import (
-    Gathering,
+    BatchWriter,
     IntakeCapacity,
     Watermarks,
     WriteError,
@@ -135,7 +135,7 @@ class Collector:
     ) -> None:
         self.identity = secrets.token_bytes(ID_BYTES) if identity is None else identity
         self.settings = settings
-        self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self._writer = writer
         self._clock = clock
         self._lines = lines
@@ -156,7 +156,7 @@ class Collector:
             settings.access,
             rates,
             kafka_answers=self.kafka_answers,
-            refused=self._count_refusal,
+            rejected=self._count_rejection,
         )
         self.connections = HttpConnections(
             self.service.handle,
@@ -179,9 +179,9 @@ class Collector:
         """Return its metrics; any thread may call it."""
         jobs = {}
         for served in list(self.service.jobs.values()):
-            counters = served.gathering.counters
+            counters = served.batch_writer.counters
             jobs[served.job.name] = JobCounts(
-                counters.received, counters.acknowledged, counters.records, dict(counters.refused)
+                counters.received, counters.acknowledged, counters.records, dict(counters.rejected)
             )
         answers = self.kafka_answers()
         return CollectorSnapshot(
@@ -192,7 +192,7 @@ class Collector:
             answers,
             len(self.connections.open),
             self.waiting,
-            dict(self.refused),
+            dict(self.rejected),
             jobs,
         )
 
@@ -234,7 +234,7 @@ class Collector:
             case SelectedJobs():
                 self._set_jobs(news)
             case Away(reason):
-                away = reason if news.refused else f"Kafka does not answer: {reason}"
+                away = reason if news.rejected else f"Kafka does not answer: {reason}"
                 self._lines(None).warning(away)
             case Exception():
                 self._failed(news)
@@ -248,7 +248,7 @@ class Collector:
         with suppress(TimeoutError):
             async with asyncio.timeout(_ENDING_SECONDS):
                 await asyncio.gather(
-                    *(each.gathering.finish() for each in self.served),
+                    *(each.batch_writer.finish() for each in self.served),
                 )
                 await asyncio.gather(*(self._end_job(run) for run in self._running.values()))
         await asyncio.sleep(_LAST_ANSWERS_SECONDS)
@@ -262,7 +262,7 @@ class Collector:
 
     def _set_jobs(self, selected: SelectedJobs) -> None:
         self._selected = selected
-        for name, why in selected.refused.items():
+        for name, why in selected.rejected.items():
             self._log_once(name, why)
         for name, running in list(self._running.items()):
             new = selected.jobs.get(name)
@@ -282,15 +282,15 @@ class Collector:
                 continue
             intake, tokens = checks
             if known is None:
-                gathering = Gathering(
+                batch_writer = BatchWriter(
                     intake, self._writer, self._capacity, self._failed, self._clock.now
                 )
-                self._run(name, Served(new.job, gathering, tokens, new.phase))
+                self._run(name, Served(new.job, batch_writer, tokens, new.phase))
                 continue
             # Apply the operator's changes; reports in flight continue.
-            gathering = known.served.gathering
-            gathering.intake = intake
-            known.served = Served(new.job, gathering, tokens, new.phase)
+            batch_writer = known.served.batch_writer
+            batch_writer.intake = intake
+            known.served = Served(new.job, batch_writer, tokens, new.phase)
             if known.watermarks is not None:
                 known.watermarks.intake = intake
         self.service.jobs = {name: each.served for name, each in self._running.items()}
@@ -316,7 +316,7 @@ class Collector:
     def _run(self, name: str, served: Served) -> None:
         running = _Running(served)
         self._running[name] = running
-        self._begin_watermarks(running)
+        self._start_watermarks(running)
         loop = asyncio.get_running_loop()
         running.tasks = [
             loop.create_task(self._tell_status(running)),
@@ -328,7 +328,7 @@ class Collector:
     def _leave(self, running: _Running) -> None:
         for task in running.tasks:
             task.cancel()
-        task = asyncio.get_running_loop().create_task(running.served.gathering.finish())
+        task = asyncio.get_running_loop().create_task(running.served.batch_writer.finish())
         self._tasks.append(task)
         if running.served.job.deployment not in self._lost:
             self._lines(running.served.job.name).info(
@@ -365,7 +365,7 @@ class Collector:
             served = running.served
             try:
                 await self._send_heartbeat(served, self._words(served))
-                self._begin_watermarks(running)
+                self._start_watermarks(running)
             except WriteError as error:
                 self._complain(f"Kafka does not accept the status of this collector: {error}")
             await asyncio.sleep(_STATUS_SECONDS)
@@ -387,7 +387,7 @@ class Collector:
             await asyncio.sleep(_TOPICS_SECONDS)
 
     def _words(self, served: Served) -> dict[str, object]:
-        counters = served.gathering.counters
+        counters = served.batch_writer.counters
         return {
             "partitions": [],
             "busy": self._capacity.waiting > 0,
@@ -395,7 +395,8 @@ class Collector:
                 "received": counters.received,
                 "reports": counters.acknowledged,
                 **{
-                    f"refused {reason}": count for reason, count in sorted(counters.refused.items())
+                    f"rejected {reason}": count
+                    for reason, count in sorted(counters.rejected.items())
                 },
             },
             "waiting": self._capacity.waiting,
@@ -416,29 +417,29 @@ class Collector:
         await self._writer.write(job.topic(Role.STATUS), 0, value, f"{STAGE}/{name}".encode())
         self._answered = time.monotonic()
 
-    def _begin_watermarks(self, running: _Running) -> None:
+    def _start_watermarks(self, running: _Running) -> None:
         """Start with the epochs that are open, once the time is known."""
         now = self._clock.now()
         if running.watermarks is None and now is not None:
-            running.watermarks = Watermarks(running.served.gathering.intake, now)
+            running.watermarks = Watermarks(running.served.batch_writer.intake, now)
 
     async def _send_watermarks(self, running: _Running) -> None:
         while True:
             await asyncio.sleep(_WATERMARK_SECONDS)
-            self._begin_watermarks(running)
+            self._start_watermarks(running)
             try:
                 await self._write_watermarks(running)
             except WriteError as error:
                 self._complain(f"Kafka does not accept watermarks: {error}")
 
     async def _write_watermarks(self, running: _Running) -> None:
-        now, gathering = self._clock.now(), running.served.gathering
+        now, batch_writer = self._clock.now(), running.served.batch_writer
         if now is None or running.watermarks is None:
             return
         job = running.served.job
         for epoch in running.watermarks.due(now):
-            gathering.close(epoch)
-            if gathering.is_open(epoch):
+            batch_writer.close(epoch)
+            if batch_writer.is_open(epoch):
                 return
             record = encode_watermark(
                 Watermark(job.fingerprint, job.deployment, self.identity, epoch)
@@ -447,12 +448,12 @@ class Collector:
                 job.topic(Role.REPORTS), job.topics.partition_of(epoch), record
             )
             running.watermarks.said(epoch)
-            reports = gathering.counters.epochs.pop(epoch, 0)
+            reports = batch_writer.counters.epochs.pop(epoch, 0)
             counted = f"{reports:,} report{'' if reports == 1 else 's'}"
             self._lines(job.name).info(f"epoch {epoch} is over: received {counted}")
 
-    def _count_refusal(self, reason: str) -> None:
-        self.refused[reason] += 1
+    def _count_rejection(self, reason: str) -> None:
+        self.rejected[reason] += 1
 
     def _log_once(self, name: str, why: str) -> None:
         if self._logged.get(name) != why:

@@ -42,7 +42,7 @@ from dpstream.topics.loose_batches import (
     subject_of_device,
     subject_of_token,
 )
-from dpstream.topics.sealing import BOX_BYTES, key_id
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, key_id
 
 _GATES: Final = 256
 """Maximum number of cached headers: each epoch accepted at a time has one."""
@@ -75,7 +75,7 @@ class IntakeRules:
     closes: int
     settles: int
 
-    def refusal(self, body_bytes: int, now: int) -> HttpResponse | None:
+    def rejection(self, body_bytes: int, now: int) -> HttpResponse | None:
         """Return why a body with this header is rejected now, or None if accepted."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
@@ -100,13 +100,13 @@ class Taken:
     """Records to write for a batch of request bodies.
 
     Attributes:
-        refusals: For each body, the rejection or None.
+        rejections: For each body, the rejection or None.
         enrollments: Records to be acknowledged before any of the batches is written.
         batches: Records with the reports of all accepted bodies.
         reports: Number of these reports.
     """
 
-    refusals: Sequence[HttpResponse | None]
+    rejections: Sequence[HttpResponse | None]
     enrollments: Sequence[bytes] = ()
     batches: Sequence[bytes] = ()
     reports: int = 0
@@ -134,7 +134,7 @@ class Intake:
         assert times is not None
         self.times = times
         self._check = MessageCheck(self.job)
-        self._form = self.job.content_form
+        self._form = self.job.content_format
         self._late = round(self.job.late * 1000)
 
     @property
@@ -186,7 +186,7 @@ class Intake:
         public_key = job.devices.key_at(epoch)
         if envelopes.key != (None if public_key is None else key_id(public_key)):
             return RequestProblem.SEALED.answer()
-        size = ENVELOPE_OVERHEAD + self._form.size + (0 if public_key is None else BOX_BYTES)
+        size = ENVELOPE_OVERHEAD + self._form.size + (0 if public_key is None else CIPHERTEXT_BYTES)
         if envelopes.rows.shape[1] != size:
             return RequestProblem.MALFORMED.answer()
         opens = begins - TOLERANCE_MS
@@ -206,20 +206,20 @@ class Intake:
         counts = [rules.envelopes(body) for body in bodies]
         ends = np.cumsum([0, *counts]).tolist()
         devices = [data[at : at + IDENTITY_BYTES] for at in range(0, len(data), size)]
-        refusals = self._refusals(rules, rows, ends)
+        rejections = self._rejections(rules, rows, ends)
         for index, (begin, end) in enumerate(pairwise(ends)):
-            if end - begin > 1 and refusals[index] is None:
+            if end - begin > 1 and rejections[index] is None:
                 if len(set(devices[begin:end])) < end - begin:
-                    refusals[index] = RequestProblem.TWICE.answer()
+                    rejections[index] = RequestProblem.TWICE.answer()
                 elif self.takes_tokens:
-                    refusals[index] = RequestProblem.SEVERAL.answer()
+                    rejections[index] = RequestProblem.SEVERAL.answer()
             if self.takes_tokens and subjects[index] is None:
                 # Bodies without a subject must not count as the same sender.
-                refusals[index] = refusals[index] or RequestProblem.NO_TOKEN.answer()
-        good = [refusal is None for refusal in refusals]
+                rejections[index] = rejections[index] or RequestProblem.NO_TOKEN.answer()
+        good = [rejection is None for rejection in rejections]
         taken = np.flatnonzero(np.repeat(good, counts))
         if not len(taken):
-            return Taken(refusals)
+            return Taken(rejections)
         rows = rows[taken]
         if self.takes_tokens:
             of = np.repeat(np.arange(len(bodies)), counts)[taken]
@@ -227,13 +227,13 @@ class Intake:
         else:
             who = [_DEVICE + devices[index] for index in taken]
         return Taken(
-            refusals,
+            rejections,
             list(self._enrollments(rules.epoch, rows, who)),
             list(self._batches(rules, rows, who)),
             len(rows),
         )
 
-    def _refusals(
+    def _rejections(
         self, rules: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
     ) -> list[HttpResponse | None]:
         formed = rows[:, 2 * IDENTITY_BYTES] <= 1
@@ -242,14 +242,14 @@ class Intake:
                 None if good else RequestProblem.MALFORMED.answer() for good in _all(formed, ends)
             ]
         slots, used, well_formed = self._form.unpack(rows[:, ENVELOPE_OVERHEAD:])
-        refusals = [
+        rejections = [
             None if good else RequestProblem.MALFORMED.answer()
             for good in _all(formed & well_formed, ends)
         ]
         in_use = np.arange(self._form.slots) < used[:, None]
-        for index in self._foreign(rules.epoch, slots, in_use, ends, 0, len(refusals)):
-            refusals[index] = refusals[index] or RequestProblem.FOREIGN.answer()
-        return refusals
+        for index in self._foreign(rules.epoch, slots, in_use, ends, 0, len(rejections)):
+            rejections[index] = rejections[index] or RequestProblem.FOREIGN.answer()
+        return rejections
 
     def _foreign(
         self,
@@ -331,30 +331,30 @@ class SelectedJob:
 class SelectedJobs:
     """All jobs in the topic at one moment.
 
-    `refused` holds reasons why reports of named jobs, and of jobs written by another version of the
-    software, cannot be accepted.
+    `rejected` holds reasons why reports of named jobs, and of jobs written by another version of
+    the software, cannot be accepted.
     """
 
     jobs: Mapping[str, SelectedJob]
-    refused: Mapping[str, str]
+    rejected: Mapping[str, str]
 
 
 def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJobs:
     """Derive a collector's jobs from the topic's state; without `names`, all that have devices."""
-    jobs, refused = {}, {}
+    jobs, rejected = {}, {}
     for name, job in topic.jobs.items():
         if names and name not in names:
             continue
         if job.devices is None or job.signed_description is None or job.replay_of is not None:
             if names:
-                refused[name] = "it was deployed without devices that report by themselves"
+                rejected[name] = "it was deployed without devices that report by themselves"
             continue
         # Compute it before the first report arrives: for some mechanisms it takes seconds.
-        _ = job.content_form
+        _ = job.content_format
         jobs[name] = SelectedJob(job, topic.phase(name))
     for name in topic.unreadable:
         if not names or name in names:
-            refused[name] = "it was deployed by an incompatible version of dpstream"
+            rejected[name] = "it was deployed by an incompatible version of dpstream"
     for name in set(names) - topic.jobs.keys() - topic.unreadable:
-        refused[name] = "it is not deployed; its reports are accepted once it is"
-    return SelectedJobs(jobs, refused)
+        rejected[name] = "it is not deployed; its reports are accepted once it is"
+    return SelectedJobs(jobs, rejected)

@@ -40,7 +40,7 @@ _PROBLEMS: Final = {
 _RETRIED: Final = ("429", "503")
 
 
-def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
+def _answers(*rejections: str, **answers: Any) -> dict[str, Any]:
     """Return the answers of an operation by status; rejections are given by status only."""
     problems = {
         status: {
@@ -59,7 +59,7 @@ def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
                 else {}
             ),
         }
-        for status in refusals
+        for status in rejections
     }
     return {**{status.removeprefix("s"): answer for status, answer in answers.items()}, **problems}
 

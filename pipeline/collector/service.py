@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dpstream.pipeline.addresses import Network, is_within
-from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, Gathering
+from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, BatchWriter
 from dpstream.pipeline.collector.http_connection import Slot
 from dpstream.pipeline.collector.http_limits import HttpRequest, Rates
 from dpstream.pipeline.collector.openapi import OPENAPI
@@ -44,7 +44,7 @@ class Served:
     """A job whose reports the collector accepts; without `tokens`, anyone may report."""
 
     job: DeployedJob
-    gathering: Gathering
+    batch_writer: BatchWriter
     tokens: TokenCheck | None
     phase: Phase = Phase.RUNNING
 
@@ -90,7 +90,7 @@ class Service:
         informed: True once the jobs are known.
         stopping: True if no more reports are accepted.
         kafka_answers: Returns whether Kafka answered recently.
-        refused: Called with the reason of rejections that concern no job.
+        rejected: Called with the reason of rejections that concern no job.
     """
 
     clock: BrokerClock
@@ -101,16 +101,16 @@ class Service:
     informed: bool = False
     stopping: bool = False
     kafka_answers: Callable[[], bool] = lambda: True
-    refused: Callable[[str], None] = lambda reason: None
+    rejected: Callable[[str], None] = lambda reason: None
 
     def look(self, request: HttpRequest) -> HttpResponse | None:
         """Return a rejection before the body arrives, or None."""
         if self.stopping and request.method == "POST":
-            return self._refused(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
+            return self._rejected(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
         if self.rates is not None:
             seconds = self.rates.wait(self.access.address_of(request))
             if seconds:
-                return self._refused(RequestProblem.RATE.answer(retry_after=seconds))
+                return self._rejected(RequestProblem.RATE.answer(retry_after=seconds))
         return None
 
     def allowed(self, request: HttpRequest) -> Headers:
@@ -141,8 +141,8 @@ class Service:
         if answer is not None:
             slot(answer)
 
-    def _refused(self, answer: HttpResponse) -> HttpResponse:
-        self.refused(answer.reason or "")
+    def _rejected(self, answer: HttpResponse) -> HttpResponse:
+        self.rejected(answer.reason or "")
         return answer
 
     def _post(self, request: HttpRequest, slot: Slot) -> HttpResponse | None:
@@ -151,26 +151,28 @@ class Service:
             return _method_or_nothing(request.path)
         served = self.jobs.get(job)
         if served is None:
-            return self._refused(self._no_job(job))
-        gathering = served.gathering
+            return self._rejected(self._no_job(job))
+        batch_writer = served.batch_writer
         if request.headers.get(b"content-type", b"").lower() != _CONTENT_TYPE:
-            return _counted(gathering, RequestProblem.MEDIA_TYPE.answer())
+            return _counted(batch_writer, RequestProblem.MEDIA_TYPE.answer())
         subject = None
         if served.tokens is not None:
             try:
                 subject = served.tokens.subject(request.headers.get(b"authorization"))
             except TokenError as error:
-                return _counted(gathering, error.answer)
+                return _counted(batch_writer, error.answer)
         if served.phase in (Phase.DRAINING, Phase.DRAINED):
-            return _counted(gathering, RequestProblem.DRAINED.answer(retry_after=_DRAINED_SECONDS))
+            return _counted(
+                batch_writer, RequestProblem.DRAINED.answer(retry_after=_DRAINED_SECONDS)
+            )
         now = self.clock.now()
         if now is None:
-            return _counted(gathering, RequestProblem.NOT_READY.answer(retry_after=1))
-        refusal = gathering.offer(request.body, subject, now, slot)
-        if self.rates is not None and refusal is None:
-            more = gathering.reports(request.body) - 1
+            return _counted(batch_writer, RequestProblem.NOT_READY.answer(retry_after=1))
+        rejection = batch_writer.offer(request.body, subject, now, slot)
+        if self.rates is not None and rejection is None:
+            more = batch_writer.reports(request.body) - 1
             self.rates.charge(self.access.address_of(request), more)
-        return refusal
+        return rejection
 
     def _no_job(self, name: str) -> HttpResponse:
         # A device must not conclude that its job has ended.
@@ -201,7 +203,7 @@ class Service:
         now = self.clock.now()
         if now is None:
             return RequestProblem.NOT_READY.answer(retry_after=1)
-        return json_response({"time": now, "epoch": served.gathering.intake.times.epoch_of(now)})
+        return json_response({"time": now, "epoch": served.batch_writer.intake.times.epoch_of(now)})
 
     def _readiness(self) -> HttpResponse:
         if self.stopping:
@@ -232,8 +234,8 @@ class Service:
         )
 
 
-def _counted(gathering: Gathering, answer: HttpResponse) -> HttpResponse:
-    gathering.refuse(answer)
+def _counted(batch_writer: BatchWriter, answer: HttpResponse) -> HttpResponse:
+    batch_writer.reject(answer)
     return answer
 
 

@@ -83,7 +83,7 @@ def laws_survive_json(case: Case) -> None:
         raise DoesNotConformError("reads a different law from JSON than it wrote")
 
 
-def reports_have_the_form_that_is_stated(case: Case) -> None:
+def reports_have_the_declared_format(case: Case) -> None:
     """Check that reports have the declared width and dtype."""
     form = case.message_format
     for epoch, words in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
@@ -234,7 +234,7 @@ def messages_are_accepted_where_they_can_be_sent(case: Case) -> None:
 CHECKS: tuple[Check, ...] = (
     examples_are_small,
     laws_survive_json,
-    reports_have_the_form_that_is_stated,
+    reports_have_the_declared_format,
     spends_at_most_the_requested_epsilon,
     the_exact_law_adds_up,
     neighbors_are_as_alike_as_stated,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance, Estimate, Published
+from dpstream.aggregators.estimate import Estimate, Participation, Published
 from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.randomizers.counted_messages import written_out
@@ -97,14 +97,14 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
         return
     values = _followed_values(case)
     ground_truth = case.ground_truth(values)
-    attendance = Attendance.constant(case.last_epoch, ESTIMATED)
+    participation = Participation.constant(case.last_epoch, ESTIMATED)
     off = np.empty((RUNS, *ground_truth.shape))
     for run in range(RUNS):
         aggregator = case.aggregator()
         sent = case.send(values, case.generator(30, run))
         for epoch, words in enumerate(case.released(sent, case.generator(32, run)), 1):
             aggregator.add(epoch, words, None)
-            estimate = aggregator.estimate(epoch, attendance)
+            estimate = aggregator.estimate(epoch, participation)
             if estimate is None:
                 raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")
             errors = values_of(estimate) - ground_truth[epoch - 1]

@@ -14,10 +14,10 @@ from dpstream.pipeline.protocols.other_packages import ProtocolError
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize every check with every example of the named protocols."""
-    cases, refusal = _cases(metafunc.config.getoption(OPTION))
-    if refusal is not None:
+    cases, rejection = _cases(metafunc.config.getoption(OPTION))
+    if rejection is not None:
         # Not a UsageError, which pytest shows with a traceback where it is raised here.
-        pytest.fail(refusal, pytrace=False)
+        pytest.fail(rejection, pytrace=False)
     metafunc.parametrize("case", cases, ids=str)
     metafunc.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 

@@ -139,7 +139,7 @@ def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
         "Neither faster computers nor any other knowledge would reveal more: that requires access "
         "to the device itself."
     )
-    lines += [_rests_on(job) for job in jobs if not job.guarantee.trust.startswith("nobody")]
+    lines += [_rests_on(job) for job in jobs if not job.guarantee.trust.startswith("none")]
     return WalkthroughScreen(4, "What an observer can learn about one student", tuple(lines))
 
 

@@ -19,7 +19,7 @@ from dpstream.pipeline.devices.duplicates import precedence
 from dpstream.pipeline.devices.ground_truths import CountedGroundTruths, GroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -37,9 +37,9 @@ class ChangeLog:
         values: (changes,) in the domain's dtype, int8 for 0 and 1.
         initial: Value of every user before its first change.
         warnings: Sentences about rows and columns that were not used as written.
-        rostered: True if `users` are those of a user list; otherwise they are all users with a row,
-            at any position and with any value.
-        strangers: Number of users with rows who are not on the user list; their rows are not used.
+        on_user_list: True if `users` are those of a user list; otherwise they are all users with a
+            row, at any position and with any value.
+        unknown_users: Number of users with rows that are not on the user list; the rows are unused.
     """
 
     users: tuple[str, ...]
@@ -50,8 +50,8 @@ class ChangeLog:
     initial: int
     bad_rows: BadRows
     warnings: tuple[str, ...] = ()
-    rostered: bool = False
-    strangers: int = 0
+    on_user_list: bool = False
+    unknown_users: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """Return views (m,) and (m,): users who change in an epoch, ascending, and their values."""
@@ -105,21 +105,21 @@ def load_change_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ChangeLog:
     """Read a change log, plain or gzip, independent of its name.
 
-    The file is CSV unless `form` says otherwise. Its first line names the columns in any order:
-    ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times are ISO
-    8601 or unix seconds, and require a `calendar`. Other columns are not used.
+    The file is CSV unless `input_format` says otherwise. Its first line names the columns in any
+    order: ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times
+    are ISO 8601 or unix seconds, and require a `calendar`. Other columns are not used.
 
     * The last row placed in an epoch gives its value.
     * Rows before epoch 1 give the initial value. Without a value, they only list their user.
     * Rows after `last_epoch`, by default the last epoch of a row, are not used. With `to_last_row`,
       the log ends with its last row if that is earlier.
     * Rows that repeat each other are harmless. Unreadable rows are bad. So are rows that contradict
-      an earlier line for the same user and epoch, unless ``form.duplicates`` selects one of them.
-      In a log with times, this is the same user and time.
+      an earlier line for the same user and epoch, unless ``input_format.duplicates`` selects one of
+      them. In a log with times, this is the same user and time.
     * `users` is the user list, with or without rows. If None, it is all users with a row, including
       bad rows and rows outside the horizon.
 
@@ -129,21 +129,21 @@ def load_change_log(
         InputError: If the file cannot be read or lacks a header. Without a user list, also if no
             row is usable, or if skipped rows do not identify their users.
     """
-    reader = RowReader(domain, calendar, form)
+    reader = RowReader(domain, calendar, input_format)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
     table, warnings = read.table, list(read.warnings)
     if before := int(np.count_nonzero(table.epochs < 1)):
         warnings.append(f"{counted(before)} before epoch 1: used as initial values")
     bad_rows = read.bad_rows
-    if form.duplicates in (None, "refuse"):
+    if input_format.duplicates in (None, "reject"):
         table = table.where(np.lexsort((table.positions, table.users)))
         table, bad_rows = _without_contradictions(table, read)
     else:
-        table, others = _one_of_each(table, form.duplicates)
+        table, others = _one_of_each(table, input_format.duplicates)
         if others:
             warnings.append(
                 f"{counted(others)} with another value of the same user and {read.placing}: "
-                f"the {form.duplicates} counts"
+                f"the {input_format.duplicates} counts"
             )
     warnings += read.check(bad_rows, skip=skip_bad_rows)
     table = _changes(table, domain.initial)
@@ -157,8 +157,8 @@ def load_change_log(
         initial=domain.initial,
         bad_rows=bad_rows,
         warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
-        rostered=read.rostered,
-        strangers=read.strangers,
+        on_user_list=read.on_user_list,
+        unknown_users=read.unknown_users,
     )
 
 

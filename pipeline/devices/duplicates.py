@@ -79,7 +79,7 @@ def row_action(
     >>> row_action(None, (3, 20), 2, 0)
     <RowAction.OLDER: 3>
 
-    Positions are in time. `rule` None and refuse allow no differing rows of the same time. `newest`
+    Positions are in time. `rule` None and reject allow no differing rows of the same time. `newest`
     is position and value of the row that counts so far, or None.
     """
     if newest is None or position > newest[0]:
@@ -88,7 +88,7 @@ def row_action(
         return RowAction.OLDER
     if value == newest[1]:
         return RowAction.SAME
-    if rule in (None, "refuse"):
+    if rule in (None, "reject"):
         return RowAction.CONTRADICTS
     preferred = (
         rule == "last"

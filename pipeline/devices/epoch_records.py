@@ -110,6 +110,6 @@ def drawn_epochs(job: DeployedJob) -> type[DrawnEpoch]:
     """Return the class that encodes a job's epochs, open or sealed."""
     if job.sealed is None:
         return DrawnEpoch
-    from dpstream.pipeline.devices.sealed_records import BoxedEpoch, SharedEpoch
+    from dpstream.pipeline.devices.sealed_records import SealedEpoch, SharedEpoch
 
-    return SharedEpoch if job.shared else BoxedEpoch
+    return SharedEpoch if job.shared else SealedEpoch

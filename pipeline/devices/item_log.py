@@ -23,7 +23,7 @@ from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
 from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.pipeline.values.times import EpochCalendar, shown
@@ -52,8 +52,8 @@ class ItemLog:
     last_epoch: int
     bad_rows: BadRows
     warnings: tuple[str, ...] = ()
-    rostered: bool = False
-    strangers: int = 0
+    on_user_list: bool = False
+    unknown_users: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int64]]:
         """Yield items at epochs 1, 2, ... in one reused array (users, slots), padded with 0."""
@@ -109,7 +109,7 @@ def load_value_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
     """Read a change, item or example log as the domain requires; see the loader of each."""
     if isinstance(domain, ExampleDomain):
@@ -119,7 +119,7 @@ def load_value_log(
             last_epoch=1 if last_epoch is None else last_epoch,
             skip_bad_rows=skip_bad_rows,
             users=users,
-            form=form,
+            input_format=input_format,
         )
     load = load_change_log if domain.slots is None else load_item_log
     return load(
@@ -130,7 +130,7 @@ def load_value_log(
         to_last_row=to_last_row,
         skip_bad_rows=skip_bad_rows,
         users=users,
-        form=form,
+        input_format=input_format,
     )
 
 
@@ -143,16 +143,16 @@ def load_item_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ItemLog:
     """Read a file of items, plain or gzip, independent of its name.
 
     Columns, arguments and errors are those of `load_change_log`. Rows outside the horizon are not
     used. If a user has more items at an epoch than `ValueDomain.slots`, those first in the file are
-    used, unless ``form.duplicates`` selects others.
+    used, unless ``input_format.duplicates`` selects others.
     """
     assert domain.slots is not None
-    reader = RowReader(domain, calendar, form)
+    reader = RowReader(domain, calendar, input_format)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
     warnings = [*read.warnings, *read.check(read.bad_rows, skip=skip_bad_rows)]
     table = read.table
@@ -162,7 +162,7 @@ def load_item_log(
     table = _one_item_each(table)
     user_indices, values = table.users, table.values.astype(np.int64)
     # Keep the first row of each item, in the order of the file or of the rule.
-    rank = precedence(table.lines, values, form.duplicates or "first")
+    rank = precedence(table.lines, values, input_format.duplicates or "first")
     order = np.lexsort((rank, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])
     order = order[new & (values[order] > 0)]
@@ -184,7 +184,7 @@ def load_item_log(
             f"{counted(int(np.count_nonzero(~within)), 'item')} of users with more than "
             f"{domain.slots} in an epoch: not used"
         )
-        if form.duplicates == "refuse" and not skip_bad_rows:
+        if input_format.duplicates == "reject" and not skip_bad_rows:
             raise BadRowsError(read.bad_rows.plus(_excess(table.where(order[~within]), read)))
     return ItemLog(
         users=read.users,
@@ -195,8 +195,8 @@ def load_item_log(
         last_epoch=read.last_epoch,
         bad_rows=read.bad_rows,
         warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
-        rostered=read.rostered,
-        strangers=read.strangers,
+        on_user_list=read.on_user_list,
+        unknown_users=read.unknown_users,
     )
 
 

@@ -35,7 +35,7 @@ from dpstream.pipeline.devices.json_records import Keys, parse_object, records_o
 from dpstream.pipeline.devices.record_files import encoding_marked
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import Records, RowCounts, Rows, parse_rows, read_records
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -86,7 +86,7 @@ class LiveSource:
         last_epoch: Epoch after which the source is finished.
         lateness: Time an epoch waits for its rows after its end by the clock.
         hold: Maximum number of buffered rows of later epochs; more are dropped and counted.
-        form: Format of the rows; JSON if it says so, or if the first line is an object.
+        input_format: Format of the rows; JSON if it says so, or if the first line is an object.
 
     Attributes:
         deadline: Closing time of the running epoch; None when the source is finished.
@@ -111,7 +111,7 @@ class LiveSource:
         name: str = "standard input",
         lateness: timedelta = timedelta(),
         hold: int = 1_000_000,
-        form: InputForm = AS_IT_IS,
+        input_format: InputFormat = AS_IT_IS,
     ) -> None:
         self.epoch = first_epoch
         self.deadline: datetime | None = None
@@ -119,18 +119,19 @@ class LiveSource:
         self._calendar = calendar
         self._last_epoch = last_epoch
         self._domain = domain
-        self._reader = RowReader(domain, calendar, form)
-        if form.format == "parquet":
+        self._reader = RowReader(domain, calendar, input_format)
+        if input_format.format == "parquet":
             raise InputError(
                 f"{name}: got format parquet; live rows must be CSV or JSON lines. Give a "
                 "Parquet file with --input FILE"
             )
-        if domain.slots is not None and form.duplicates not in (None, "first"):
+        if domain.slots is not None and input_format.duplicates not in (None, "first"):
             raise InputError(
-                f"{name}: got duplicates {form.duplicates}; of live rows, the first items of a "
+                f"{name}: got duplicates {input_format.duplicates}; of live rows, the first items "
+                "of a "
                 "user always count. Remove duplicates"
             )
-        self._encoding = form.encoding
+        self._encoding = input_format.encoding
         self._decoder: codecs.IncrementalDecoder | None = None
         self._said: list[str] = []
         self._begun = False
@@ -140,7 +141,7 @@ class LiveSource:
         self._hold = hold
 
         self._columns: Columns | None = None
-        self._json = form.format == "json"
+        self._json = input_format.format == "json"
         self._keys: Keys | None = None  # for JSON input
         self._partial = b""  # start of a line whose end is missing
         self._overlong = False  # while the rest of a long line is dropped
@@ -219,7 +220,7 @@ class LiveSource:
             "for closed epochs: too late to change them": self._late,
             f"of users with more than {self._domain.slots} items: not used": self._excess,
             f"with another value of the same user and epoch or time: the "
-            f"{self._reader.form.duplicates} counts": self._repeated,
+            f"{self._reader.input_format.duplicates} counts": self._repeated,
             "older than an earlier row of the same user: not used": self._outdated,
             f"for later epochs, beyond the {self._hold:,} buffered: lost": self._dropped,
             "for later epochs: buffered, lost if the input ends here": self._holding,
@@ -254,7 +255,9 @@ class LiveSource:
         text = self._open + [line.decode("utf-8", "surrogateescape") for line in lines]
         if self._columns is None and text:
             text[0] = text[0].removeprefix("\ufeff")
-            self._json = self._json or (self._reader.form.format is None and text[0][:1] == "{")
+            self._json = self._json or (
+                self._reader.input_format.format is None and text[0][:1] == "{"
+            )
         if self._json:
             return self._parse_json(text, now)
         if self._columns is None and text:
@@ -266,7 +269,7 @@ class LiveSource:
         sentinel = [] if at_end else [""]
         self._open, before = [], self._lines
         events: list[Event] = []
-        separator = self._reader.form.separator
+        separator = self._reader.input_format.separator
         for records in read_records([*text, *sentinel], before, separator):
             if records.broken and records.broken.last > before + len(text):
                 self._open = text[records.broken.first - before - 1 :]
@@ -289,7 +292,7 @@ class LiveSource:
                 del lines[0]
                 continue
             self._keys = Keys.of(
-                *(first, self._reader.form),
+                *(first, self._reader.input_format),
                 crowd=self._domain.column,
                 stamped=True,
                 name=f"{self._name}:{number}",
@@ -300,12 +303,16 @@ class LiveSource:
         return self._take(records_of(self._keys, lines), self._columns, now)
 
     def _parse_header(self, line: str) -> Columns:
-        form = self._reader.form
-        first = next(read_records([line], separator=form.separator))
+        input_format = self._reader.input_format
+        first = next(read_records([line], separator=input_format.separator))
         if first.broken:
             raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
         return Columns.of(
-            self._name, first.fields[0], live=True, crowd=self._domain.column, form=form
+            self._name,
+            first.fields[0],
+            live=True,
+            crowd=self._domain.column,
+            input_format=input_format,
         )
 
     def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
@@ -360,7 +367,7 @@ class LiveSource:
 
     def _changed(self, row: _LiveRow) -> Iterator[Change]:
         assert isinstance(row.value, int)
-        rule, newest = self._reader.form.duplicates, self._newest.get(row.user)
+        rule, newest = self._reader.input_format.duplicates, self._newest.get(row.user)
         action = row_action(rule, newest, row.position, row.value)
         self._outdated += action is RowAction.OLDER
         self._repeated += action.by_rule

@@ -36,7 +36,7 @@ from dpstream.topics.batches import (
 )
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
-from dpstream.topics.records import Farewell, Registration
+from dpstream.topics.records import Deregistration, Registration
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.model_log import ModelLog
@@ -293,7 +293,7 @@ class Producer:
         The devices are absent from then on, and later horizons do not include them. Devices that
         must count as 0 in this horizon are withdrawn before, and reported until it ends.
         """
-        record = Farewell(self.job.deployment, self.enrollment, last_epoch)
+        record = Deregistration(self.job.deployment, self.enrollment, last_epoch)
 
         def steps() -> Steps[None]:
             yield Append(Role.PRODUCERS, 0, record.to_bytes())
@@ -617,9 +617,9 @@ class Producer:
                 f"{self.job.last_epoch}. Deploy a new job to continue"
             )
         if self._times is not None and self._clock is not None:
-            refusal = self._times.refusal(epoch, self._clock())
-            if refusal is not None:
-                raise ProducerError(f"{refusal}: nothing was drawn. Report it then")
+            rejection = self._times.rejection(epoch, self._clock())
+            if rejection is not None:
+                raise ProducerError(f"{rejection}: nothing was drawn. Report it then")
 
     def _most(self, epoch: int) -> int | None:
         shuffling = self.job.protocol_entry.shuffling

@@ -10,7 +10,7 @@ arrives.
 * Without one, they are all users with a row, including bad rows and rows outside the horizon, in
   the file that the producer starts with. All are enrolled before its first epoch.
 * Every enrolled user is present at every closed epoch, with its last value.
-* Rows of unknown users are not used; these users are counted as `strangers`.
+* Rows of unknown users are not used; these users are counted as `unknown_users`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from dpstream.pipeline.devices.producer import Producer
-from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.devices.topic_claims import reject_reader_of_topic
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -55,12 +55,12 @@ def load_input(
     users: Collection[str] | None,
     to_epoch: int | None = None,
     skip_bad_rows: bool = False,
-    form: InputForm | None = None,
+    input_format: InputFormat | None = None,
 ) -> ValueLog:
     """Load the change log or item log of a job, as it is produced.
 
     The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
-    means all users with a row. `form` defaults to the format in the job.
+    means all users with a row. `input_format` defaults to the format in the job.
 
     Raises `InputError` as `load_value_log` does, or if the job is recurring and `to_epoch` is
     missing.
@@ -81,7 +81,7 @@ def load_input(
         last_epoch=min(ends),
         skip_bad_rows=skip_bad_rows,
         users=users,
-        form=job.input_form if form is None else form,
+        input_format=job.input_format if input_format is None else input_format,
     )
 
 
@@ -92,7 +92,7 @@ def input_warnings(log: ValueLog) -> tuple[str, ...]:
 def enrollment(log: ValueLog) -> str:
     """Return a sentence on the enrolled users, for the operator."""
     users = counted(len(log.users), "user")
-    if log.rostered:
+    if log.on_user_list:
         return f"{users} on the user list, which is public"
     return f"{users} with a row in the input; the list of these users is public"
 
@@ -105,7 +105,7 @@ def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     if not isinstance(log, ChangeLog):
         return
     holders = len(np.unique(log.user_indices[log.values != 0]))
-    if not log.rostered and not log.initial and 0 < holders == len(log.users):
+    if not log.on_user_list and not log.initial and 0 < holders == len(log.users):
         yield (
             "every user of the input has a nonzero value at some epoch, so the published exact "
             "population size reveals how many users ever had one: list all users with --users "
@@ -150,10 +150,10 @@ def produce_change_log(
     Raises:
         InputError: If an enrolled user is not in the log, or the producer reads a topic.
     """
-    refuse_reader_of_topic(producer)
+    reject_reader_of_topic(producer)
     positions = {user: position for position, user in enumerate(change_log.users)}
     _check_users(producer, change_log.users, change_log.bad_rows.name)
-    if change_log.rostered or not _has_begun(producer):
+    if change_log.on_user_list or not _has_started(producer):
         producer.enroll(change_log.users)
     order = np.array([positions[user] for user in producer.users], np.intp)
     started = clock()
@@ -166,10 +166,10 @@ def produce_change_log(
             sleep(_MODEL_SECONDS)
         producer.close(epoch)
         on_epoch(epoch)
-    return change_log.strangers + len(change_log.users) - len(order)
+    return change_log.unknown_users + len(change_log.users) - len(order)
 
 
-def _has_begun(producer: Producer) -> bool:
+def _has_started(producer: Producer) -> bool:
     return producer.closed_epoch >= producer.first_epoch
 
 
@@ -203,7 +203,7 @@ class LiveProducer:
         folder: Path | None,
         on_epoch: Callable[[int], None] = lambda epoch: None,
         *,
-        roster: Sequence[str] = (),
+        user_list: Sequence[str] = (),
         name: str = "the user list",
     ) -> None:
         if producer.job.domain.columns is not None:
@@ -211,7 +211,7 @@ class LiveProducer:
                 f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
                 "change: give them with --input FILE"
             )
-        refuse_reader_of_topic(producer)
+        reject_reader_of_topic(producer)
         self._producer = producer
         self._path = None if folder is None else folder / "values.json"
         self._on_epoch = on_epoch
@@ -219,10 +219,10 @@ class LiveProducer:
         self._sets: dict[str, list[int]] = {}
         self._saved = True
         self._listed: list[str] = []
-        self._strangers: set[str] = set()
-        if roster:
-            _check_users(producer, roster, name)
-            producer.enroll(roster)
+        self._unknown_users: set[str] = set()
+        if user_list:
+            _check_users(producer, user_list, name)
+            producer.enroll(user_list)
         self._enrolled = set(producer.users)
         if self._path is not None and self._path.exists():
             saved = json.loads(self._path.read_bytes())
@@ -230,13 +230,13 @@ class LiveProducer:
                 self._values = saved
             elif saved["epoch"] > producer.closed_epoch:
                 self._sets = saved["sets"]
-        if _has_begun(producer):
-            self._drop_strangers()
+        if _has_started(producer):
+            self._drop_unknown_users()
 
     @property
-    def strangers(self) -> int:
+    def unknown_users(self) -> int:
         """Number of users with a row who are not enrolled, since this was opened."""
-        return len(self._strangers | self._unlisted())
+        return len(self._unknown_users | self._unlisted())
 
     @property
     def _slots(self) -> int | None:
@@ -266,16 +266,16 @@ class LiveProducer:
         if user in self._enrolled:
             return True
         self._check_enrolled()
-        if not _has_begun(self._producer):
+        if not _has_started(self._producer):
             return True
-        self._strangers.add(user)
+        self._unknown_users.add(user)
         return False
 
     def _enroll_listed(self) -> None:
         listed, self._listed = self._listed, []
         fresh = [user for user in listed if user not in self._enrolled]
-        if _has_begun(self._producer):
-            self._strangers.update(fresh)
+        if _has_started(self._producer):
+            self._unknown_users.update(fresh)
         elif fresh:
             self._producer.enroll(fresh)
             self._enrolled.update(fresh)
@@ -291,13 +291,13 @@ class LiveProducer:
     def _unlisted(self) -> set[str]:
         return (self._values.keys() | self._sets.keys()) - self._enrolled
 
-    def _drop_strangers(self) -> None:
-        strangers = self._unlisted()
-        self._strangers |= strangers
-        for user in strangers:
+    def _drop_unknown_users(self) -> None:
+        unknown_users = self._unlisted()
+        self._unknown_users |= unknown_users
+        for user in unknown_users:
             self._values.pop(user, None)
             self._sets.pop(user, None)
-        self._saved = self._saved and not strangers
+        self._saved = self._saved and not unknown_users
 
     def keep(self) -> None:
         if self._path is None or self._saved:
@@ -314,8 +314,8 @@ class LiveProducer:
     def _close(self, epoch: int) -> None:
         self._check_enrolled()
         self._enroll_listed()
-        if not _has_begun(self._producer):
-            self._drop_strangers()
+        if not _has_started(self._producer):
+            self._drop_unknown_users()
         # Saved first, so that the next run knows the values an epoch was closed with.
         self.keep()
         self._producer.report_all(epoch, self._everybody())

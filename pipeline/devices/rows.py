@@ -157,7 +157,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
 
     `columns` are those of the header. `reader` needs a calendar if ``columns.placing`` is time.
     """
-    domain, calendar, separator = reader.domain, reader.calendar, reader.form.separator
+    domain, calendar, separator = reader.domain, reader.calendar, reader.input_format.separator
     bad = [*records.bad, *([records.broken.as_row()] if records.broken else [])]
     fields, lines = records.fields, records.lines
     if set(map(len, fields)) - {columns.width}:

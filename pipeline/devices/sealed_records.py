@@ -21,7 +21,7 @@ from dpstream.topics.shares import share_table, table_of
 
 
 @dataclass(frozen=True, slots=True)
-class BoxedEpoch(DrawnEpoch):
+class SealedEpoch(DrawnEpoch):
     """Every report in its own ciphertext, with cover traffic if their number is secret."""
 
     def _chunks(
@@ -46,12 +46,12 @@ class SharedEpoch(DrawnEpoch):
     def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Messages, FixedSize | None]]:
-        form = self.job.table_form
+        input_format = self.job.table_format
         first, second = (self.job.locks.of(party, self.epoch) for party in SHARERS)
         if isinstance(reports, CountedMessages):
-            table = table_of(reports.values, reports.counts, form.cells)
+            table = table_of(reports.values, reports.counts, input_format.cells)
         else:
-            table = table_of(reports, None, form.cells)
+            table = table_of(reports, None, input_format.cells)
         locks = first, second
-        rows = share_table(table, self.contributors, form, locks, secrets.token_bytes)
+        rows = share_table(table, self.contributors, input_format, locks, secrets.token_bytes)
         return [(chunk, None) for chunk in split_messages(Messages(rows))]

@@ -49,16 +49,16 @@ class InputTable:
     Attributes:
         users: Users of the user list, or all users with a row, at any position and with any value;
             sorted.
-        rostered: True if they are those of a user list.
-        strangers: Number of other users with a row.
+        on_user_list: True if they are those of a user list.
+        unknown_users: Number of other users with a row.
         last_epoch: Horizon, or the last epoch of a row if none is given.
         warnings: Sentences on unused parts of the file.
     """
 
     name: str
     users: tuple[str, ...]
-    rostered: bool
-    strangers: int
+    on_user_list: bool
+    unknown_users: int
     table: Table
     placing: Placing
     last_epoch: int
@@ -76,7 +76,7 @@ class InputTable:
         if bad_rows.total and not skip:
             raise BadRowsError(bad_rows)
         skipped = [f"{counted(bad_rows.total, 'bad row')} skipped"] if bad_rows.total else []
-        if self.rostered:
+        if self.on_user_list:
             return skipped if len(self.table.users) else [*skipped, "no usable rows"]
         if bad_rows.anonymous:
             raise InputError(
@@ -131,12 +131,12 @@ def read_table(
     table = Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
     known = tuple(sorted(numbers if users is None else set(users)))
     place = file.place or "line "
-    table, outside, strangers = _of_users(table, known, numbers)
+    table, outside, unknown_users = _of_users(table, known, numbers)
     if columns.unused:
         warnings.append(f"not used: column {', '.join(map(shown, columns.unused))}")
-    if strangers:
+    if unknown_users:
         warnings.append(
-            f"not on the user list: {counted(strangers, 'user')} with rows, which are not "
+            f"not on the user list: {counted(unknown_users, 'user')} with rows, which are not "
             f"used{_example(outside, list(numbers), place)}"
         )
     if last_epoch is None or to_last_row:
@@ -150,8 +150,8 @@ def read_table(
     return InputTable(
         name=name,
         users=known,
-        rostered=users is not None,
-        strangers=strangers,
+        on_user_list=users is not None,
+        unknown_users=unknown_users,
         table=table,
         placing=columns.placing,
         last_epoch=last_epoch,
@@ -170,11 +170,11 @@ def _of_users(
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)
-    strangers = int(np.count_nonzero(places < 0))
+    unknown_users = int(np.count_nonzero(places < 0))
     found = replace(table, users=places[table.users])
-    if not strangers:
+    if not unknown_users:
         return found, table.where(np.zeros(0, np.intp)), 0
-    return found.where(found.users >= 0), table.where(found.users < 0), strangers
+    return found.where(found.users >= 0), table.where(found.users < 0), unknown_users
 
 
 def _example(table: Table, users: Sequence[str], place: str) -> str:

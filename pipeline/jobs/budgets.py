@@ -8,7 +8,7 @@
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job
-  (`dpstream.pipeline.jobs.stated_budgets`). It also binds jobs that declare none.
+  (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget it gets as many
   as fit, and ends after them. Without one it never ends and its total cost cannot be known, so its
   users can no longer be kept within a budget.
@@ -23,15 +23,15 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from dpstream.pipeline.errors import DpstreamError, one_line
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
-from dpstream.pipeline.jobs.stated_budgets import (
+from dpstream.pipeline.jobs.budget_declarations import (
     QUANTITIES,
-    StatedBudget,
+    BudgetDeclaration,
     binding_budget,
     standing_for,
 )
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
 from dpstream.randomizers.accounting.charges import Filter, MechanismCost
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 
@@ -108,20 +108,20 @@ class Charge:
 
 
 def horizons_within_budget(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> int | None:
     """Return the number of horizons a recurring job gets; None without a budget, 1 for other jobs.
 
-    At least 1, even if it does not fit: `check_budget` reports that. `charges` and `stated` may
-    include other populations; `stated` is in order and need not include the job's own budget.
+    At least 1, even if it does not fit: `check_budget` reports that. `charges` and `declared` may
+    include other populations; `declared` is in order and need not include the job's own budget.
     """
     if not job.epochs.renew:
         return 1
-    binding = binding_budget(job.population_name, standing_for(job, stated))
+    binding = binding_budget(job.population_name, standing_for(job, declared))
     if not binding:
         return None
     charge = Charge.of(job)
-    earlier = _of_the_same_people(charge, charges)
+    earlier = _of_the_same_users(charge, charges)
     room = INTEGER_MAX // job.epochs.count
     for _, allowed, requested, charged in _accounts(charge, binding, earlier):
         if requested:
@@ -130,7 +130,7 @@ def horizons_within_budget(
 
 
 def check_budget(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> Charge:
     """Return the charge of a deployment if it fits its population's budget.
 
@@ -139,12 +139,12 @@ def check_budget(
             charged so far and the amount requested.
     """
     charge = Charge.of(job)
-    standing = standing_for(job, stated)
+    standing = standing_for(job, declared)
     binding = binding_budget(charge.population, standing)
     if not binding:
         return charge
     people = charge.population
-    earlier = _of_the_same_people(charge, charges)
+    earlier = _of_the_same_users(charge, charges)
     endless = next((other.job for other in earlier if other.horizons is None), None)
     if endless is not None:
         source = _source(binding["epsilon"], charge)
@@ -189,29 +189,31 @@ def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
     return spent
 
 
-def filter_of(stated: StatedBudget) -> Filter | None:
+def filter_of(declared: BudgetDeclaration) -> Filter | None:
     """Return the filter of a budget; None if its charges are summed."""
-    if not stated.composed or not stated.epsilon or not stated.delta:
+    if not declared.composed or not declared.epsilon or not declared.delta:
         return None
-    return Filter(stated.epsilon, stated.delta)
+    return Filter(declared.epsilon, declared.delta)
 
 
-def _filtered(stated: StatedBudget | None, charges: Sequence[Charge]) -> float | None:
-    own = None if stated is None else filter_of(stated)
+def _filtered(declared: BudgetDeclaration | None, charges: Sequence[Charge]) -> float | None:
+    own = None if declared is None else filter_of(declared)
     spent = spent_by(charges)
     return None if own is None or spent is None else own.epsilon_of(spent)
 
 
-def _counted(stated: StatedBudget, charges: Sequence[Charge]) -> Fraction:
+def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction:
     """Return the amount that finite charges count against epsilon: the smaller valid bound."""
     added = sum(
         (_decimal(charge.epsilon) * (charge.horizons or 1) for charge in charges), Fraction()
     )
-    filtered = _filtered(stated, charges)
+    filtered = _filtered(declared, charges)
     return added if filtered is None else min(added, _decimal(filtered))
 
 
-def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> StatedBudget:
+def _tightest(
+    standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
+) -> BudgetDeclaration:
     """Return the standing budget with the least remaining epsilon; all of them must be kept."""
     with_epsilon = (each for each in standing if each.epsilon is not None)
     return min(
@@ -219,12 +221,12 @@ def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> St
     )
 
 
-def _source(stated: StatedBudget, charge: Charge) -> str:
-    own = stated.deployment == charge.deployment and not stated.operator
-    return "" if own else f" in all, as {stated.who}"
+def _source(declared: BudgetDeclaration, charge: Charge) -> str:
+    own = declared.deployment == charge.deployment and not declared.operator
+    return "" if own else f" in all, as {declared.who}"
 
 
-def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
+def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
     if all(each.deployment == charge.deployment for each in binding.values()):
         return "remove budget"
     return f"remove the budget with --set-budget {charge.population}=none"
@@ -242,7 +244,7 @@ class BudgetAccount:
     quantity: str
     earlier: float | None
     charged: float | None
-    binding: StatedBudget | None
+    binding: BudgetDeclaration | None
     filtered: float | None = None
 
     @property
@@ -264,18 +266,18 @@ class BudgetAccount:
 
 
 def accounts_of(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> list[BudgetAccount]:
     """Return the epsilon and delta accounts of a deployment's users, with all other deployments."""
     own = Charge.of(job)
     others = [
-        other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
+        other for other in _of_the_same_users(own, charges) if other.deployment != own.deployment
     ]
-    return _accounts_under(standing_for(job, stated), others, [own])
+    return _accounts_under(standing_for(job, declared), others, [own])
 
 
 def accounts_for(
-    people: str, charges: Iterable[Charge], standing: Sequence[StatedBudget]
+    people: str, charges: Iterable[Charge], standing: Sequence[BudgetDeclaration]
 ) -> list[BudgetAccount]:
     """Return the epsilon and delta accounts of a population; other populations are ignored."""
     own = [charge for charge in charges if charge.population == people]
@@ -283,7 +285,7 @@ def accounts_for(
 
 
 def _accounts_under(
-    standing: Sequence[StatedBudget], others: Sequence[Charge], own: Sequence[Charge]
+    standing: Sequence[BudgetDeclaration], others: Sequence[Charge], own: Sequence[Charge]
 ) -> list[BudgetAccount]:
     charges = [*others, *own]
     people = standing[0].population if standing else ""
@@ -327,12 +329,12 @@ def endless_warning(job: Job) -> str | None:
     )
 
 
-def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:
+def _of_the_same_users(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:
     return [other for other in charges if other.population == charge.population]
 
 
 def _accounts(
-    charge: Charge, binding: Mapping[str, StatedBudget], earlier: Sequence[Charge]
+    charge: Charge, binding: Mapping[str, BudgetDeclaration], earlier: Sequence[Charge]
 ) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
     for name in QUANTITIES:
         charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)

@@ -35,8 +35,8 @@ from dpstream.topics.names import Role
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.locks import Locks
     from dpstream.randomizers.crowds import CrowdsLaw
-    from dpstream.topics.envelopes import ContentForm
-    from dpstream.topics.shares import ShareForm
+    from dpstream.topics.envelopes import ContentFormat
+    from dpstream.topics.shares import ShareFormat
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
@@ -203,9 +203,9 @@ class DeployedJob(Job):
         return self.protocol_entry.message_format(self.law)
 
     @cached_property
-    def content_form(self) -> ContentForm:
+    def content_format(self) -> ContentFormat:
         """Format of a device's report, if devices report for themselves."""
-        from dpstream.topics.envelopes import ContentForm
+        from dpstream.topics.envelopes import ContentFormat
 
         form, shuffling = self.message_format, self.protocol_entry.shuffling
         slots = 1
@@ -214,7 +214,7 @@ class DeployedJob(Job):
             powers = {1 << order for order in range(self.epochs.count.bit_length())}
             epochs = powers | {self.epochs.count}
             slots = max(shuffling.capacity(self.law, epoch, 1) for epoch in epochs)
-        return ContentForm(slots, form.width, form.dtype.itemsize)
+        return ContentFormat(slots, form.width, form.dtype.itemsize)
 
     @property
     def first_epoch(self) -> int:
@@ -232,20 +232,20 @@ class DeployedJob(Job):
         return max(1, self.epochs.calendar.epoch_of(moment))
 
     @cached_property
-    def table_form(self) -> ShareForm:
-        return self.share_form(self.law)
+    def table_format(self) -> ShareFormat:
+        return self.share_format(self.law)
 
-    def form_of(self, role: Role) -> MessageFormat:
+    def format_of(self, role: Role) -> MessageFormat:
         """Return the message format in a topic: plain, sealed, or as released by the shuffler."""
         if self.stage_sum is not None and role is Role.SHUFFLED:
             return self.stage_sum.form
         if self.sealed is None:
             return self.message_format
         if self.shared:
-            return self.table_form.row_form
-        from dpstream.topics.sealed_messages import sealed_form
+            return self.table_format.row_format
+        from dpstream.topics.sealed_messages import sealed_format
 
-        return sealed_form(self.message_format, len(self.locks.parties_after(role)))
+        return sealed_format(self.message_format, len(self.locks.parties_after(role)))
 
     @property
     def locks(self) -> Locks:

@@ -35,7 +35,7 @@ def statement_of(job: DeployedJob) -> str:
     start, length = job.epochs.start, job.epochs.length
     assert start is not None
     assert length is not None
-    guarantee, form = job.guarantee, job.content_form
+    guarantee, form = job.guarantee, job.content_format
     statement: dict[str, Any] = {
         "version": STATEMENT_VERSION,
         "job": job.name,
@@ -68,7 +68,7 @@ def statement_of(job: DeployedJob) -> str:
         "minimum": job.shuffle.minimum,
         "seal": [
             {"key": key.hex(), "first": first, "last": last}
-            for key, first, last in job.devices.turns()
+            for key, first, last in job.devices.periods()
         ],
         "tokens": job.devices.tokens is not None,
     }

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
-from dpstream.pipeline.jobs.sealed import PublicKey, read_turns
+from dpstream.pipeline.jobs.sealed import PublicKey, read_periods
 from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 from dpstream.pipeline.jobs.wording import Section
 
@@ -97,7 +97,7 @@ class DeviceReports(Section):
     tokens: Tokens | None = None
 
     @model_validator(mode="after")
-    def _keys_have_turns(self) -> Self:
+    def _keys_have_periods(self) -> Self:
         if len(self.seal) > 1 and self.rotate is None:
             raise ValueError(
                 "rotate is missing: the successive keys of seal require the number of epochs per "
@@ -120,15 +120,15 @@ class DeviceReports(Section):
         """Return the public key that an epoch's reports are sealed to; None if unsealed."""
         if not self.seal:
             return None
-        turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
-        return self.keys[min(turn, len(self.seal) - 1)]
+        period = 0 if self.rotate is None else (epoch - 1) // self.rotate
+        return self.keys[min(period, len(self.seal) - 1)]
 
-    def turns(self) -> list[tuple[bytes, int, int | None]]:
+    def periods(self) -> list[tuple[bytes, int, int | None]]:
         """Return every key with its first and last epoch; None if it continues."""
         rotate, last = self.rotate or 1, len(self.seal) - 1
         return [
-            (key, 1 + turn * rotate, None if turn == last else (turn + 1) * rotate)
-            for turn, key in enumerate(self.keys)
+            (key, 1 + period * rotate, None if period == last else (period + 1) * rotate)
+            for period, key in enumerate(self.keys)
         ]
 
     @property
@@ -146,7 +146,7 @@ def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
         return values
     read: dict[str, Any] = dict(devices)
     if "seal" in devices:
-        read["seal"] = read_turns(devices["seal"], folder, "devices", "seal")
+        read["seal"] = read_periods(devices["seal"], folder, "devices", "seal")
     tokens = devices.get("tokens")
     if isinstance(tokens, Mapping) and isinstance(tokens.get("keys"), str):
         read["tokens"] = {**tokens, "keys": _key_set(folder / tokens["keys"])}

@@ -130,10 +130,10 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
     """Return a domain that is not a list, with values as text, after validating its kind."""
     *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
     allowed = f"{', '.join(others)} or {last}"
-    refused = JobError([Problem(_PATH, f"{shown(domain)} is not allowed; expected {allowed}")])
+    rejected = JobError([Problem(_PATH, f"{shown(domain)} is not allowed; expected {allowed}")])
     kind = next((kind for kind in kinds if set(domain) == set(kind.keys)), None)
     if kind is None:
-        raise refused
+        raise rejected
     if "predicates" in domain:
         domain = {"predicates": _predicates(domain["predicates"])}
     if "attributes" in domain:
@@ -143,7 +143,7 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
     except ValueError as error:
         raise JobError([Problem(_PATH, str(error))]) from None
     except TypeError:
-        raise refused from None
+        raise rejected from None
     return domain
 
 

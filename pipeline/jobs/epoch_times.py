@@ -77,7 +77,7 @@ class EpochTimes:
         """Return the current epoch; at most 0 before the first."""
         return self._calendar.epoch_of(_moment(now))
 
-    def refusal(self, epoch: int, written: int) -> str | None:
+    def rejection(self, epoch: int, written: int) -> str | None:
         """Return the reason to reject an epoch reported at this time; None if it has started."""
         early = self.early_by(epoch, written)
         if early is None:

@@ -34,7 +34,7 @@ from pydantic import (
 from dpstream.pipeline.jobs.central import Central, with_local_epsilon
 from dpstream.pipeline.jobs.device_reports import DeviceReports
 from dpstream.pipeline.jobs.epochs import Epochs, horizons_between
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.jobs.job_problems import (
     JobError,
     Problem,
@@ -67,7 +67,7 @@ from dpstream.topics.names import (
 )
 
 if TYPE_CHECKING:
-    from dpstream.topics.shares import ShareForm
+    from dpstream.topics.shares import ShareFormat
 
 
 def _job_name(name: str) -> str:
@@ -101,7 +101,7 @@ class Job(Wording):
     central: Central | None = None
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
-    input: InputForm | None = None
+    input: InputFormat | None = None
 
     @model_validator(mode="after")
     def _sealed_reports_can_be(self) -> Self:
@@ -213,13 +213,13 @@ class Job(Wording):
     @model_validator(mode="after")
     def _input_can_be(self) -> Self:
         if self.input is not None and self.protocol in PROTOCOLS:
-            refusal = self.input.refusal(self.domain)
-            if refusal is not None:
-                raise ValueError(f"input {refusal}")
+            rejection = self.input.rejection(self.domain)
+            if rejection is not None:
+                raise ValueError(f"input {rejection}")
         return self
 
     @property
-    def input_form(self) -> InputForm:
+    def input_format(self) -> InputFormat:
         return AS_IT_IS if self.input is None else self.input
 
     @cached_property
@@ -394,7 +394,7 @@ class Job(Wording):
                 ]
             )
         if self.shared:
-            self.share_form(law)
+            self.share_format(law)
         return law
 
     @property
@@ -403,14 +403,14 @@ class Job(Wording):
             return self.parameters
         return self.shuffle.spared(self.parameters, self.epochs.count)
 
-    def share_form(self, law: Law) -> ShareForm:
+    def share_format(self, law: Law) -> ShareFormat:
         """Return the format of shared count tables of reports.
 
         Raises `JobError` if there are too many distinct reports for a table, or too many equal
         ones.
         """
         from dpstream.topics.fixed_sizes import table_cells
-        from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
+        from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat
 
         cells = table_cells(self.protocol_entry.message_format(law))
         if cells is None or cells > MOST_SHARED:
@@ -438,7 +438,7 @@ class Job(Wording):
                     )
                 ]
             )
-        return ShareForm(cells)
+        return ShareFormat(cells)
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", include=set(Job.model_fields), exclude=self._absent)

@@ -40,15 +40,15 @@ def replayed_job(
     the difference, if `changed` contradicts the original about the reports.
     """
     if changed is not None:
-        refused = [
+        rejected = [
             difference
             for difference in describe_difference(original, changed)
             if not _may_differ(difference.partition(":")[0])
         ]
-        if refused:
+        if rejected:
             raise ReplayError(
                 f"the job file differs from job {original.name}, whose windows it reads "
-                f"({'; '.join(refused)}). A replay may change only the estimator, "
+                f"({'; '.join(rejected)}). A replay may change only the estimator, "
                 "messages_per_user, topics, grace and budget"
             )
     values = (original if changed is None else changed).to_json()

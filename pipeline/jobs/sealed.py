@@ -51,7 +51,7 @@ PublicKey = Annotated[
         description="the file of a public key, as dpstream keygen writes it",
     ),
 ]
-Turns = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
+PeriodKeys = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
 
 MOST_IN_SERIES: Final = 1 + len(HOPS)
 MOST_STAGES: Final = max(MOST_IN_SERIES, MOST_INSTANCES)
@@ -85,15 +85,17 @@ class Sealed(Section):
         rotate: Number of epochs per key; the last key of a party continues.
     """
 
-    aggregate: Turns = Field(default=(), description="a public key, or a list of successive keys")
-    stages: Annotated[tuple[Turns, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
+    aggregate: PeriodKeys = Field(
+        default=(), description="a public key, or a list of successive keys"
+    )
+    stages: Annotated[tuple[PeriodKeys, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
         default=(),
         description=(
             f"a list of 1 to {MOST_IN_SERIES} public keys, one for each shuffler, or of lists of "
             "successive keys; with shuffle.instances, one for each instance"
         ),
     )
-    shares: Annotated[tuple[Turns, ...], Field(min_length=2, max_length=2)] = Field(
+    shares: Annotated[tuple[PeriodKeys, ...], Field(min_length=2, max_length=2)] = Field(
         default=(),
         description="a list of 2 public keys, one for each of the two aggregators, or of lists of "
         "successive keys",
@@ -103,7 +105,7 @@ class Sealed(Section):
     )
 
     @model_validator(mode="after")
-    def _keys_have_turns(self) -> Self:
+    def _keys_have_periods(self) -> Self:
         if self.shares and (self.aggregate or self.stages):
             raise ValueError(
                 "shares are summed by two aggregators, without a party that opens or mixes "
@@ -195,26 +197,26 @@ class Sealed(Section):
 
     def public_key(self, party: str, epoch: int) -> bytes:
         keys = self.parties[party]
-        turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
-        return keys[min(turn, len(keys) - 1)]
+        period = 0 if self.rotate is None else (epoch - 1) // self.rotate
+        return keys[min(period, len(keys) - 1)]
 
-    def last_epoch_of(self, party: str, turn: int) -> int | None:
+    def last_epoch_of(self, party: str, period: int) -> int | None:
         """Return the last epoch of a key; None for the key that continues."""
-        if self.rotate is None or turn == len(self.parties[party]) - 1:
+        if self.rotate is None or period == len(self.parties[party]) - 1:
             return None
-        return (turn + 1) * self.rotate
+        return (period + 1) * self.rotate
 
 
-def sealing_turns(job: Job) -> list[tuple[str, bytes, int | None]]:
+def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
     """Return party, public key and last epoch (None: continues) of each key of a sealed job."""
     if job.devices is not None:
-        return [(stage_party(0), key, last) for key, _, last in job.devices.turns()]
+        return [(stage_party(0), key, last) for key, _, last in job.devices.periods()]
     if job.sealed is None:
         return []
     return [
-        (party, key, job.sealed.last_epoch_of(party, turn))
+        (party, key, job.sealed.last_epoch_of(party, period))
         for party, keys in job.sealed.parties.items()
-        for turn, key in enumerate(keys)
+        for period, key in enumerate(keys)
     ]
 
 
@@ -225,17 +227,17 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
         return values
     read: dict[str, Any] = dict(sealed)
     if "aggregate" in sealed:
-        read["aggregate"] = read_turns(sealed["aggregate"], folder, "sealed", "aggregate")
+        read["aggregate"] = read_periods(sealed["aggregate"], folder, "sealed", "aggregate")
     for key in ("stages", "shares"):
         if isinstance(sealed.get(key), list | tuple):
             read[key] = [
-                read_turns(keys, folder, "sealed", key, index)
+                read_periods(keys, folder, "sealed", key, index)
                 for index, keys in enumerate(sealed[key])
             ]
     return {**values, "sealed": read}
 
 
-def read_turns(keys: object, folder: Path, *place: str | int) -> list[object]:
+def read_periods(keys: object, folder: Path, *place: str | int) -> list[object]:
     """Read the public keys of one file name or a list; `place` names the key in messages."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]

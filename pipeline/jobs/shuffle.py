@@ -93,13 +93,13 @@ class Shuffle(Section):
         delta = getattr(parameters, "delta", None)
         if self.instances == 1 or not delta:
             return parameters
-        from dpstream.randomizers.division import MISFIT
+        from dpstream.randomizers.division import REDRAW_PROBABILITY
         from dpstream.topics.manifests import PRODUCERS_OF_INSTANCES_MAX
 
         spared = math.nextafter(delta, 0)
         divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
         epsilon = min(parameters.epsilon, 600.0)
-        if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
+        if (1 + math.exp(epsilon)) * divisions * REDRAW_PROBABILITY >= delta - spared:
             raise ValueError(
                 f"epsilon {epsilon:g} with delta {delta:g} leaves no capacity for the messages of "
                 f"{self.instances} instances. Use a smaller epsilon or a larger delta"

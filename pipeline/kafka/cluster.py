@@ -48,12 +48,12 @@ from dpstream.pipeline.kafka.cluster_errors import (
     is_too_large,
     is_unknown_login,
     may_not_write,
-    refused_kind,
+    rejected_kind,
 )
 from dpstream.pipeline.kafka.cluster_errors import ClusterError as ClusterError
 from dpstream.pipeline.kafka.cluster_errors import NoTopicError as NoTopicError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.stored_state import begin_anew
+from dpstream.pipeline.kafka.stored_state import restart
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
     metadata_of_brokers,
@@ -62,7 +62,7 @@ from dpstream.pipeline.kafka.topic_spread import (
 )
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
-from dpstream.topics.topic_checks import refuse_topic
+from dpstream.topics.topic_checks import reject_topic
 
 CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500
@@ -207,7 +207,7 @@ class Cluster:
                 timeout=_SPREADING_SECONDS,
             )
         except KafkaError as error:
-            self._check_refusal(error, "create", ", ".join(wanted))
+            self._check_rejection(error, "create", ", ".join(wanted))
             raise ClusterError(f"cannot create the topics: {error}") from error
         except _UnansweredError as error:
             raise ClusterError(
@@ -230,8 +230,8 @@ class Cluster:
     def _create_missing(self, wanted: Mapping[str, TopicSettings]) -> None:
         existing = self.existing_topics(wanted)
         for name, found in existing.items():
-            if (refusal := refuse_topic(wanted[name], found)) is not None:
-                raise ClusterError(refusal)
+            if (rejection := reject_topic(wanted[name], found)) is not None:
+                raise ClusterError(rejection)
         missing = [topic for name, topic in wanted.items() if name not in existing]
         if not missing:
             return
@@ -287,7 +287,7 @@ class Cluster:
         answers = self.admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
         for name, said in answers.items():
             if "TopicAuthorizationFailed" in str(said):
-                raise self._refusal("change", "topic", name)
+                raise self._rejection("change", "topic", name)
             if said != "OK":
                 raise ClusterError(f"cannot change the settings of topic {name}: {said}")
 
@@ -302,7 +302,7 @@ class Cluster:
         try:
             self.admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
-            self._check_refusal(error, "delete records of", topic)
+            self._check_rejection(error, "delete records of", topic)
             raise ClusterError(
                 f"cannot delete records of {topic} below offset {offset}: {error}. Retention "
                 "will delete them"
@@ -422,7 +422,7 @@ class Cluster:
             return int(future.get(timeout=60).offset)
         except KafkaError as error:
             if may_not_write(error):
-                raise self._refusal("write", "topic", topic) from error
+                raise self._rejection("write", "topic", topic) from error
             if is_too_large(error):
                 raise RecordTooLargeError(topic, len(value or b"")) from error
             raise ClusterError(f"cannot write to {topic}: {error}") from error
@@ -469,14 +469,14 @@ class Cluster:
 
     def _check_visible(self, found: Mapping[str, Any]) -> None:
         if found["error_code"] == TopicAuthorizationFailedError.errno:
-            raise self._refusal("see", "topic", found["name"])
+            raise self._rejection("see", "topic", found["name"])
 
-    def _refusal(self, action: str, kind: str, name: str) -> AccessError:
+    def _rejection(self, action: str, kind: str, name: str) -> AccessError:
         return AccessError(self.connection.principal, action, kind, name)
 
-    def _check_refusal(self, error: KafkaError, action: str, name: str) -> None:
-        if (kind := refused_kind(error)) is not None:
-            raise self._refusal(action, kind, name) from error
+    def _check_rejection(self, error: KafkaError, action: str, name: str) -> None:
+        if (kind := rejected_kind(error)) is not None:
+            raise self._rejection(action, kind, name) from error
 
     @contextmanager
     def asking(self, action: str, name: str) -> Iterator[None]:
@@ -487,7 +487,7 @@ class Cluster:
         try:
             yield
         except KafkaError as error:
-            self._check_refusal(error, action, name)
+            self._check_rejection(error, action, name)
             raise
 
     @property
@@ -660,7 +660,7 @@ class KafkaTransport:
         if not there:
             raise NoTopicError(
                 f"topic {topic} no longer exists: was the job undeployed? Unsent reports "
-                f"remain in the producer's folder. {begin_anew(self._job)}"
+                f"remain in the producer's folder. {restart(self._job)}"
             )
 
     def _settle(self, allowed: int) -> None:

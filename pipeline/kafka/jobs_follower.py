@@ -55,7 +55,7 @@ class JobsReader:
 @dataclass(frozen=True, slots=True)
 class Away:
     reason: str
-    refused: bool = False
+    rejected: bool = False
 
 
 Selection = TypeVar("Selection")
@@ -117,7 +117,7 @@ class Follower(Generic[Selection]):
                 self._post_availability(None)
             except (KafkaError, ClusterError, OSError) as error:
                 reason = str(error) or type(error).__name__
-                self._post_availability(Away(reason, refused=isinstance(error, AccessError)))
+                self._post_availability(Away(reason, rejected=isinstance(error, AccessError)))
             self._over.wait(pause)
 
     def _post_availability(self, away: Away | None) -> None:

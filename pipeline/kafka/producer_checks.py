@@ -28,7 +28,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.stored_state import ContradictionError, records_lost
-from dpstream.pipeline.kafka.topic_reader import read_roster
+from dpstream.pipeline.kafka.topic_reader import read_registry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import decode_punctuation
 from dpstream.topics.frames import CodecError, RecordType, kind_of
@@ -81,7 +81,7 @@ def check_registered(
     """
     job = producer.job
     _check_ends(cluster, producer)
-    enrolled = read_roster(cluster, job).find(producer.enrollment)
+    enrolled = read_registry(cluster, job).find(producer.enrollment)
     if enrolled is None:
         raise ProducerError(
             f"producer {producer.name} of job {job.name} is already registered with another "

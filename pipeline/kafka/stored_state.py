@@ -68,7 +68,7 @@ KEPT = frozenset(
 """Topics whose records must not be deleted."""
 
 
-def begin_anew(job: str) -> str:
+def restart(job: str) -> str:
     return f"To start over: 'dpstream undeploy {job} --delete-topics', then deploy again"
 
 
@@ -76,12 +76,12 @@ def records_lost(job: str) -> str:
     """Describe, with the remedy, a topic that ends before records it has held."""
     return (
         "brokers lost records or have an older copy (temporary if a broker is down): restore "
-        f"the newer copy. {begin_anew(job)}"
+        f"the newer copy. {restart(job)}"
     )
 
 
 def made_again(job: str, topic: str) -> str:
-    return f"topic {topic} was deleted and recreated; its data is lost. {begin_anew(job)}"
+    return f"topic {topic} was deleted and recreated; its data is lost. {restart(job)}"
 
 
 def contradictions(job: DeployedJob, stored: StoredState) -> Iterator[str]:
@@ -96,7 +96,7 @@ def contradictions(job: DeployedJob, stored: StoredState) -> Iterator[str]:
             yield (
                 f"topic {job.topic(role)}, which must keep all records, starts at offset "
                 f"{start}, the deployment at {job.start_offset(role)}: the records between "
-                f"were deleted by retention or another program. {begin_anew(job.name)}"
+                f"were deleted by retention or another program. {restart(job.name)}"
             )
     if Role.MANIFESTS not in lost:
         yield from _undecided(job, stored)

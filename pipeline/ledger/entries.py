@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.topics.frames import CodecError
 
 VERSION = 1
@@ -59,7 +59,7 @@ class Draft:
     kind: str
     at: int
     charges: tuple[Charge, ...] = ()
-    budgets: tuple[StatedBudget, ...] = ()
+    budgets: tuple[BudgetDeclaration, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def under(self, previous: str, *, nonce: str, software: str) -> bytes:
@@ -114,7 +114,7 @@ def read_entry(record: bytes) -> Entry:
             at=body["at"],
             charges=tuple(_charge(each) for each in _list(body, "charges")),
             budgets=tuple(
-                StatedBudget.from_bytes(_canonical(each)) for each in _list(body, "budgets")
+                BudgetDeclaration.from_bytes(_canonical(each)) for each in _list(body, "budgets")
             ),
             facts={
                 name: value

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.receipts import LATEST, Receipt
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import DraftEntry, writing
@@ -73,23 +73,23 @@ def write_with_receipt(
     now: int,
     *,
     about: str = LATEST,
-    stated: Iterable[StatedBudget] = (),
+    declared: Iterable[BudgetDeclaration] = (),
     replication: int | None = None,
 ) -> None:
     """Write entries as `write_entries` does, with a receipt in ``dpstream.jobs``.
 
-    `about` is that of `write_receipt`. `stated` are the budgets among the entries. `now` is in
+    `about` is that of `write_receipt`. `declared` are the budgets among the entries. `now` is in
     milliseconds since 1970.
     """
     state = write_entries(cluster, draft_entry, replication)
-    for each in stated:
-        append_stated(cluster, each)
+    for each in declared:
+        append_declared(cluster, each)
     write_receipt(cluster, about, state, now)
 
 
-def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+def append_declared(cluster: Cluster, declared: BudgetDeclaration) -> None:
     """Store a copy of a declared budget, in case the ledger is damaged."""
-    cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
+    cluster.append(JOBS_TOPIC, declared.to_bytes(), key=declared.key)
 
 
 def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:

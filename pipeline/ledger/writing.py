@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge, check_budget
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 
@@ -44,14 +44,14 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
         if draft is None:
             return state
         if draft.kind != EntryKind.REOPENED and (draft.charges or draft.budgets):
-            refusal = refuse_damaged(state)
-            if refusal is not None:
-                raise refusal
+            rejection = reject_damaged(state)
+            if rejection is not None:
+                raise rejection
         yield draft.under(state.chain.head, nonce=nonce(), software=software)
     raise LedgerError("concurrent writes to dpstream.ledger prevented this write: try again later")
 
 
-def refuse_damaged(state: Spending) -> LedgerError | None:
+def reject_damaged(state: Spending) -> LedgerError | None:
     """Return why charging and setting budgets is blocked, or None."""
     damage = state.damage
     if damage is None:
@@ -74,7 +74,7 @@ def carried_over(state: Spending, now: int) -> Draft | None:
 
 def of_deployment(
     job: DeployedJob,
-    stated: Sequence[StatedBudget],
+    declared: Sequence[BudgetDeclaration],
     now: int,
     *,
     charged: bool = True,
@@ -83,7 +83,7 @@ def of_deployment(
     """Return a deployment's entries: the operator's budget, then the charge and the job's budget.
 
     The last two form one entry. If the population's budget has no capacity for the deployment at
-    the end of the ledger, neither is written. `stated` are newly declared budgets. `charged` is
+    the end of the ledger, neither is written. `declared` are newly declared budgets. `charged` is
     true if the charge is new or changed. `replaces` is the replaced deployment in hexadecimal.
     """
     charge = Charge.of(job)
@@ -91,7 +91,7 @@ def of_deployment(
 
     def draft_entry(state: Spending) -> Draft | None:
         known = state.written_budgets
-        missing = [each for each in stated if each.key not in known]
+        missing = [each for each in declared if each.key not in known]
         own = tuple(each for each in missing if not each.operator)
         due = charged and state.written_charges.get(charge.deployment) != charge
         if not missing and not due:
@@ -102,7 +102,7 @@ def of_deployment(
         for each in missing:
             if each.operator:
                 return Draft(EntryKind.BUDGET, now, (), (each,), {"job": job.name})
-        check_budget(job, others(job, state.charges), [*state.stated, *own])
+        check_budget(job, others(job, state.charges), [*state.declared, *own])
         if due:
             return Draft(EntryKind.CHARGE, now, (charge,), own, facts)
         return Draft(EntryKind.BUDGET, now, (), own, {"job": job.name})
@@ -122,7 +122,7 @@ def of_charge(job: DeployedJob, now: int) -> DraftEntry:
     return draft_entry
 
 
-def of_budget(budget: StatedBudget, now: int) -> DraftEntry:
+def of_budget(budget: BudgetDeclaration, now: int) -> DraftEntry:
     """Return the entry by which an operator sets or removes a population's budget."""
 
     def draft_entry(state: Spending) -> Draft | None:

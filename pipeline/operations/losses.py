@@ -38,7 +38,7 @@ def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
 
 def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
     """Describe what a plan would end and which population it would charge again, or return None."""
-    if plan.refusal is not None or not plan.starts_over:
+    if plan.rejection is not None or not plan.starts_over:
         return None
     parts = []
     if plan.step is Step.REPLACE and plan.running is not None:

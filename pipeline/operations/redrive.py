@@ -26,7 +26,7 @@ from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
@@ -38,7 +38,7 @@ from dpstream.pipeline.operations.dead_letter_log import (
     header_of,
     log_position,
 )
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import RawRecord
 from dpstream.pipeline.stages.stage_builder import admission_of, producer_admission
@@ -71,7 +71,7 @@ class Parts:
         else:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
-    def note_topics(self, cluster: Cluster, refused: Collection[LogPosition]) -> None:
+    def note_topics(self, cluster: Cluster, rejected: Collection[LogPosition]) -> None:
         """Note the records in topics of raw reports, except those rejected there."""
         job = self._job
         for role in job.route.reports:
@@ -80,7 +80,7 @@ class Parts:
                 for record in TopicReader(cluster, job, role, partition).read():
                     found = admission.addressed(partition, record.value)
                     place = job.topic(role), partition, record.offset
-                    if not isinstance(found, Refusal) and place not in refused:
+                    if not isinstance(found, Rejection) and place not in rejected:
                         self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
@@ -145,19 +145,19 @@ class Redrive:
 class _Epochs:
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._times = times_of(job)
-        self._roster = Roster(job)
+        self._registry = ProducerRegistry(job)
         self._decisions = DecisionLog(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
-            self._roster.apply(record)
+            self._registry.apply(record)
         self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
-        first = self._roster.first_epoch if job.devices is None else job.first_epoch
+        first = self._registry.first_epoch if job.devices is None else job.first_epoch
         self._oldest = self._decisions.oldest_undecided(first)
 
     def objection(self, record: RawRecord) -> str | None:
         if record.epoch in self._decisions.decided:
             return "epoch is already finalized"
         if isinstance(record, Batch | Punctuation):
-            producer = self._roster.find(record.enrollment)
+            producer = self._registry.find(record.enrollment)
             if producer is None:
                 return "enrollment is still not registered"
             if not producer.reports_at(record.epoch):
@@ -166,7 +166,7 @@ class _Epochs:
             return "deployment starts with a later epoch"
         if record.epoch > self._oldest + EPOCHS_AHEAD:
             return f"epoch is still more than {EPOCHS_AHEAD} epochs ahead"
-        if self._times is not None and self._times.refusal(record.epoch, own_milliseconds()):
+        if self._times is not None and self._times.rejection(record.epoch, own_milliseconds()):
             return "epoch has not started"
         return None
 
@@ -180,11 +180,11 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     check_has_devices(job)
     log = DeadLetterLog(cluster, job)
     # Read to the end for the markers. Letters to requeue are read again, never buffered whole.
-    refused = {log_position(letter) for letter in log.read()} | log.redriven
+    rejected = {log_position(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
     if job.shuffle.instances > 1:
-        parts = _parts(cluster, letters, log.redriven, refused)
+        parts = _parts(cluster, letters, log.redriven, rejected)
     requeued: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     distinct: set[int] = set()
@@ -249,7 +249,7 @@ class _Letters:
         admitted = admission.addressed(partition, letter.value)
         if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)
-        if isinstance(admitted, Refusal):
+        if isinstance(admitted, Rejection):
             return f"{admitted.reason}: still rejected"
         return self._epochs.objection(admitted) or admitted
 
@@ -258,10 +258,10 @@ def _parts(
     cluster: Cluster,
     letters: _Letters,
     redriven: Collection[LogPosition],
-    refused: Collection[LogPosition],
+    rejected: Collection[LogPosition],
 ) -> Parts:
     parts = Parts(letters.job)
-    parts.note_topics(cluster, refused)
+    parts.note_topics(cluster, rejected)
     for letter in DeadLetterLog(cluster, letters.job).read():
         role, record = letters.role_of(letter), letters.admitted(letter)
         if (

@@ -57,7 +57,7 @@ from dpstream.pipeline.results.expected_errors import (
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.search import least_integer
-from dpstream.topics.sealed_messages import sealed_form
+from dpstream.topics.sealed_messages import sealed_format
 
 DEFAULT_USERS = 10_000
 
@@ -309,7 +309,7 @@ def plan(
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
-            *_of_strangers(job, protocol.shuffling is not None),
+            *_of_unknown_users(job, protocol.shuffling is not None),
         ),
         warnings=tuple(warnings_for(job, law, users, weighed)),
     )
@@ -404,9 +404,9 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
     if job.sealed is None:
         return reports_per_user * protocol.message_format(law).report_bytes
     if job.shared:
-        form = job.share_form(law)
-        return job.epochs.count * form.chunks * form.row_form.report_bytes / users
-    boxed = sealed_form(protocol.message_format(law), 1 + len(job.route.hops)).report_bytes
+        form = job.share_format(law)
+        return job.epochs.count * form.chunks * form.row_format.report_bytes / users
+    boxed = sealed_format(protocol.message_format(law), 1 + len(job.route.hops)).report_bytes
     if protocol.shuffling is None:
         return reports_per_user * boxed
     epochs, instances = range(1, job.epochs.count + 1), job.shuffle.instances
@@ -419,8 +419,8 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
 def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     if not job.shared:
         return ()
-    form = job.share_form(law)
-    sent = form.chunks * form.row_form.report_bytes
+    form = job.share_format(law)
+    sent = form.chunks * form.row_format.report_bytes
     records = "1 record" if form.chunks == 1 else f"{form.chunks:,} records"
     return (
         f"reports are in shares: every producer sends {sent:,} bytes in {records} per epoch, "
@@ -428,7 +428,7 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     )
 
 
-def _of_strangers(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
+def _of_unknown_users(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
     if job.devices is None or job.devices.tokens is not None:
         return ()
     left = "without the noise of other users that the guarantee assumes"

@@ -58,7 +58,7 @@ def format_success_rate(epsilon: float, delta: float = 0.0) -> str:
     return "always" if right >= tries else f"{int(right):,} in {tries:,}"
 
 
-Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
+Kind = Literal["analyst", "aggregator", "stage", "broker", "collector", "producer"]
 
 # Imported on demand: a plan made earlier is read much faster.
 _epsilon_of_streams = late_function(
@@ -139,7 +139,7 @@ class _Parties:
                 shuffled,
                 shuffled.trust,
             )
-        yield self._adder()
+        yield self._aggregator()
         yield self._stage()
         yield self._broker()
         if job.devices is not None:
@@ -168,7 +168,7 @@ class _Parties:
             return None
         return own
 
-    def _adder(self) -> PartyGuarantee:
+    def _aggregator(self) -> PartyGuarantee:
         job = self._job
         central, assumed = self._published
         if job.shared:
@@ -181,7 +181,7 @@ class _Parties:
             assumed = f"{assumed}; it does not collude with any shuffler"
         elif job.shared:
             assumed = f"{assumed}; the other aggregator does not collude with it"
-        return self._with("adder", "aggregator", sees, central, assumed)
+        return self._with("aggregator", "aggregator", sees, central, assumed)
 
     def _stage(self) -> PartyGuarantee:
         job, instances = self._job, self._job.shuffle.instances
@@ -315,7 +315,7 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
 def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
     """Return epsilon and delta of everything a user does in a horizon, rounded up.
 
-    >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "nobody", "exact")
+    >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "none", "exact")
     >>> whole_loss(one, 3)
     (1.5000000000000002, 3.0000000000000005e-06)
     """
@@ -336,6 +336,6 @@ _PASSES_ON = "passes on every report and none of its own"
 def _assumed(guarantee: Guarantee) -> str:
     """Describe the assumptions of a guarantee."""
     trust = guarantee.trust
-    if trust.startswith("nobody"):
+    if trust.startswith("none"):
         return _NOTHING
     return trust.partition("; against a shuffler")[0].partition("; the messages alone")[0]

@@ -53,9 +53,9 @@ class Alternative:
         return self.trust.partition(";")[0]
 
     @property
-    def trusts_nobody(self) -> bool:
+    def needs_no_trust(self) -> bool:
         """True if the guarantee has no trusted party; otherwise the shuffler is trusted."""
-        return self.trust.startswith("nobody")
+        return self.trust.startswith("none")
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
@@ -125,8 +125,8 @@ def least_error(found: Sequence[Alternative]) -> Alternative | None:
     """Return the alternative with the least error and no additional trust; None if it is the job.
 
     >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
-    >>> ours = Alternative("value_stream", rmse=9.0, trust="nobody", planned=True, **shown)
-    >>> asked_anew = Alternative("split_budget", rmse=7.0, trust="nobody; really", **shown)
+    >>> ours = Alternative("value_stream", rmse=9.0, trust="none", planned=True, **shown)
+    >>> asked_anew = Alternative("split_budget", rmse=7.0, trust="none; really", **shown)
     >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
     >>> least_error([ours, asked_anew, shuffled]).protocol, least_error([asked_anew, ours][1:])
     ('split_budget', None)
@@ -144,7 +144,7 @@ def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
     own = next((each for each in found if each.planned), None)
     if own is None:
         return None
-    others = (each for each in found if each.trusts_nobody != own.trusts_nobody)
+    others = (each for each in found if each.needs_no_trust != own.needs_no_trust)
     return min(others, key=lambda each: each.rmse, default=None)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.randomizers.counted_messages import written_out
@@ -37,12 +37,12 @@ def poisoning_bound(job: DeployedJob) -> float | None:
         # One message is added to one sum and represents everything a device can report.
         return None
     reports = _honest_reports(job, last)
-    attendance = Attendance.constant(job.epochs.count, HONEST)
+    participation = Participation.constant(job.epochs.count, HONEST)
     state = job.aggregator()
     for epoch, words in reports.items():
         state.add(epoch, words, None)
     held = state.to_bytes()
-    honest = _values(job.aggregator_from_bytes(held), last, attendance)
+    honest = _values(job.aggregator_from_bytes(held), last, participation)
     if honest is None:
         return None
     total = 0.0
@@ -55,10 +55,10 @@ def poisoning_bound(job: DeployedJob) -> float | None:
         for word in distinct:
             lied = job.aggregator_from_bytes(held)
             lied.add(epoch, word[None, :], None)
-            moved = _values(lied, last, attendance)
+            moved = _values(lied, last, participation)
             assert moved is not None
             most = max(most, float(np.abs(moved - honest).max()))
-        total += most * job.content_form.slots
+        total += most * job.content_format.slots
     return total
 
 
@@ -74,8 +74,10 @@ def _honest_reports(job: DeployedJob, last: int) -> Mapping[int, NDArray[Any]]:
     return {epoch: words for epoch, words in reports.items() if len(words)}
 
 
-def _values(state: Aggregator, epoch: int, attendance: Attendance) -> NDArray[np.float64] | None:
-    published = state.estimate(epoch, attendance)
+def _values(
+    state: Aggregator, epoch: int, participation: Participation
+) -> NDArray[np.float64] | None:
+    published = state.estimate(epoch, participation)
     if published is None or (published.single is None and published.listed() is None):
         return None
     values = published.intervals[0]

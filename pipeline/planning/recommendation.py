@@ -46,7 +46,7 @@ def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) 
     return float(np.float64(whole) * 1e6 / DEVICES)
 
 
-Trust = Literal["nobody", "shuffle"]
+Trust = Literal["none", "shuffle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,18 @@ def recommend(
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"
         return Recommendation(None, why, ())
-    allowed = [n for n, each in enumerate(found) if trust == "shuffle" or _nobody(each)]
-    refused = [n for n in range(len(found)) if n not in allowed]
+    allowed = [n for n, each in enumerate(found) if trust == "shuffle" or _no_trust(each)]
+    rejected = [n for n in range(len(found)) if n not in allowed]
     enough = [n for n in allowed if error is not None and _error(found[n]) <= error]
     by_error = sorted(allowed, key=lambda n: _error(found[n]))
-    by_cost = sorted(enough, key=lambda n: (not _nobody(found[n]), found[n].bytes_per_user))
-    order = [*by_cost, *(n for n in by_error if n not in enough), *refused]
+    by_cost = sorted(enough, key=lambda n: (not _no_trust(found[n]), found[n].bytes_per_user))
+    order = [*by_cost, *(n for n in by_error if n not in enough), *rejected]
     if not allowed:
         return Recommendation(
             None,
             "every protocol for this job requires a trusted party. Trust the shuffler, or change "
             "the query",
-            tuple((n, _asks_for_trust(found[n])) for n in refused),
+            tuple((n, _asks_for_trust(found[n])) for n in rejected),
         )
     chosen = order[0]
     return Recommendation(
@@ -141,8 +141,8 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
     )
 
 
-def _nobody(compared: Compared) -> bool:
-    return compared.expected.trusts_nobody
+def _no_trust(compared: Compared) -> bool:
+    return compared.expected.needs_no_trust
 
 
 def _error(compared: Compared) -> float:
@@ -150,13 +150,13 @@ def _error(compared: Compared) -> float:
 
 
 def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, meets: bool) -> str:
-    who = "no party has to be trusted" if _nobody(chosen) else "the shuffler has to be trusted"
+    who = "no party has to be trusted" if _no_trust(chosen) else "the shuffler has to be trusted"
     errs = f"its RMSE is {_error(chosen):,.1f} users"
     if meets:
         sends = "; of these it sends the fewest bytes" if alike > 1 else ""
         return f"{errs}, which meets the target; {who}{sends}"
     least = "the smallest under your trust assumptions"
-    if trust == "nobody":
+    if trust == "none":
         rank = "smallest of those that trust" if alike > 1 else "only one that trusts"
         least = f"the {rank} nobody"
     found = "" if error is None else f"no protocol has an RMSE of at most {error:,.1f} users;  "
@@ -164,11 +164,11 @@ def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, mee
 
 
 def _why_not(other: Compared, chosen: Compared, trust: Trust, error: float | None) -> str:
-    if trust == "nobody" and not _nobody(other):
+    if trust == "none" and not _no_trust(other):
         return _asks_for_trust(other)
     if error is not None and _error(other) > error:
         return f"RMSE is {_error(other):,.1f} users, more than {error:,.1f}"
-    if error is not None and _nobody(chosen) and not _nobody(other):
+    if error is not None and _no_trust(chosen) and not _no_trust(other):
         return _asks_for_trust(other)
     if error is not None and other.bytes_per_user >= chosen.bytes_per_user:
         return f"sends {other.bytes_per_user:,.0f} bytes per user, not {chosen.bytes_per_user:,.0f}"

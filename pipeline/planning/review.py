@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.kafka.record_sizes import most_people
+from dpstream.pipeline.kafka.record_sizes import most_users
 from dpstream.pipeline.planning.change_budgets import ChangesChoice
 from dpstream.pipeline.planning.parties import format_success_rate, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
@@ -89,7 +89,7 @@ def _of_budgets(job: Job) -> Iterator[str]:
 
 
 def _of_records(job: Job, law: Law, users: int) -> Iterator[str]:
-    most = most_people(job, law)
+    most = most_users(job, law)
     if most is not None and users > most:
         yield (
             f"an estimate of each of {job.domain.size - 1:,} items may be too large a record for "

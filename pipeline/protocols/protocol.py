@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance, Published
+from dpstream.aggregators.estimate import Participation, Published
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.counted_messages import CountedMessages
@@ -69,7 +69,7 @@ class Aggregator(typing.Protocol):
         """Return the state; equal states give equal bytes."""
         ...
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Published | None:
+    def estimate(self, epoch: int, participation: Participation) -> Published | None:
         """Return the estimate of an epoch from everything added so far; None if it has none."""
         ...
 
@@ -78,11 +78,11 @@ class Aggregator(typing.Protocol):
 class ResumableAggregator(Aggregator, typing.Protocol):
     """Aggregator that needs little of its state once an epoch has been estimated."""
 
-    def state_after(self, epoch: int, attendance: Attendance, /) -> Mapping[str, Any]:
+    def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
         """Return what later estimates need of everything added up to an epoch, as JSON."""
         ...
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance, /) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
         """Replace everything added by such a state; later estimates are equal bit for bit.
 
         Raises:

@@ -23,7 +23,7 @@ from dpstream.pipeline.recording.recordings import (
     RecordingIndex,
     RecordKind,
 )
-from dpstream.pipeline.stages.stage_builder import adder
+from dpstream.pipeline.stages.stage_builder import window_aggregator
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.messages import split_messages
@@ -118,7 +118,7 @@ def _contradictions(
     index = recording.index
     job = DeployedJob.from_bytes(recording.job_record)
     found.shared = job.shared
-    form = job.form_of(Role.SHUFFLED)
+    form = job.format_of(Role.SHUFFLED)
     says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
     if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
         yield "the recorded job differs from the job named in the index"
@@ -182,7 +182,7 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
 def _windows(
     recording: Recording, job: DeployedJob, found: Verification, keys: KeyRing, tell: Tell
 ) -> Iterator[str]:
-    add_up = adder(job, keys) if found.deep else None
+    add_up = window_aggregator(job, keys) if found.deep else None
     partials = recording.partials() if found.deep else iter(())
     manifests = _released(recording)
     for epoch, words in recording.windows():

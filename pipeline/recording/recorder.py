@@ -63,7 +63,7 @@ def open_recording(
     path = folder.path
     if INDEX_FILE not in folder.sizes():
         _check_free(folder)
-        form = job.form_of(Role.SHUFFLED)
+        form = job.format_of(Role.SHUFFLED)
         return RecordingIndex(
             software=version("dpstream"),
             job=job.name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpstream.aggregators.counts import CountedWindow
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -40,7 +40,7 @@ class CountsCells(typing.Protocol):
         """True if the cells form a tree, which answers ranges and quantiles."""
         ...
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
+    def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
         """Return the sum of some epochs' windows; None if one of them was suppressed."""
         ...
 
@@ -105,11 +105,13 @@ class EpochCounts:
         )
 
 
-def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> CountedWindow | None:
+def window_of(
+    aggregator: Aggregator, epoch: int, participation: Participation
+) -> CountedWindow | None:
     """Return an aggregator's window of an epoch with reports; None if there are too few."""
     if isinstance(aggregator, CountsCells):
-        return aggregator.window([epoch], attendance)
-    found = aggregator.estimate(epoch, attendance)
+        return aggregator.window([epoch], participation)
+    found = aggregator.estimate(epoch, participation)
     return found if isinstance(found, CountedWindow) else None
 
 
@@ -118,12 +120,12 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     people = (manifest.contributors, manifest.population)
     counts: CountedWindow | None = None
     if decided.counts is not None:
-        local, attendance = (
+        local, participation = (
             job.epochs.local(epoch),
-            Attendance.empty(job.epochs.count, job.added_by_all(job.law)),
+            Participation.empty(job.epochs.count, job.added_by_all(job.law)),
         )
-        attendance.set(local, *people)
-        counts = window_of(job.aggregator_from_bytes(decided.counts), local, attendance)
+        participation.set(local, *people)
+        counts = window_of(job.aggregator_from_bytes(decided.counts), local, participation)
     if counts is None:
         window_status = (
             WindowStatus.SUPPRESSED

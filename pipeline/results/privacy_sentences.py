@@ -8,9 +8,9 @@ from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration, standing_for
 from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget, standing_for
 from dpstream.pipeline.protocols.protocol import Exposure
 from dpstream.randomizers.guarantee import Guarantee
 
@@ -20,11 +20,11 @@ _PROTECTS_NOTHING = 30.0
 _NEXT_TO_NOTHING = Decimal("0.0001")
 
 
-def guarantee_words(guarantee: Guarantee) -> list[str]:
+def guarantee_description(guarantee: Guarantee) -> list[str]:
     """Describe a guarantee, its adversary, and the meaning of epsilon as odds.
 
-    >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "nobody", "exact")
-    >>> for sentence in guarantee_words(stream):
+    >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "none", "exact")
+    >>> for sentence in guarantee_description(stream):
     ...     print(sentence)
     Trusted party: none.
     Indistinguishable to any observer: any two streams.
@@ -32,10 +32,10 @@ def guarantee_words(guarantee: Guarantee) -> list[str]:
 a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
     The factor is exact, computed from the distribution sampled.
     """
-    return list(_guarantee_words(guarantee))
+    return list(_guarantee_description(guarantee))
 
 
-def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
+def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     yield trusted_words(guarantee.trust)
     yield f"Indistinguishable to any observer: {guarantee.neighbors}."
     delta = (
@@ -64,14 +64,14 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
 def trusted_words(trust: str) -> str:
     """Format the trusted parties as a sentence.
 
-    >>> trusted_words("nobody: it holds against everyone")
+    >>> trusted_words("none: it holds against everyone")
     'Trusted party: none. The guarantee holds against everyone.'
     >>> trusted_words("the shuffle stage to shuffle")
     'The guarantee relies on the shuffle stage to shuffle.'
     """
-    if not trust.startswith("nobody"):
+    if not trust.startswith("none"):
         return f"The guarantee relies on {trust}."
-    rest = trust.removeprefix("nobody").lstrip(":; ")
+    rest = trust.removeprefix("none").lstrip(":; ")
     if not rest:
         return "Trusted party: none."
     if rest.startswith("it "):
@@ -82,12 +82,12 @@ def trusted_words(trust: str) -> str:
 def trusted_party(trust: str) -> str:
     """Return the first trusted party in a few words.
 
-    >>> trusted_party("nobody: it holds against everyone")
+    >>> trusted_party("none: it holds against everyone")
     'none'
     >>> trusted_party("the shuffle stage to shuffle, and 999 honest others")
     'the shuffle stage'
     """
-    if trust.startswith("nobody"):
+    if trust.startswith("none"):
         return "none"
     return trust.partition(",")[0].partition(" to ")[0]
 
@@ -145,7 +145,7 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
         "epsilons": list(exposure.epsilons),
         "likely": [_likely(epsilon) for epsilon in exposure.epsilons],
         "limit": exposure.limit,
-        "words": f"{sends}, all made from bits some of which it flipped beforehand. An observer "
+        "description": f"{sends}, all made from bits some of which it flipped beforehand. An observer "
         "who links only some of these reports learns less than an observer of all of them. Further "
         f"reports would never reveal more than epsilon {_up(exposure.limit, 4)} allows.",
     }
@@ -171,17 +171,17 @@ def _chance(delta: float) -> str:
 
 
 def budget_of(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> dict[str, Any]:
     """Return a population's guarantee, charges and remaining budget.
 
-    `charges` are those of all deployments of the cluster, `stated` all budgets declared there, in
+    `charges` are those of all deployments of the cluster, `declared` all budgets declared there, in
     order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee
     charged = {name: total_of(own, name) for name in ("epsilon", "delta")}
-    accounts = accounts_for(job.population_name, own, standing_for(job, stated))
+    accounts = accounts_for(job.population_name, own, standing_for(job, declared))
     bound = all(each.binding is not None for each in accounts)
     allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
     filtered = accounts[0].filtered
@@ -193,14 +193,16 @@ def budget_of(
         remaining = {name: max(0.0, amount or 0.0) for name, amount in left.items()}
     return {
         "population": job.population_name,
-        "stated": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
+        "declared": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
         "charged": {
             name: None if total is None else float(total) for name, total in charged.items()
         },
         "filtered": filtered,
         "allowed": allowed,
         "remaining": remaining,
-        "words": list(_budget_words(job, own, charged["epsilon"], allowed, remaining, filtered)),
+        "description": list(
+            _budget_words(job, own, charged["epsilon"], allowed, remaining, filtered)
+        ),
     }
 
 

@@ -100,7 +100,7 @@ class Results:
 
     @property
     def _words(self) -> Wording:
-        found = json.loads(self._metadata("words"))
+        found = json.loads(self._metadata("wording"))
         return Wording.model_validate({key: found.get(key) for key in WORDS})
 
     def _metadata(self, key: str) -> bytes:
@@ -134,6 +134,6 @@ def read_file(path: Path) -> Results:
         raise ReadError(
             f"{path}: {reason}. To write one: 'dpstream estimates JOB --parquet FILE'"
         ) from None
-    if not {b"job", b"deployment", b"guarantee", b"words"} <= set(table.schema.metadata or ()):
+    if not {b"job", b"deployment", b"guarantee", b"wording"} <= set(table.schema.metadata or ()):
         raise ReadError(f"{path}: not a file of 'dpstream estimates JOB --parquet FILE'")
     return Results(table)

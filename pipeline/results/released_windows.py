@@ -10,9 +10,9 @@ from heapq import heappop, heappush
 
 from dpstream.pipeline.actions import LogCursor, LogRecord, Steps, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
-from dpstream.pipeline.stages.boxes_of_windows import distinct
+from dpstream.pipeline.stages.ciphertexts_of_windows import distinct
 from dpstream.pipeline.stages.environment import OpenSpillFile, temporary_file
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.topics.chunks import Chunk
@@ -114,7 +114,7 @@ class WindowIndex:
         self, epoch: int, open_spill_file: OpenSpillFile = temporary_file
     ) -> Steps[Messages | None]:
         """Return the window of an epoch in canonical order; None if part of it has been deleted."""
-        words = MessageMultiset(self._job.form_of(Role.SHUFFLED), open_spill_file)
+        words = MessageMultiset(self._job.format_of(Role.SHUFFLED), open_spill_file)
         try:
             if not (yield from self._collect(epoch, words)):
                 return None
@@ -151,7 +151,7 @@ class WindowIndex:
 
     def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
         chunk = read_chunk(self._job, number, record.value)
-        if isinstance(chunk, Refusal) or chunk.instance > self._job.partial_window_count:
+        if isinstance(chunk, Rejection) or chunk.instance > self._job.partial_window_count:
             return None
         if self._job.sealed is not None:
             return chunk

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance, Estimate
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.actions import Steps
@@ -44,7 +44,7 @@ class SmoothingError(DpstreamError):
 class Smoother(typing.Protocol):
     """`Aggregator` that supports smoothing."""
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return estimates for the epochs 1 to `last_epoch` from everything added so far."""
         ...
 
@@ -120,7 +120,7 @@ def smooth_estimation(job: DeployedJob, estimation: Estimation) -> SmoothedHoriz
     assert isinstance(estimation.aggregator, Smoother)
     return SmoothedHorizon(
         first_epoch=estimation.horizon * job.epochs.count + 1,
-        estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
+        estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.participation),
         domain=job.domain,
     )
 

@@ -25,27 +25,28 @@ high; ``/estimates`` has what was published of them.
     emphasized),"sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the epoch
     that thesentence describes: the last complete one), "assumption" (a sentence on the changes per
     userthat intervals assume, or null), "warning" (if reports show that users may have made more
-    changes, or null), "change": {"number", "words"} or null (since the previous epoch, with its own
-    interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest waiting record, in
-    the stage where it is highest; 0 if nothing waits, null if unknown), "loss": {"epsilon",
+    changes, or null), "change": {"number", "description"} or null (since the previous epoch, with
+    its own interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest waiting record,
+    in the stage where it is highest; 0 if nothing waits, null if unknown), "loss": {"epsilon",
     "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text,
     over all jobs of its population)}``. ``items`` lists up to 64 items here, up to 4,096 in
     ``/api/jobs/J``, and is null for larger domains.
 
 ``GET /api/jobs/J``
-    SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
-    "stated": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"}, "filtered": total
-    epsilon if the budget composes charges to less than their sum, or null, "remaining": as charged
-    or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "exposure":
-    {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences} or
-    null (for jobs whose devices report the same value several times: epsilon of a user against an
-    observer who links t of the reports, and the maximum posterior of a guess that was 50 % likely),
-    "series": [{"id", "label", "unit": "users"|"value"|"percent", "crowd" if there are any}, ...],
-    "chosen": [id, ...] (drawn by default), "smoothed": bool, "changes": bool (whether changes have
-    intervals), "ground_truth": bool, "ground_truth_note" ("not private: ..." or null), "trust":
-    {"parties":
+    SUMMARY and ``{"guarantee": {...}, "guarantee_description": [sentence, ...], "budget":
+    {"population", "declared": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"},
+    "filtered": total epsilon if the budget composes charges to less than their sum, or null,
+    "remaining": as charged or null without a budget, "allowed": the same or null, "description":
+    [sentence, ...]}, "exposure": {"reports": [t, ...], "epsilons": [...], "likely": [text, ...],
+    "limit", "description": sentences} or null (for jobs whose devices report the same value several
+    times: epsilon of a user against an observer who links t of the reports, and the maximum
+    posterior of a guess that was 50 % likely), "series": [{"id", "label", "unit":
+    "users"|"value"|"percent", "crowd" if there are any}, ...], "chosen": [id, ...] (drawn by
+    default), "smoothed": bool, "changes": bool (whether changes have intervals), "ground_truth":
+    bool, "ground_truth_note" ("not private: ..." or null), "trust": {"parties":
     [{"name", "sees", "trusted", "either": bool (one of several parallel parties, of which one
-    suffices)}, ...], "words"}, "simultaneous": {"epochs", "widening", "words"} or null}``:
+    suffices)}, ...], "description"}, "simultaneous": {"epochs", "widening", "description"} or
+    null}``:
     95 % intervals widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19
     of 20 runs.
 
@@ -106,7 +107,7 @@ high; ``/estimates`` has what was published of them.
     "finalized_windows": {window_status: count} (for a long history {} until a shuffle worker
     reports them), "producers" (null if devices report for themselves), "missing_producers":
     [producer, ...], "collectors": [{"name", "up", "age", "stored" (reports),
-    "stored_per_second", "waiting" (requests), "refused": {reason: requests}}] or null if producers
+    "stored_per_second", "waiting" (requests), "rejected": {reason: requests}}] or null if producers
     report, "dead_letters": {reason: count}, "late_reports", "unusable_reports", "issues":
     [sentence, ...], "notes": [sentence, ...]}`` or
     ``{"at": null}`` before anything is known; a replay has no shuffle stage. If the guarantee
@@ -281,14 +282,14 @@ class Api:
             has_body = request.body_exists or request.headers.get("Content-Length", "0") != "0"
             # Login and logout are the only requests accepted with POST.
             given = self._login_handler.takes(request)
-            refusal = self._gatekeeper.refuse(
+            rejection = self._gatekeeper.reject(
                 "GET" if given else request.method,
                 request.raw_path,
                 request.headers,
                 has_body=has_body and not (given and request.path == LOGIN_PATH),
             )
-            if refusal is not None:
-                return _problem(refusal.status, refusal.message, close=True)
+            if rejection is not None:
+                return _problem(rejection.status, rejection.message, close=True)
             stopped = await self._login_handler.answer(request)
             return await handler(request) if stopped is None else stopped
         except ProblemError as error:

@@ -69,7 +69,7 @@ class BackgroundListener(Protocol):
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
         pass
 
-    def refused(self, message: str) -> None:
+    def rejected(self, message: str) -> None:
         """Receive the remedy if Kafka denies access."""
 
 
@@ -152,7 +152,7 @@ class Background(threading.Thread):
         self._watches: dict[bytes, tuple[DeployedJob, JobWatch]] = {}
         self._read_at: dict[bytes, tuple[float, float]] = {}
         self._smoothers: dict[bytes, HorizonSmoother] = {}
-        self._refused_until: dict[bytes, float] = {}
+        self._rejected_until: dict[bytes, float] = {}
 
     def run(self) -> None:
         while not self._ended.is_set():
@@ -169,14 +169,14 @@ class Background(threading.Thread):
         shown = self._shown()
         self._drop({each.job.deployment for each in shown})
         for each in shown:
-            if time.monotonic() < self._refused_until.get(each.job.deployment, -math.inf):
+            if time.monotonic() < self._rejected_until.get(each.job.deployment, -math.inf):
                 continue
             try:
                 self._watch_if_due(cluster, each)
             except AccessError as error:
                 # Other jobs stay visible; this one is tried again later.
-                self._listener.refused(error.asking_for("page"))
-                self._refused_until[each.job.deployment] = time.monotonic() + OTHERS_SECONDS
+                self._listener.rejected(error.asking_for("page"))
+                self._rejected_until[each.job.deployment] = time.monotonic() + OTHERS_SECONDS
             except NoTopicError:
                 # The job is being undeployed: its topics are deleted, and its record will follow.
                 continue
@@ -214,6 +214,6 @@ class Background(threading.Thread):
         )
 
     def _drop(self, shown: set[bytes]) -> None:
-        for held in (self._watches, self._read_at, self._smoothers, self._refused_until):
+        for held in (self._watches, self._read_at, self._smoothers, self._rejected_until):
             for key in held.keys() - shown:
                 del held[key]

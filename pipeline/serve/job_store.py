@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpstream.pipeline.devices.ground_truths import GroundTruths
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.changes import Changes, has_changes
 from dpstream.pipeline.results.privacy_sentences import budget_of
@@ -43,7 +43,7 @@ class Jobs:
     jobs: Mapping[str, DeployedJob]
     phases: Mapping[str, Phase]
     charges: Sequence[Charge]
-    stated: Sequence[StatedBudget] = ()
+    declared: Sequence[BudgetDeclaration] = ()
 
 
 def milliseconds() -> int:
@@ -134,7 +134,7 @@ class JobStore:
                 self.jobs[name] = state
             state.job = job
             state.phase = found.phases[name]
-            state.budget = budget_of(job, found.charges, found.stated)
+            state.budget = budget_of(job, found.charges, found.declared)
         self._tell()
 
     def add_points(

@@ -59,7 +59,7 @@ class LoginHandler:
         if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
             return None
         if self._settings.password is None:
-            return _refusal("access denied: the proxy did not send a user name")
+            return _rejection("access denied: the proxy did not send a user name")
         if request.method == "POST" and request.path == OUT:
             return self._leave(request)
         if request.method != "POST" and self.knows(request):
@@ -71,7 +71,7 @@ class LoginHandler:
         if request.path in PUBLIC:
             return None
         if request.path != "/":
-            return _refusal(f"login required: send the password to {PATH}")
+            return _rejection(f"login required: send the password to {PATH}")
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
             # A user following a link from another site may have the cookie, but the browser sends
             # it only with requests that start here.
@@ -90,12 +90,12 @@ class LoginHandler:
     async def _take(self, request: web.Request) -> web.StreamResponse:
         length = request.content_length
         if length is None or length > _LONGEST_BODY:
-            return _refusal("the request body must be the login form", 413)
+            return _rejection("the request body must be the login form", 413)
         body = await asyncio.wait_for(request.read(), _BODY_SECONDS)
         try:
             given = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=4)
         except ValueError:
-            return _refusal("the request body must be the login form", 400)
+            return _rejection("the request body must be the login form", 400)
         target, password = (given.get(name, [""])[0] for name in ("next", "password"))
         peer = _peer(request) or ""
         waits = self._attempts.wait(peer)
@@ -149,7 +149,7 @@ def _go_to(target: str) -> web.Response:
     return web.Response(status=303, headers={hdrs.LOCATION: target, **_FRESH})
 
 
-def _refusal(message: str, status: int = 401) -> web.Response:
+def _rejection(message: str, status: int = 401) -> web.Response:
     return web.json_response({"error": message}, status=status, headers=_FRESH)
 
 

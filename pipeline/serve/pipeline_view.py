@@ -86,7 +86,7 @@ def _collector(collector: CollectorStatus) -> dict[str, Any]:
         "stored": collector.acknowledged,
         "stored_per_second": collector.stored_per_second if collector.up else None,
         "waiting": collector.waiting if collector.up else None,
-        "refused": dict(collector.refused),
+        "rejected": dict(collector.rejected),
     }
 
 

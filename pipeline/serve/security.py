@@ -78,17 +78,17 @@ class Gatekeeper:
     def of(cls, hosts: Iterable[str]) -> Gatekeeper:
         return cls(frozenset(host.strip().rstrip(".").lower() for host in hosts))
 
-    def refuse(
+    def reject(
         self, method: str, target: str, headers: Mapping[str, str], *, has_body: bool
     ) -> RequestRejection | None:
         """Return the reason to reject a request; None if it is valid. `target` is path and query.
 
         >>> gate = Gatekeeper.of(["stats.example.org"])
-        >>> gate.refuse("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
-        >>> gate.refuse("GET", "/", {"Host": "evil.example"}, has_body=False).status
+        >>> gate.reject("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
+        >>> gate.reject("GET", "/", {"Host": "evil.example"}, has_body=False).status
         421
         >>> foreign = {"Host": "localhost", "Origin": "https://evil.example"}
-        >>> gate.refuse("GET", "/ws", foreign, has_body=False).status
+        >>> gate.reject("GET", "/ws", foreign, has_body=False).status
         403
         """
         if len(target) > LONGEST_TARGET:

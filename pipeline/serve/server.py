@@ -35,7 +35,7 @@ from dpstream.pipeline.serve.follower import (
     NewlyPublished,
     News,
     Reader,
-    Refused,
+    Rejected,
 )
 from dpstream.pipeline.serve.job_store import Jobs, JobStore
 from dpstream.pipeline.serve.login import LoginHandler
@@ -104,7 +104,7 @@ class Site:
         self._loading: set[asyncio.Task[None]] = set()
         self._loaded_ground_truths: set[bytes] = set()
         self._told_missing = False
-        self._refusals: set[str] = set()
+        self._rejections: set[str] = set()
         self._shown: tuple[Shown, ...] = ()
         self.sockets = Sockets(self.job_store, limits)
         gatekeeper = Gatekeeper.of(settings.hosts)
@@ -226,17 +226,17 @@ class Site:
                 self._tell_who_is_missing()
             case NewlyPublished():
                 self.job_store.add_points(news.job, news.deployment, news.points, news.first_epoch)
-            case Refused(message):
-                self.refused(message)
+            case Rejected(message):
+                self.rejected(message)
             case BrokerAvailability():
                 self.job_store.set_answers(news.answers)
                 if not news.answers:
                     self._notify("Kafka does not respond; the page shows this and retries")
 
-    def refused(self, message: str) -> None:
+    def rejected(self, message: str) -> None:
         """Notify the operator once for each message."""
-        if message not in self._refusals:
-            self._refusals.add(message)
+        if message not in self._rejections:
+            self._rejections.add(message)
             self._call(self._notify, message)
 
     def _tell_who_is_missing(self) -> None:

@@ -18,7 +18,11 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import assumption
-from dpstream.pipeline.results.privacy_sentences import budget_line, exposure_body, guarantee_words
+from dpstream.pipeline.results.privacy_sentences import (
+    budget_line,
+    exposure_body,
+    guarantee_description,
+)
 from dpstream.pipeline.results.sentences import (
     LATEST_ESTIMATES,
     change_words,
@@ -216,7 +220,7 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
 def _change(state: JobState) -> dict[str, str] | None:
     change = state.latest_change
     words = None if change is None else change_words(state.job, change)
-    return None if words is None else dict(zip(("number", "words"), words, strict=True))
+    return None if words is None else dict(zip(("number", "description"), words, strict=True))
 
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
@@ -279,7 +283,7 @@ def details(state: JobState) -> dict[str, Any]:
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
         "guarantee": guarantee,
-        "guarantee_words": guarantee_words(guarantee),
+        "guarantee_description": guarantee_description(guarantee),
         "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
         "trust": trust_body(job),

@@ -15,7 +15,7 @@ workers, and topics in memory.
 * Publishing: `publish_stage`, a `single_writer`: `partial_log` and `epoch_log` read, `estimation`
   estimates, `estimate_records` and `result_documents` are written, `checkpoints` shorten starts.
 * Options, imported only by jobs that use them: sealed reports (`sealed_admission`, `opened_layers`,
-  `boxes_of_windows`, `added_boxes`), shares (`added_shares`, `sum_stage`), both with
+  `ciphertexts_of_windows`, `added_ciphertexts`), shares (`added_shares`, `sum_stage`), both with
   `added_devices`; `instance_stage`; noise, random order and crowds (`stage_noise`,
   `crowd_deletion`); devices that report themselves (`device_source`, `device_admission`,
   `device_decision`, `device_windows`, `tagged_contents`, `populations`).

@@ -60,7 +60,7 @@ class AddedDevices:
             return Messages(drawn.values, drawn.counts)
         return Messages(drawn)
 
-    def boxes(self, epoch: int, role: Role) -> Iterator[MessageArray]:
+    def ciphertexts(self, epoch: int, role: Role) -> Iterator[MessageArray]:
         """Yield the added reports as ciphertexts for the parties after a topic, in blocks.
 
         Cover traffic hides their number. Raises as `words` does.

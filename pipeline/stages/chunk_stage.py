@@ -16,7 +16,7 @@ from typing import Generic
 
 from dpstream.pipeline.actions import Commit, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.pipeline.stages.admission import Rejection, dead_letter
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.complete_partials import CompletePartials
 from dpstream.pipeline.stages.deleted_records import needs_below
@@ -96,9 +96,9 @@ class ChunkStage(Generic[Content]):
         chunk = read_chunk(self._job, partition, value)
         if isinstance(chunk, Chunk) and chunk.instance > self._instances:
             detail = f"shuffle instance: got {chunk.instance}; expected less than {self._instances}"
-            chunk = Refusal(Reason.PROTOCOL, detail)
-        if isinstance(chunk, Refusal):
-            yield from self._refuse(state, offset, value, chunk)
+            chunk = Rejection(Reason.PROTOCOL, detail)
+        if isinstance(chunk, Rejection):
+            yield from self._reject(state, offset, value, chunk)
             return
         while not self._partials.reach(chunk.epoch):
             yield from self._partials.read_back()
@@ -107,7 +107,7 @@ class ChunkStage(Generic[Content]):
         try:
             attempt = state.attempts.take_in(offset, chunk, now)
         except ValueError as error:
-            yield from self._refuse(state, offset, value, Refusal(Reason.PROTOCOL, str(error)))
+            yield from self._reject(state, offset, value, Rejection(Reason.PROTOCOL, str(error)))
             return
         if attempt is None:
             return
@@ -171,12 +171,12 @@ class ChunkStage(Generic[Content]):
         written = self._transform.writes_once and epoch in state.written
         return written or epoch in self._partials.complete
 
-    def _refuse(
-        self, state: _ChunkPartition[Content], offset: int, value: bytes, refusal: Refusal
+    def _reject(
+        self, state: _ChunkPartition[Content], offset: int, value: bytes, rejection: Rejection
     ) -> Steps[None]:
         self._unflushed = True
-        self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+        self.counts[f"dead letters {rejection.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
         """Commit the first offset of the oldest attempt that may still become the window."""

@@ -299,9 +299,9 @@ class DecisionLog:
         epochs = self._latest.epochs()
         return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
-    def oldest_undecided(self, roster_first_epoch: int) -> int:
+    def oldest_undecided(self, registry_first_epoch: int) -> int:
         """Return the lowest epoch that exists and has no manifest."""
-        first = roster_first_epoch if self.first_epoch is None else self.first_epoch
+        first = registry_first_epoch if self.first_epoch is None else self.first_epoch
         return self.decided.first_missing(first)
 
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:

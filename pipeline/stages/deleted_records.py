@@ -50,7 +50,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
     decisions = DecisionLog(job, note)
     yield from job.cursor(Role.MANIFESTS, apply).catch_up()
     if role not in job.route.reports:
-        return not pending.keys() <= (yield from _epochs_begun(job, role, partition, offset))
+        return not pending.keys() <= (yield from _epochs_started(job, role, partition, offset))
     if instance > 1:
         if not pending.keys() <= partial_windows.keys():
             # The first offset of a released epoch's reports is not known yet.
@@ -77,7 +77,7 @@ def latest_published(job: DeployedJob) -> Steps[int]:
     return epochs.first_missing(epochs.lowest or 1) - 1
 
 
-def _epochs_begun(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
+def _epochs_started(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
     """Collect the epochs whose first chunk is still in a topic of chunks."""
     begun: set[int] = set()
 

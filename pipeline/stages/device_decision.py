@@ -14,7 +14,7 @@ from typing import Final
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_windows import DeviceWindow
 from dpstream.pipeline.stages.populations import Population
@@ -60,13 +60,13 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def __init__(
         self,
         job: DeployedJob,
-        roster: Roster,
+        registry: ProducerRegistry,
         log: DecisionLog,
         timeline: Timeline,
         collectors: Collectors,
         population: Population,
     ) -> None:
-        super().__init__(job, roster, log, timeline)
+        super().__init__(job, registry, log, timeline)
         self._collectors = collectors
         self._population = population
 

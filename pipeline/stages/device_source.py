@@ -9,8 +9,8 @@ from typing import Final
 from dpstream.pipeline.actions import Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
 from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
@@ -50,14 +50,16 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         self._population = Population(job)
         self._enrollment_log = job.cursor(Role.DEVICES, self._population.apply)
 
-    def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> DeviceDecision:
+    def begin(
+        self, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
+    ) -> DeviceDecision:
         self._log, self._timeline = log, timeline
         self._decision = DeviceDecision(
-            self._job, roster, log, timeline, self._collectors, self._population
+            self._job, registry, log, timeline, self._collectors, self._population
         )
         return self._decision
 
-    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
+    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:
         return self._admission.admit(partition, value)
 
     def new_window(
@@ -66,14 +68,14 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return DeviceWindow(
             epoch,
             now,
-            self._job.content_form,
+            self._job.content_format,
             multiset,
             self._open_spill_file,
             sealed=self._devices.key_at(epoch) is not None,
         )
 
     def windows_again(
-        self, roster: Roster, multiset: Callable[[], MessageMultiset]
+        self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
     ) -> DeviceWindows:
         return DeviceWindows(
             self._job,

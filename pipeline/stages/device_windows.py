@@ -23,12 +23,12 @@ from dpstream.pipeline.stages.environment import OpenSpillFile
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.pipeline.stages.windows import OpenWindow
-from dpstream.topics.envelopes import ContentForm
+from dpstream.topics.envelopes import ContentFormat
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 
-_BOX = np.dtype("<u8")
+_CIPHERTEXT = np.dtype("<u8")
 
 
 class DeviceWindow(OpenWindow):
@@ -44,7 +44,7 @@ class DeviceWindow(OpenWindow):
         self,
         epoch: int,
         opened_at: float,
-        form: ContentForm,
+        form: ContentFormat,
         multiset: Callable[[], MessageMultiset],
         open_spill_file: OpenSpillFile,
         *,
@@ -56,7 +56,7 @@ class DeviceWindow(OpenWindow):
         self._form = form
         self._open_spill_file = open_spill_file
         self._sealed = sealed
-        self._contents = TaggedContents(form.size + sealed * _BOX.itemsize, open_spill_file)
+        self._contents = TaggedContents(form.size + sealed * _CIPHERTEXT.itemsize, open_spill_file)
         self._multiset = multiset
         self._counted: tuple[int, MessageMultiset] | None = None
 
@@ -65,9 +65,9 @@ class DeviceWindow(OpenWindow):
         self._uncount()
         contents = reports.contents
         if self._sealed:
-            assert reports.boxes is not None
-            boxes = reports.boxes.astype(_BOX)[:, None].view(np.uint8)
-            contents = np.concatenate([boxes, contents], axis=1)
+            assert reports.ciphertexts is not None
+            ciphertexts = reports.ciphertexts.astype(_CIPHERTEXT)[:, None].view(np.uint8)
+            contents = np.concatenate([ciphertexts, contents], axis=1)
         self._contents.add(reports.tags, contents)
 
     @property
@@ -124,14 +124,16 @@ class DeviceWindow(OpenWindow):
         if not self._sealed:
             yield from self._contents.first_of_each()
             return
-        by_box = TaggedContents(self._form.size, self._open_spill_file)
+        by_ciphertext = TaggedContents(self._form.size, self._open_spill_file)
         try:
             for rows in self._contents.first_of_each():
-                boxes = np.ascontiguousarray(rows[:, : _BOX.itemsize]).view(_BOX)[:, 0]
-                by_box.add(boxes, rows[:, _BOX.itemsize :])
-            yield from by_box.first_of_each()
+                ciphertexts = np.ascontiguousarray(rows[:, : _CIPHERTEXT.itemsize]).view(
+                    _CIPHERTEXT
+                )[:, 0]
+                by_ciphertext.add(ciphertexts, rows[:, _CIPHERTEXT.itemsize :])
+            yield from by_ciphertext.first_of_each()
         finally:
-            by_box.close()
+            by_ciphertext.close()
 
     def _uncount(self) -> None:
         if self._counted is not None:

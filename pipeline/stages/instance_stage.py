@@ -27,7 +27,7 @@ from dpstream.pipeline.actions import (
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.decision_log import (
     Decision,
     DecisionLog,
@@ -82,7 +82,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         super().__init__(job, instance, release, environment)
         self._proposed: Manifest | None = None
         self._accepted = False
-        self._begin_logs()
+        self._start_logs()
 
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
@@ -90,13 +90,13 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._admission.admit(partition, value)
-        refusal = (
+        rejection = (
             admitted
-            if isinstance(admitted, Refusal)
+            if isinstance(admitted, Rejection)
             else (yield from self._place(state, offset, admitted, now))
         )
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        if rejection is not None:
+            yield from self._reject(state, offset, value, rejection)
         yield from self._write_what_is_read(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -129,7 +129,9 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         return f"epoch {min([first, *begun])} and later ones of its partition"
 
     def _windows_again(self) -> ProducerWindows:
-        return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
+        return ProducerWindows(
+            self._job, self._admission, self._registry, self._multiset, self.role
+        )
 
     def heartbeat(self) -> dict[str, object]:
         return {
@@ -141,7 +143,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _own(self, partition: int, floor: int) -> _InstancePartition:
         return _InstancePartition(partition, position=floor, floor=floor)
 
-    def _begin_logs(self) -> None:
+    def _start_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
         self._partial_windows = EpochSet()
         self._released = self._said = 0
@@ -184,25 +186,25 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
 
     @property
     def _oldest_undecided(self) -> int:
-        return self._decisions.oldest_undecided(self._roster.first_epoch)
+        return self._decisions.oldest_undecided(self._registry.first_epoch)
 
     def _place(
         self, state: _InstancePartition, offset: int, record: Batch | Punctuation, now: float
-    ) -> Steps[Refusal | None]:
+    ) -> Steps[Rejection | None]:
         """Add a record to its window, or return the reason it has none.
 
         A record the first shuffler accepts must not be rejected here, where it may be read at
         another time. Calendars and retirement of producers are therefore not checked.
         """
-        if self._roster.find(record.enrollment) is None:
+        if self._registry.find(record.enrollment) is None:
             yield from self._producer_log.catch_up()
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
             yield from self._manifest_log.catch_up()
         if self._through(state, record.epoch):
             return None
-        refusal = self._unexpected(record)
-        if refusal is not None:
-            return refusal
+        rejection = self._unexpected(record)
+        if rejection is not None:
+            return rejection
         window = state.windows.get(record.epoch)
         if window is None:
             window = state.windows[record.epoch] = Window(record.epoch, now, self._multiset)
@@ -210,7 +212,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         try:
             new = window.add(record)
         except PunctuationError as error:
-            return Refusal(Reason.PUNCTUATION, str(error))
+            return Rejection(Reason.PUNCTUATION, str(error))
         if new:
             self.counts["reports"] += public_size(record, hides_messages=self._hides_messages)
         return None
@@ -219,22 +221,22 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         """Return whether an epoch is decided and its partial window has a manifest."""
         return epoch in self._decisions.decided and epoch not in state.decided
 
-    def _unexpected(self, record: Batch | Punctuation) -> Refusal | None:
-        producer = self._roster.find(record.enrollment)
+    def _unexpected(self, record: Batch | Punctuation) -> Rejection | None:
+        producer = self._registry.find(record.enrollment)
         if producer is None:
-            return Refusal(
+            return Rejection(
                 Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
             )
         if record.epoch < producer.first_epoch:
-            return Refusal(
+            return Rejection(
                 Reason.ENROLLMENT,
                 f"the producer is registered from epoch {producer.first_epoch}, but this is "
                 f"epoch {record.epoch}",
             )
         if not self._decisions.exists(record.epoch):
-            return Refusal(Reason.EPOCH, "this deployment starts with a later epoch")
+            return Rejection(Reason.EPOCH, "this deployment starts with a later epoch")
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
-            return Refusal(
+            return Rejection(
                 Reason.EPOCH,
                 f"epoch {record.epoch} is more than {_EPOCHS_AHEAD} epochs ahead of the oldest "
                 f"open one, {self._oldest_undecided}",
@@ -278,7 +280,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             for enrollment, contribution in window.contributions.items()
             if contribution.complete is not None
         }
-        return not window.set_aside and complete == drawings_in(partial_window, self._roster)
+        return not window.set_aside and complete == drawings_in(partial_window, self._registry)
 
     def _write(
         self, state: _InstancePartition, decision: Decision, words: MessageMultiset

@@ -93,7 +93,7 @@ class PartialLog:
             if self._role in SUMS:
                 from dpstream.topics.shares import PartialSum
 
-                PartialSum.from_bytes(self._job.table_form, payload)
+                PartialSum.from_bytes(self._job.table_format, payload)
             elif not (self._shared and corruption_reason(payload) is not None):
                 self._job.aggregator_from_bytes(payload)
         except ValueError:

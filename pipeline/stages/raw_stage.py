@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from dpstream.pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Rejection, dead_letter
 from dpstream.pipeline.stages.decision_log import Decision, manifest_at
 from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.environment import Environment
@@ -97,20 +97,20 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     ) -> None:
         self.role = job.route.reports[instance - 1]
         self._job = job
-        self._form = job.form_of(self.role)
+        self._form = job.format_of(self.role)
         self._hides_messages = job.counts_devices
         self._wall_clock = environment.wall_clock
         self._open_spill_file = environment.open_spill_file
         self._listener = environment.listener
         self._partitions: dict[int, Partition] = {}
-        self._roster = Roster(job)
-        self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
+        self._registry = ProducerRegistry(job)
+        self._producer_log = job.cursor(Role.PRODUCERS, self._registry.apply)
         self._writer = WindowWriter(job, self._windows_again(), release, environment.identifiers)
         self._unflushed = False
         self.counts: Counter[str] = Counter()
 
     @abstractmethod
-    def _begin_logs(self) -> None:
+    def _start_logs(self) -> None:
         """Reset, to read the decisions from the beginning."""
 
     def _tells(self, partition: int, floor: int) -> bool:
@@ -136,7 +136,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         floor = start if committed is None else max(start, committed)
         state = self._partitions[partition] = self._own(partition, floor)
         if not self._tells(partition, floor):
-            self._begin_logs()
+            self._start_logs()
         yield from self._catch_up()
         yield from self._write_pending(state)
         return floor
@@ -192,10 +192,12 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         state.written.add(decision.manifest.epoch)
         del state.pending[decision.manifest.epoch]
 
-    def _refuse(self, state: Partition, offset: int, value: bytes, refusal: Refusal) -> Steps[None]:
+    def _reject(
+        self, state: Partition, offset: int, value: bytes, rejection: Rejection
+    ) -> Steps[None]:
         self._unflushed = True
-        self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+        self.counts[f"dead letters {rejection.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: Partition) -> Steps[None]:
         """Commit and delete once the first offset of the oldest unfinished window has moved."""

@@ -25,7 +25,7 @@ import numpy as np
 
 from dpstream.pipeline.actions import Append, LogRecord, Steps, end_offset
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from dpstream.pipeline.stages.environment import Environment, FinishedWindow
 from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
@@ -74,7 +74,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         self._timeline = Timeline(job, environment.broker_time)
         self._proposed: Manifest | None = None
         self._accepted: Decision | None = None
-        self._begin_logs()
+        self._start_logs()
         self._now = self._next_time_check = 0.0
 
     def record(
@@ -85,13 +85,13 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._source.admit(partition, value)
-        refusal = (
+        rejection = (
             admitted
-            if isinstance(admitted, Refusal)
+            if isinstance(admitted, Rejection)
             else (yield from self._place(state, offset, admitted, now, written))
         )
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        if rejection is not None:
+            yield from self._reject(state, offset, value, rejection)
         for window in list(state.windows.values()):
             yield from self._decide_if_read(state, window)
 
@@ -163,7 +163,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             ],
             "ahead": [
                 {"producer": each.producer, "epochs": each.epochs}
-                for each in islice(self._timeline.ahead(self._roster, self._log), NAMES_SHOWN)
+                for each in islice(self._timeline.ahead(self._registry, self._log), NAMES_SHOWN)
             ],
             "finalized": ManifestSummary.after(
                 self._manifest_log.position, self._last_manifest, self._windows_by_status
@@ -172,7 +172,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         }
 
     def _windows_again(self) -> WindowsAgain:
-        return self._source.windows_again(self._roster, self._multiset)
+        return self._source.windows_again(self._registry, self._multiset)
 
     def _grace_left(self, window: WindowT) -> float | None:
         ends = window.grace_ends(self._job.shuffle.grace)
@@ -185,12 +185,12 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         owns_others = len(self._partitions) > 1
         return owns_others and self._furthest.get(partition, -1) < floor
 
-    def _begin_logs(self) -> None:
+    def _start_logs(self) -> None:
         self._furthest = {}
         self._windows_by_status: Counter[str] = Counter()
         self._last_manifest = b""
         self._log = DecisionLog(self._job, self._schedule_write, self._schedule_writes)
-        self._decision = self._source.begin(self._roster, self._log, self._timeline)
+        self._decision = self._source.begin(self._registry, self._log, self._timeline)
         self._manifest_log = self._job.cursor(
             Role.MANIFESTS, self._read_manifest, visit_all=self._read_manifests
         )
@@ -256,7 +256,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         record: RecordT,
         now: float,
         written: int | None,
-    ) -> Steps[Refusal | None]:
+    ) -> Steps[Rejection | None]:
         """Add a record to its window, or return the reason it has none."""
         source, epoch = self._source, record.epoch
         if not source.knows_sender(record):
@@ -268,27 +268,27 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             source.note(record)
             self._count_late(epoch, source.size(record), offset)
             return None
-        refusal = self._unexpected(record, written)
-        if refusal is not None:
-            return refusal
+        rejection = self._unexpected(record, written)
+        if rejection is not None:
+            return rejection
         source.note(record)
         window = self._open(state, epoch, now)
         window.note_record(offset, now)
         try:
             self.counts.update(source.add(window, record))
         except PunctuationError as error:
-            return Refusal(Reason.PUNCTUATION, str(error))
+            return Rejection(Reason.PUNCTUATION, str(error))
         if source.may_complete(window, record) and self._decision.complete(window):
             yield from self._decide(state, window, as_complete=True)
         return None
 
-    def _unexpected(self, record: RecordT, written: int | None) -> Refusal | None:
-        refusal = self._source.refusal(record)
-        if refusal is not None:
-            return refusal
+    def _unexpected(self, record: RecordT, written: int | None) -> Rejection | None:
+        rejection = self._source.rejection(record)
+        if rejection is not None:
+            return rejection
         oldest = self._decision.oldest_undecided
         if record.epoch < oldest:
-            return Refusal(Reason.EPOCH, f"this deployment starts with a later epoch, {oldest}")
+            return Rejection(Reason.EPOCH, f"this deployment starts with a later epoch, {oldest}")
         problem = self._timeline.early(record.epoch, written) or self._decision.too_far_ahead(
             record.epoch
         )

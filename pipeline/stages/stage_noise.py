@@ -53,7 +53,7 @@ class NoisyRelease(WindowRelease):
         return (yield from self._order.chunks(words))
 
     def _only(self, words: Messages, role: Role) -> MessageMultiset:
-        multiset = MessageMultiset(self._job.form_of(role), self._open_spill_file)
+        multiset = MessageMultiset(self._job.format_of(role), self._open_spill_file)
         multiset.add(words)
         return multiset
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_states import Event, State
@@ -27,10 +27,10 @@ class WindowDecision(ABC, Generic[WindowT]):
     """Closing rules and manifests of a worker's windows, given registry, decisions and timeline."""
 
     def __init__(
-        self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
+        self, job: DeployedJob, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> None:
         self._job = job
-        self._roster = roster
+        self._registry = registry
         self._log = log
         self._timeline = timeline
 
@@ -124,7 +124,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         A drain also closes an epoch if a later one started before it. Estimates are published in
         the order of epochs, so draining the later one requires this one.
         """
-        end = self._roster.drains.get(self._job.topics.partition_of(epoch))
+        end = self._registry.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:
             return False
         if first_offset is not None and first_offset < end:
@@ -136,5 +136,5 @@ class WindowDecision(ABC, Generic[WindowT]):
 
     def _began_before_drain(self, epoch: int) -> bool:
         outcome = self._log.recent(epoch)
-        end = self._roster.drains.get(self._job.topics.partition_of(epoch), 0)
+        end = self._registry.drains.get(self._job.topics.partition_of(epoch), 0)
         return outcome is not None and outcome.first_offset < end

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from dpstream.pipeline.actions import Steps
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.timeline import Timeline
@@ -43,12 +43,12 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @abstractmethod
     def begin(
-        self, roster: Roster, log: DecisionLog, timeline: Timeline
+        self, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> WindowDecision[WindowT]:
         """Reset, and return the decision rules of windows."""
 
     @abstractmethod
-    def admit(self, partition: int, value: bytes) -> RecordT | Refusal:
+    def admit(self, partition: int, value: bytes) -> RecordT | Rejection:
         """Return a record of this job and partition, or the reason to reject it."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @abstractmethod
     def windows_again(
-        self, roster: Roster, multiset: Callable[[], MessageMultiset]
+        self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
     ) -> WindowsAgain:
         """Return a collector of decided windows from the topic."""
 
@@ -90,12 +90,12 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Return whether the sender is known, or need not be."""
         return True
 
-    def refusal(self, record: RecordT) -> Refusal | None:
+    def rejection(self, record: RecordT) -> Rejection | None:
         """Return why the sender cannot report for this epoch, or None if it can."""
         return None
 
-    def ahead_of_time(self, record: RecordT, problem: str) -> Refusal:
-        return Refusal(Reason.EPOCH, problem)
+    def ahead_of_time(self, record: RecordT, problem: str) -> Rejection:
+        return Rejection(Reason.EPOCH, problem)
 
     def note(self, record: RecordT) -> None:
         """Update the sender's progress from a record."""

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from dpstream.pipeline.actions import Flush, LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.decision_log import Decision
 from dpstream.pipeline.stages.multisets import MessageMultiset
@@ -37,13 +37,13 @@ class ProducerWindows:
         self,
         job: DeployedJob,
         admission: Admission,
-        roster: Roster,
+        registry: ProducerRegistry,
         multiset: Callable[[], MessageMultiset],
         role: Role,
     ) -> None:
         self._job = job
         self._admission = admission
-        self._roster = roster
+        self._registry = registry
         self._multiset = multiset
         self._role = role
 
@@ -51,12 +51,12 @@ class ProducerWindows:
         """See `WindowsAgain`; the registry has all producers of the manifest."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
-        inside = drawings_in(manifest, self._roster)
+        inside = drawings_in(manifest, self._registry)
 
         def collect(record: LogRecord) -> None:
             admitted = self._admission.admit(partition, record.value)
             if (
-                not isinstance(admitted, Refusal)
+                not isinstance(admitted, Rejection)
                 and admitted.epoch == manifest.epoch
                 and admitted.enrollment in inside
                 and inside[admitted.enrollment] in (None, _drawing(admitted))
@@ -118,11 +118,11 @@ class WindowWriter:
             released.close()
 
 
-def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:
+def drawings_in(manifest: Manifest, registry: ProducerRegistry) -> dict[bytes, bytes | None]:
     """Return the enrollment ids in a manifest, each with its drawing or None."""
     enrollments = [
         producer.enrollment
-        for producer, included in zip(roster, manifest.producers, strict=False)
+        for producer, included in zip(registry, manifest.producers, strict=False)
         if included
     ]
     return dict(zip(enrollments, manifest.drawings or [None] * len(enrollments), strict=True))

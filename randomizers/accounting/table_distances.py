@@ -1,7 +1,7 @@
 """Share of delta reserved for dummies drawn from slightly inexact distributions.
 
 Tables omit their tails. Dummies that exceed the contributors' capacity are redrawn
-(`dpstream.randomizers.dummies.MISFIT`).
+(`dpstream.randomizers.dummies.REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import Final
 
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.dummies import MISFIT, BernoulliDummies, ClusteredDummies, PoissonDummies
+from dpstream.randomizers.dummies import (
+    REDRAW_PROBABILITY,
+    BernoulliDummies,
+    ClusteredDummies,
+    PoissonDummies,
+)
 from dpstream.randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
@@ -37,8 +42,10 @@ def check_tables(
     """
     left_out = 0.0
     for noise, count in cells:
-        distance, misfits = _of_a_draw(noise)
-        left_out += delta_of_tables(epsilon, misfits * MISFIT, count if draws is None else draws)
+        distance, redraws = _of_a_draw(noise)
+        left_out += delta_of_tables(
+            epsilon, redraws * REDRAW_PROBABILITY, count if draws is None else draws
+        )
         left_out += delta_of_tables(epsilon, distance, count)
     if left_out > FOR_TABLES * delta:
         raise ValueError(

@@ -185,7 +185,7 @@ class Device:
             value: True or False, a label, a number, or several: see `DeviceValues.number`.
 
         Raises:
-            ValueRefusedError: If the value is not one of the job's.
+            ValueRejectedError: If the value is not one of the job's.
             NotJoinedError: If the device is in no running deployment.
             ClosedError: If the job has not started or has ended.
             LimitError: If the charge would exceed the limit: nothing is sent.
@@ -212,7 +212,7 @@ class Device:
             if outcome.begins is not None:
                 # Caps the wait at a day even if the server lies.
                 now = steps.corrected(self._now(), self._server_time(), outcome.begins)
-                wait = steps.seconds_to_begin(outcome.begins, now, self._jitter())
+                wait = steps.seconds_to_start(outcome.begins, now, self._jitter())
                 self._early[waiting.report] = self._monotonic() + wait
             if outcome.kind == "again" and not failed:
                 failed = True

@@ -14,7 +14,7 @@ from dpstream.randomizers.client.device_errors import StatementError
 from dpstream.randomizers.client.ed25519 import is_good
 from dpstream.randomizers.client.epoch_clock import EpochClock
 from dpstream.randomizers.client.values import DeviceValues
-from dpstream.topics.envelopes import ContentForm
+from dpstream.topics.envelopes import ContentFormat
 
 STATEMENT_VERSION: Final = 1
 _LABEL: Final = b"dpstream job description\0"
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class SealingTurn:
+class SealingPeriod:
     """A public key of the shuffler and its range of epochs; `last` None: no end."""
 
     key: bytes
@@ -40,7 +40,7 @@ class Statement:
         deployed: Time of deployment, milliseconds since 1970.
         revision: Of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
-        renews: True if each horizon is followed by another.
+        recurring: True if each horizon is followed by another.
         late: Seconds after the end of an epoch during which its reports are accepted.
         epsilon, delta: In units of 10^-9 and 10^-18, rounded up.
         unit: "stream": spent once per horizon; "epoch": at every epoch reported.
@@ -58,9 +58,9 @@ class Statement:
     protocol: str
     law: Mapping[str, Any] = field(repr=False)
     values: DeviceValues = field(repr=False)
-    form: ContentForm
+    content_format: ContentFormat
     clock: EpochClock
-    renews: bool
+    recurring: bool
     late: float
     guarantee: Mapping[str, Any]
     epsilon: int
@@ -68,7 +68,7 @@ class Statement:
     unit: str
     population: str
     minimum: int
-    seal: tuple[SealingTurn, ...]
+    seal: tuple[SealingPeriod, ...]
     tokens: bool
 
     @property
@@ -78,9 +78,9 @@ class Statement:
 
     def key_at(self, epoch: int) -> bytes | None:
         """Return the public key that an epoch's report is sealed to; None without sealing."""
-        for turn in self.seal:
-            if turn.first <= epoch and (turn.last is None or epoch <= turn.last):
-                return turn.key
+        for period in self.seal:
+            if period.first <= epoch and (period.last is None or epoch <= period.last):
+                return period.key
         return None
 
     def differs_in_last_epoch_alone(self, other: Statement) -> bool:
@@ -151,8 +151,8 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
     if not isinstance(body["law"], dict):
         raise ValueError("law is not an object")
     seal = tuple(
-        SealingTurn(_bytes(turn["key"], 32), int(turn["first"]), turn["last"])
-        for turn in body["seal"]
+        SealingPeriod(_bytes(period["key"], 32), int(period["first"]), period["last"])
+        for period in body["seal"]
     )
     return Statement(
         text=text,
@@ -164,7 +164,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         protocol=body["protocol"],
         law=body["law"],
         values=DeviceValues.from_statement(body["values"]),
-        form=ContentForm(*sizes),
+        content_format=ContentFormat(*sizes),
         clock=EpochClock(
             epochs["start"],
             epochs["months"],
@@ -173,7 +173,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
             epochs["first"],
             epochs["last"],
         ),
-        renews=bool(epochs["renew"]),
+        recurring=bool(epochs["renew"]),
         late=float(body["late"]),
         guarantee=guarantee,
         epsilon=spent(guarantee["epsilon"], EPSILON_DIGITS),

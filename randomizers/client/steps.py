@@ -38,8 +38,8 @@ _OFF: Final = 1 + 1e-9
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
-_REFUSALS: Final = {400, 403, 413, 415}
-_REFUSED_CONFLICTS: Final = {"late", "fingerprint"}
+_REJECTIONS: Final = {400, 403, 413, 415}
+_REJECTED_CONFLICTS: Final = {"late", "fingerprint"}
 _PROBLEMS: Final = "/problems/"
 """Prefix of the problem types of collectors; intermediaries also respond with 400 and 403."""
 
@@ -248,7 +248,7 @@ def drawn(
     try:
         device = _randomizer(member, fresh, read)
         words = device.report(statement.clock.local(epoch), value, read)
-        content = statement.form.pack(words)
+        content = statement.content_format.pack(words)
     except (ValueError, EnvelopeError):
         # The messages of these errors may contain the value.
         raise DeviceError(
@@ -293,7 +293,7 @@ class ReportOutcome:
     """Meaning of an answer for a report.
 
     Attributes:
-        kind: "acknowledged"; "refused" finally; "gone", with the deployment; "early", before its
+        kind: "acknowledged"; "rejected" finally; "gone", with the deployment; "early", before its
             epoch; "again" later.
         others: True if other reports can be tried at once.
         begins: Start of an "early" report's epoch, as sent by the server, milliseconds since 1970.
@@ -317,8 +317,8 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
         return ReportOutcome("acknowledged", others=True)
     if status == 410:
         return ReportOutcome("gone", others=False)
-    if known and (status in _REFUSALS or (status == 409 and kind in _REFUSED_CONFLICTS)):
-        return ReportOutcome("refused", others=True)
+    if known and (status in _REJECTIONS or (status == 409 and kind in _REJECTED_CONFLICTS)):
+        return ReportOutcome("rejected", others=True)
     begins: Any = problem.get("begins")
     timed = type(begins) is int and 0 <= begins <= LAST_MOMENT
     if status == 409 and kind == "early" and known and timed:
@@ -357,7 +357,7 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
     return max(own, requested * (1 + 0.1 * jitter))
 
 
-def seconds_to_begin(begins: int, now: int, jitter: float) -> float:
+def seconds_to_start(begins: int, now: int, jitter: float) -> float:
     """Return seconds from `now` to `begins` (ms), at most a day, since clocks may be wrong."""
     missing = min(max((begins - now) / 1000, _FIRST_WAIT), LONGEST_WAIT)
     return missing * (1 + 0.1 * jitter)

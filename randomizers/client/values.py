@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 from unicodedata import normalize
 
-from dpstream.randomizers.client.device_errors import ValueRefusedError
+from dpstream.randomizers.client.device_errors import ValueRejectedError
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
@@ -70,7 +70,7 @@ class DeviceValues:
                 items; None for no item. Where users have sets: one or a collection of these.
 
         Raises:
-            ValueRefusedError: If the type is wrong, or the job has no such label or number: an app
+            ValueRejectedError: If the type is wrong, or the job has no such label or number: an app
                 error that `Terms.values` reveals before joining. Messages never contain values.
         """
         if self.slots is None:
@@ -92,7 +92,7 @@ class DeviceValues:
         elif type(value) is int or (type(value) is bool and self.kind == "value"):
             number = int(value)
         if number is None or not 0 <= number < self.size:
-            raise ValueRefusedError(f"the value is invalid; expected {self._allowed}")
+            raise ValueRejectedError(f"the value is invalid; expected {self._allowed}")
         return number
 
     def _bucket(self, value: object) -> int | None:

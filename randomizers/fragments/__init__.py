@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
-from dpstream.randomizers.dummies import MISFIT
+from dpstream.randomizers.dummies import REDRAW_PROBABILITY
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
@@ -297,9 +297,10 @@ class FragmentsLaw(Constants):
     def capacity(self, epoch: int, contributors: int) -> int:
         """Return the capacity for messages of an epoch, whatever contributors have.
 
-        More are drawn with a probability of at most `dpstream.randomizers.dummies.MISFIT`, by
-        Chernoff's bound. With the exponential moment M(s) of a user's messages, n contributors
-        exceed (n ln M(s) + ln(1 / MISFIT)) / s with at most that probability, for every s.
+        More are drawn with a probability of at most
+        `dpstream.randomizers.dummies.REDRAW_PROBABILITY`, by Chernoff's bound. With the exponential
+        moment M(s) of a user's messages, n contributors exceed (n ln M(s) + ln(1 /
+        REDRAW_PROBABILITY)) / s with at most that probability, for every s.
         """
         if contributors == 0:
             return 0
@@ -307,7 +308,7 @@ class FragmentsLaw(Constants):
             0
         )
         # Slightly more than needed: the bound is computed with rounding errors.
-        wanted = 1e-3 - math.log(MISFIT)
+        wanted = 1e-3 - math.log(REDRAW_PROBABILITY)
         bounds = (contributors * (1 + 1e-12) * moments + wanted) / _EXPONENTS
         return min(math.ceil(float(bounds.min())), contributors * self.items * self.reports)
 

@@ -30,7 +30,7 @@ from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.dummies import MISFIT
+from dpstream.randomizers.dummies import REDRAW_PROBABILITY
 from dpstream.randomizers.fragments import (
     FragmentsLaw,
     FragmentsParameters,
@@ -215,7 +215,7 @@ def _check_draws(law: FragmentsLaw) -> None:
     If every contributor has its own producer, there are as many draws as contributors.
     """
     draws = law.last_epoch * law.minimum
-    left_out = delta_of_tables(law.epsilon, MISFIT, draws)
+    left_out = delta_of_tables(law.epsilon, REDRAW_PROBABILITY, draws)
     backstop = None if law.permanent else law.backstop_flips
     for flips, times in ((law.flips, law.reports), (backstop, 1)):
         if flips is not None:

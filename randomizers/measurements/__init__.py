@@ -336,7 +336,7 @@ class Measurements(Devices[MeasurementsLaw]):
             delta=law.delta,
             unit="epoch",
             neighbors=held(1),
-            trust="nobody",
+            trust="none",
             basis="exact" if law.exact else "bound",
             stream_epsilon=law.stream_epsilon,
         )

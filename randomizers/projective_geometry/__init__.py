@@ -192,7 +192,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             delta=0.0,
             unit="epoch",
             neighbors=held_by_a_user(law.slots),
-            trust=f"nobody; {self._shuffled}" if self._shuffling_helps else "nobody",
+            trust=f"none; {self._shuffled}" if self._shuffling_helps else "none",
             # The reported one of several slots is seldom the one that differs.
             basis="exact" if law.slots == 1 else "bound",
             stream_epsilon=law.epsilon_of(law.last_epoch),

@@ -177,7 +177,7 @@ class SymbolDevices(FollowingDevices[LawT]):
             unit="stream",
             neighbors="any two streams of a user's values, however often they change",
             trust=(
-                "nobody: it holds against everyone who sees the reports; which devices exist and "
+                "none: it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
             ),
             basis="bound",
@@ -224,7 +224,7 @@ class SymbolDevices(FollowingDevices[LawT]):
         observed = present
         if present is not None and known is not None:
             observed = present | known
-        now = self._begin_epoch(epoch, values, observed)
+        now = self._start_epoch(epoch, values, observed)
         words = []
         for start in range(0, self.population, TOGETHER):
             devices = slice(start, start + TOGETHER)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.aggregators.change_use import ChangeUse, band
-from dpstream.aggregators.estimate import CHANGES_USED, Attendance
+from dpstream.aggregators.estimate import CHANGES_USED, Participation
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -70,10 +70,10 @@ def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | N
     devices = ValueStream(law)
     devices.enroll(values.shape[1], rng)
     aggregator = ValueStreamAggregator(law)
-    attendance = Attendance.constant(law.last_epoch, values.shape[1])
+    participation = Participation.constant(law.last_epoch, values.shape[1])
     for epoch, present in enumerate(values, 1):
         aggregator.add(epoch, devices.report(epoch, present, None, rng), None)
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         if CHANGES_USED in estimate.flags:
             return epoch

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.value_stream import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator
@@ -34,13 +34,13 @@ def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
 
 
 def estimates(
-    law: ValueStreamLaw, symbols: NDArray[np.int64], attendance: Attendance
+    law: ValueStreamLaw, symbols: NDArray[np.int64], participation: Participation
 ) -> list[Estimate | None]:
     aggregator = ValueStreamAggregator(law)
     for epoch, (sum_of_them, reports) in enumerate(zip(symbols, REPORTS, strict=True), 1):
         # The sum of the squares is irrelevant here.
         aggregator._add(epoch, SymbolSums(int(reports), int(sum_of_them), 0))
-    return [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    return [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
 
 
 def said(
@@ -52,21 +52,21 @@ def said(
 @pytest.mark.parametrize("lag", [1, 3, 11])
 def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them(lag: int) -> None:
     law = law_of()
-    attendance = Attendance.empty(EPOCHS)
+    participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
         # All devices present: none is absent.
-        attendance.set(epoch, reports, reports)
+        participation.set(epoch, reports, reports)
     nothing = np.zeros(EPOCHS, np.int64)
 
     def values(symbols: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = estimates(law, symbols, attendance)
+        found = estimates(law, symbols, participation)
         return np.array([0.0 if each is None else each.value for each in found], np.float64)
 
     # Effect on all estimates of one more step at an epoch, by epoch.
     one = np.eye(EPOCHS, dtype=np.int64)
     weights = np.array([values(row) - values(nothing) for row in one]) * 8
     variances = weights.T @ np.diag(REPORTS.astype(float)) @ weights
-    found = said(change_errors(law, lag), estimates(law, nothing, attendance), REPORTS)
+    found = said(change_errors(law, lag), estimates(law, nothing, participation), REPORTS)
     for epoch, deviation in enumerate(found):
         if epoch - lag < 2:
             assert deviation is None
@@ -95,7 +95,7 @@ def measured(
     people = ValueStream(law)
     people.enroll(trials * early, rng)
     aggregators = [ValueStreamAggregator(law) for _ in range(trials)]
-    attendances = [Attendance.empty(last) for _ in range(trials)]
+    participations = [Participation.empty(last) for _ in range(trials)]
     errors = [change_errors(law, lag) for _ in range(trials)]
     before: list[list[tuple[float, float, int]]] = [[] for _ in range(trials)]
     held, squares, independent = [], [], []
@@ -114,8 +114,8 @@ def measured(
         for run in range(trials):
             if epoch != suppressed:
                 aggregators[run].add(epoch, sent[run], None)
-            attendances[run].set(epoch, int(reports[run]), population)
-            estimate = aggregators[run].estimate(epoch, attendances[run])
+            participations[run].set(epoch, int(reports[run]), population)
+            estimate = aggregators[run].estimate(epoch, participations[run])
             deviation = errors[run].next(estimate, population)
             assert estimate is not None
             assert estimate.value is not None

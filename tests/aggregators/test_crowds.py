@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.crowd_estimates import CrowdEstimates
 from dpstream.aggregators.crowd_items import CrowdsAggregator, half_width_of_noise
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.single_message import SingleMessageAggregator
 from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import calibrate
@@ -88,7 +88,7 @@ def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
 
 def estimate_of(found: CrowdsAggregator[SingleMessageAggregator]) -> CrowdEstimates:
     people = sum(SIZES) + 10
-    estimate = found.estimate(1, Attendance.constant(1, people))
+    estimate = found.estimate(1, Participation.constant(1, people))
     assert estimate is not None
     return estimate
 
@@ -148,7 +148,7 @@ def test_merging_is_adding_and_states_are_read_back() -> None:
     assert CrowdsAggregator.from_bytes(LAW, empty, read, b"").to_bytes() == b""
 
 
-def test_states_that_cannot_be_are_refused() -> None:
+def test_states_that_cannot_be_are_rejected() -> None:
     state = released(1).to_bytes()
     for wrong in (state[:5], state[:-1], state + state, b"\x09" + state[1:], state[:12]):
         with pytest.raises(ValueError, match=r"crowd|counts|bytes"):
@@ -159,7 +159,7 @@ def test_states_that_cannot_be_are_refused() -> None:
         aggregator().merge(CrowdsAggregator(others, empty))
 
 
-def test_words_that_cannot_be_are_refused() -> None:
+def test_words_that_cannot_be_are_rejected() -> None:
     found = aggregator()
     for words, problem in (
         (np.array([[4, 0]], np.uint8), "crowd 4"),

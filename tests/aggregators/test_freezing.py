@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.freezing import LONGEST, FreezingModel
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
 from dpstream.randomizers.dyadic import FutureRandLaw
@@ -96,13 +96,13 @@ def errors(
     aggregator = FutureRandAggregator(law, estimator)
     for epoch in range(1, epochs + 1):
         aggregator.add(epoch, devices.report(epoch, values[:, epoch - 1], None, rng), None)
-    attendance = Attendance.constant(epochs, users)
-    estimates = [aggregator.estimate(epoch, attendance).value for epoch in range(1, epochs + 1)]
+    participation = Participation.constant(epochs, users)
+    estimates = [aggregator.estimate(epoch, participation).value for epoch in range(1, epochs + 1)]
     difference: NDArray[np.float64] = np.array(estimates, np.float64) - values.sum(axis=0)
     return difference
 
 
-def test_a_long_tail_is_cut_and_what_cannot_be_is_refused() -> None:
+def test_a_long_tail_is_cut_and_what_cannot_be_is_rejected() -> None:
     model = FreezingModel(everybody_with(3_000), 4096)
     assert model.missed(0, 2)[2048] == pytest.approx(0.5, abs=0.01)
     with pytest.raises(ValueError, match=r"freezing can be weighed for horizons of 1 to 16,384"):

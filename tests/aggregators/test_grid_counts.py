@@ -75,12 +75,12 @@ def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 4)])
-def test_ranges_that_there_are_not_are_refused(ends: tuple[int, int]) -> None:
+def test_ranges_that_there_are_not_are_rejected(ends: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="expected 0 to 3"):
         SMALL.range(*ends)
 
 
-def test_boxes_of_other_dimensions_are_refused() -> None:
+def test_boxes_of_other_dimensions_are_rejected() -> None:
     with pytest.raises(ValueError, match="a box requires 1 starts and 1 ends"):
         SMALL.box([0, 0], [1, 1])
     plane = GridCounts.from_cells(CODES[2], np.zeros(130, np.int64), 0.0, 1.0, contributors=1)

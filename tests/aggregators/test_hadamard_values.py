@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance
+from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
 from dpstream.randomizers.randomness import seeded_generator
@@ -89,9 +89,9 @@ class TestEstimates:
         present = np.full(EPOCHS, self.EVERYBODY)
         present[::2] //= share
         aggregator = aggregator_of(states_of_means(items, present))
-        attendance = Attendance.constant(EPOCHS, self.EVERYBODY)
+        participation = Participation.constant(EPOCHS, self.EVERYBODY)
         for epoch, expected in enumerate(self.ground_truth(items, self.EVERYBODY), start=1):
-            found = aggregator.estimate(epoch, attendance)
+            found = aggregator.estimate(epoch, participation)
             assert found is not None
             # Expected sums are rounded to integers.
             assert found.values == pytest.approx(expected, abs=1e4)
@@ -101,12 +101,12 @@ class TestEstimates:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
         forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):
-            found = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 400))
+            found = aggregator.estimate(epoch, Participation.constant(EPOCHS, 400))
             assert found is not None
             assert found.standard_error == pytest.approx(forecast[epoch - 1])
             assert found.half_width == pytest.approx(NORMAL_95 * forecast[epoch - 1])
             # Four times as many users, of whom as many report: four times the error.
-            absent = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 1_600))
+            absent = aggregator.estimate(epoch, Participation.constant(EPOCHS, 1_600))
             assert absent is not None
             assert absent.standard_error == pytest.approx(4 * forecast[epoch - 1])
 
@@ -115,14 +115,14 @@ def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
     labels = tuple(map(str, range(ITEMS)))
     law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
     runs, users = 400, 300
-    attendance, values = Attendance.constant(1, users), np.full(users, 1)
+    participation, values = Participation.constant(1, users), np.full(users, 1)
     errors = np.empty((runs, ITEMS))
     for run in range(runs):
         rng, devices = seeded_generator(5, run), HadamardValues(law)
         aggregator = HadamardValuesAggregator(law)
         devices.enroll(users, rng)
         aggregator.add(1, devices.report(1, values, None, rng), None)
-        found = aggregator.estimate(1, attendance)
+        found = aggregator.estimate(1, participation)
         assert found is not None
         errors[run] = found.values - [users, 0, 0, 0, 0]
     expected = HadamardValuesForecast(law, 1).standard_errors(users)[0] ** 2

@@ -31,7 +31,7 @@ FOUND = HeavyHitters(
         ({"flags": None}, TypeError),
     ],
 )
-def test_json_of_another_form_is_refused(changes: dict[str, Any], error: type[Exception]) -> None:
+def test_json_of_another_form_is_rejected(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         HeavyHitters.from_json({**FOUND.to_json(), **changes})
     with pytest.raises(KeyError):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.fragments import FragmentsAggregator
 from dpstream.aggregators.hadamard import HadamardAggregator
 from dpstream.aggregators.item_counts import spoken_for_variance
@@ -61,7 +61,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     devices.enroll(USERS, rng)
     aggregator = HadamardAggregator(law)
     aggregator.add(1, devices.report(1, values, None, rng), None)
-    estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
+    estimates = aggregator.estimate(1, Participation.constant(1, USERS))
     assert estimates is not None
     errors = (estimates.values - ground_truth(values)) / estimates.standard_error
     # A wrong subtraction of the blanket would miss half of it or count it twice.
@@ -90,7 +90,7 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     devices.enroll(USERS, rng)
     aggregator = entry.aggregation.make(law, parameters)
     aggregator.add(1, written_out(devices.report(1, values, None, rng)), None)
-    estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
+    estimates = aggregator.estimate(1, Participation.constant(1, USERS))
     assert isinstance(estimates, ItemEstimates)
     held = ground_truth(values)
     deviations = np.sqrt(
@@ -110,7 +110,7 @@ def test_fragments_of_nobody_s_bits_are_counted_too() -> None:
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     )
     aggregator = FragmentsAggregator(law)
-    estimates = aggregator.estimate(1, Attendance.constant(2, 5))
+    estimates = aggregator.estimate(1, Participation.constant(2, 5))
     assert estimates is not None
     assert estimates.values.tolist() == [-2.5] * 3
-    assert aggregator.estimate(1, Attendance.constant(2, 4)) is None
+    assert aggregator.estimate(1, Participation.constant(2, 4)) is None

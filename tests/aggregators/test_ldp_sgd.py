@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.ldp_sgd import (
     LdpSgdAggregator,
     accuracy,
@@ -138,7 +138,7 @@ def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> N
     assert accuracy(model, test_set, 2) == 0.5
     assert accuracy(model, test_set[::2], 2) == 1.0
     law, requested = made(features=1, classes=2, test_set=packed_examples(test_set[:3]))
-    estimate = LdpSgdAggregator(law, requested).estimate(1, Attendance.constant(1, 70))
+    estimate = LdpSgdAggregator(law, requested).estimate(1, Participation.constant(1, 70))
     assert estimate is not None
     # The model 0 assigns every example to the first class.
     assert estimate.value == pytest.approx(100 / 3)
@@ -153,14 +153,14 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
     devices, rng = LdpSgd(law), seeded_generator(4)
     devices.enroll(users, rng)
     aggregator = LdpSgdAggregator(law, requested)
-    attendance = Attendance.constant(runs, users)
+    participation = Participation.constant(runs, users)
     expected = 100 * np.linalg.norm(clipped(law, np.zeros(law.dimensions))) / law.clip
     held = 0
     for epoch in range(1, runs + 1):
         aggregator.add(
             epoch, devices.report(epoch, np.repeat(EXAMPLE, users, axis=0), None, rng), None
         )
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         assert estimate.ci95_low is not None
         assert estimate.ci95_high is not None
@@ -168,10 +168,10 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
         assert estimate.ci95_low > 50
     assert stats.binom.cdf(held, runs, 0.95) > 1e-9
     nobody = LdpSgdAggregator(law, requested)
-    assert nobody.estimate(1, attendance) is None
+    assert nobody.estimate(1, participation) is None
 
 
-def test_sums_that_cannot_be_are_refused() -> None:
+def test_sums_that_cannot_be_are_rejected() -> None:
     law, requested = made(2)
     data = with_reports(law, requested, (1, 2)).to_bytes()
     size = len(data) // 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import MeasurementsAggregator, solved, sum_variance
 from dpstream.pipeline.protocols.measurements import MeasurementsForecast
@@ -58,7 +58,7 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
     aggregator = MeasurementsAggregator(law)
     aggregator._tables.add_table(1, received(law, held, 1))
     assert aggregator.named(1).tolist() == [11] * 24
-    found = aggregator.estimate(1, Attendance.constant(1, int(held.sum())))
+    found = aggregator.estimate(1, Participation.constant(1, int(held.sum())))
     assert found is not None
     assert found.flags == ("item 11 was found by 24 of 24 trials",)
     assert abs(found.values[10] - 6_000_000) < 6 * found.standard_error
@@ -69,7 +69,7 @@ def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
     aggregator = MeasurementsAggregator(law)
     aggregator._tables.add_table(1, received(law, held, 1))
-    found = aggregator.estimate(1, Attendance.constant(1, 88_162))
+    found = aggregator.estimate(1, Participation.constant(1, 88_162))
     assert found is not None
     assert found.flags[0].startswith("no item was found")
 
@@ -121,7 +121,7 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
         devices.enroll(len(held), rng)
         aggregator = MeasurementsAggregator(law)
         aggregator.add(1, np.asarray(devices.report(1, held[:, None], None, rng)), None)
-        found = aggregator.estimate(1, Attendance.constant(1, len(held)))
+        found = aggregator.estimate(1, Participation.constant(1, len(held)))
         assert isinstance(found, ItemEstimates)
         errors.append(np.delete(found.values - ground_truth, item - 1))
         stated = found.standard_error

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.cell_window import CellWindow
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.projective_geometry import (
@@ -37,10 +37,10 @@ def test_the_silent_are_spoken_for() -> None:
     aggregator = ProjectiveGeometryAggregator(law)
     words = np.arange(100, dtype=law.message_format.dtype)[:, None]
     aggregator.add(1, words, np.full(100, 7, np.uint32))
-    everybody = aggregator.estimate(1, Attendance.constant(1, 700))
-    attendance = Attendance.empty(1)
-    attendance.set(1, contributors=700, population=1400)
-    half = aggregator.estimate(1, attendance)
+    everybody = aggregator.estimate(1, Participation.constant(1, 700))
+    participation = Participation.empty(1)
+    participation.set(1, contributors=700, population=1400)
+    half = aggregator.estimate(1, participation)
     assert isinstance(everybody, ItemEstimates)
     assert isinstance(half, ItemEstimates)
     assert half.values.tolist() == (2 * everybody.values).tolist()
@@ -58,8 +58,8 @@ def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> Non
     devices, aggregator = ProjectiveGeometry(law), ProjectiveGeometryAggregator(law)
     devices.enroll(users, rng)
     aggregator.add(1, devices.report(1, values[:, None], None, rng), None)
-    attendance = Attendance.constant(1, users)
-    found = aggregator.estimate(1, attendance)
+    participation = Participation.constant(1, users)
+    found = aggregator.estimate(1, participation)
     assert isinstance(found, HeavyHitters)
     above = [place for place in range(most) if held[place] > found.detection_threshold]
     assert len(above) >= 8
@@ -68,7 +68,7 @@ def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> Non
     for place in above:
         error = by_item[popular[place]] - held[place]
         assert abs(error) < 6 * found.standard_error
-    window = aggregator.window([1], attendance)
+    window = aggregator.window([1], participation)
     assert isinstance(window, CellWindow)
     # The search relies on most cells being empty; the error is that of the most frequent item.
     rare, worst = (

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators import random_walk as module
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
@@ -71,12 +71,12 @@ def test_filter_and_smoother_are_conditional_expectations(monkeypatch: pytest.Mo
 def test_a_stream_is_looked_back_at() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
     aggregator = ValueStreamAggregator(law)
-    attendance = Attendance.constant(EPOCHS, 5_000)
+    participation = Participation.constant(EPOCHS, 5_000)
     for epoch in (3, 4, 7, 8, 9, 12):
         aggregator._add(epoch, SymbolSums(4_000, 160 * epoch, 4_000 * 64))
-    attendance.contributors[1:] = 4_000
-    found = aggregator.smoothed(EPOCHS, attendance)
-    published = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    participation.contributors[1:] = 4_000
+    found = aggregator.smoothed(EPOCHS, participation)
+    published = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert published[:2] == [None, None]
     for at, each in enumerate(published[2:], start=2):
         assert each is not None
@@ -95,11 +95,11 @@ def test_a_stream_is_looked_back_at() -> None:
 def test_the_twin_is_looked_back_at_too() -> None:
     requested = ShuffledCountsParameters(1.0, 1e-6, max_changes=2, dummies="shuffle")
     aggregator = ShuffledValueStreamAggregator(calibrate_twin(requested, EPOCHS, 100))
-    attendance = Attendance.constant(EPOCHS, 5_000)
+    participation = Participation.constant(EPOCHS, 5_000)
     for epoch in range(1, EPOCHS + 1):
         aggregator._add(epoch, 1, 256 * 10 * epoch)
-    found = aggregator.smoothed(EPOCHS, attendance)
-    last = aggregator.estimate(EPOCHS, attendance)
+    found = aggregator.smoothed(EPOCHS, participation)
+    last = aggregator.estimate(EPOCHS, participation)
     assert last is not None
     assert found.values[-1, 0] == last.value
     assert found.shrunk is not None

@@ -45,13 +45,13 @@ def test_ranges_add_up_and_the_whole_is_known() -> None:
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 5)])
-def test_ranges_that_there_are_not_are_refused(ends: tuple[int, int]) -> None:
+def test_ranges_that_there_are_not_are_rejected(ends: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="expected 0 to 4"):
         SMALL.range(*ends)
 
 
 @pytest.mark.parametrize("variances", [None, [1.0], [1.0, 1.0, 1.0], ["x", 1.0]])
-def test_other_json_is_refused(variances: object) -> None:
+def test_other_json_is_rejected(variances: object) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         RangeEstimates.from_json({**SMALL.to_json(), "level_variances": variances})
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
@@ -41,12 +41,12 @@ def run(
     rng = seeded_generator(seed)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
     devices.enroll(values.shape[1], rng)
-    attendance = Attendance.constant(EPOCHS, values.shape[1])
+    participation = Participation.constant(EPOCHS, values.shape[1])
     found = []
     for epoch, now in enumerate(values, start=1):
         here = None if present is None else present(epoch)
         aggregator.add(epoch, devices.report(epoch, now, here, rng), None)
-        found.append(known(aggregator.estimate(epoch, attendance)))
+        found.append(known(aggregator.estimate(epoch, participation)))
     return found
 
 
@@ -98,14 +98,14 @@ def without(level: int, at: int) -> list[RangeEstimates]:
     values, rng = moving_values(3_000), seeded_generator(9)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
     devices.enroll(3_000, rng)
-    attendance = Attendance.constant(EPOCHS, 3_000)
+    participation = Participation.constant(EPOCHS, 3_000)
     found = []
     for epoch, now in enumerate(values, start=1):
         words = devices.report(epoch, now, None, rng)
         if epoch == at:
             words = words[words[:, 0] >> LEVEL_SHIFT != level]
         aggregator.add(epoch, words, None)
-        found.append(known(aggregator.estimate(epoch, attendance)))
+        found.append(known(aggregator.estimate(epoch, participation)))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance
+from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.shuffled_item_counts import (
     ShuffledItemCountsAggregator,
 )
@@ -48,9 +48,9 @@ def send(
     held: NDArray[np.int64],
     rng: np.random.Generator,
     absent: float = 0.0,
-) -> tuple[ShuffledItemCountsAggregator, Attendance]:
+) -> tuple[ShuffledItemCountsAggregator, Participation]:
     devices, aggregator = ShuffledItemCounts(requested), ShuffledItemCountsAggregator(requested)
-    attendance = Attendance.empty(EPOCHS)
+    participation = Participation.empty(EPOCHS)
     devices.enroll(USERS, rng)
     for epoch, now in enumerate(held, 1):
         present = rng.random(USERS) >= absent
@@ -59,15 +59,15 @@ def send(
             aggregator.add(epoch, reports.values, reports.counts)
         else:
             aggregator.add(epoch, reports, None)
-        attendance.set(epoch, int(present.sum()), USERS)
-    return aggregator, attendance
+        participation.set(epoch, int(present.sum()), USERS)
+    return aggregator, participation
 
 
 def test_suppressed_epoch_is_a_gap() -> None:
-    aggregator, attendance = send(law(23, 2), values(), seeded_generator(1))
-    attendance.set(1, MINIMUM - 1, USERS)
-    attendance.set(4, MINIMUM - 1, USERS)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    aggregator, participation = send(law(23, 2), values(), seeded_generator(1))
+    participation.set(1, MINIMUM - 1, USERS)
+    participation.set(4, MINIMUM - 1, USERS)
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert found[0] is None
     assert [each.flags for each in found[1:] if each is not None] == [(), (), (GAP,), (), ()]
     assert found[2] is not None

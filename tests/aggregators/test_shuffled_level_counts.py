@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance
+from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.shuffled_level_counts import (
     ShuffledLevelCountsAggregator,
@@ -53,18 +53,18 @@ def send(
     held: NDArray[np.int64],
     rng: np.random.Generator,
     absent: float = 0.0,
-) -> tuple[ShuffledLevelCountsAggregator, Attendance]:
+) -> tuple[ShuffledLevelCountsAggregator, Participation]:
     users = held.shape[1]
     devices, aggregator = ShuffledItemCounts(requested), ShuffledLevelCountsAggregator(requested)
-    attendance = Attendance.empty(len(held))
+    participation = Participation.empty(len(held))
     devices.enroll(users, rng)
     for epoch, now in enumerate(held, 1):
         present: NDArray[np.bool_] = np.array(rng.random(users) >= absent)
         reports = devices.report(epoch, now, present, rng)
         assert isinstance(reports, CountedMessages)
         aggregator.add(epoch, reports.values, reports.counts)
-        attendance.set(epoch, int(present.sum()), users)
-    return aggregator, attendance
+        participation.set(epoch, int(present.sum()), users)
+    return aggregator, participation
 
 
 def known(estimate: LevelEstimates | None) -> LevelEstimates:
@@ -74,10 +74,10 @@ def known(estimate: LevelEstimates | None) -> LevelEstimates:
 
 @BOTH
 def test_suppressed_epoch_is_a_gap(boosted: bool) -> None:
-    aggregator, attendance = send(law(boosted), values(), seeded_generator(1))
+    aggregator, participation = send(law(boosted), values(), seeded_generator(1))
     for epoch in (1, 4):
-        attendance.set(epoch, USERS // 2 - 1, USERS)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+        participation.set(epoch, USERS // 2 - 1, USERS)
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert found[0] is None
     later = [known(each) for each in found[1:]]
     assert [each.flags for each in later[:4]] == [(), (), (GAP,), ()]

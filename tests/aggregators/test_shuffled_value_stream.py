@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance, Estimate
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
 )
@@ -40,7 +40,7 @@ def run(
 ) -> tuple[list[Estimate], NDArray[np.float64]]:
     devices, rng = ShuffledValueStream(LAW), seeded_generator(9, seed)
     devices.enroll(DEVICES, rng)
-    aggregator, attendance = ShuffledValueStreamAggregator(LAW), Attendance.empty(EPOCHS)
+    aggregator, participation = ShuffledValueStreamAggregator(LAW), Participation.empty(EPOCHS)
     found = []
     for epoch, (now, here) in enumerate(zip(values, present, strict=True), start=1):
         words = devices.report(epoch, now, here, rng)
@@ -49,8 +49,8 @@ def run(
             # As fast as the table, and with the same variance.
             noise = round(float(rng.normal(0, LAW.deviation)))
             aggregator.add(epoch, word(steps + noise), None)
-        attendance.set(epoch, int(here.sum()), DEVICES)
-        estimate = aggregator.estimate(epoch, attendance)
+        participation.set(epoch, int(here.sum()), DEVICES)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         found.append(estimate)
     return found, values.sum(axis=1).astype(np.float64)
@@ -65,7 +65,7 @@ def test_suppressed_epoch_keeps_the_estimate_and_is_flagged() -> None:
     assert not found[12].flags
 
 
-def test_words_that_are_no_sums_are_refused() -> None:
+def test_words_that_are_no_sums_are_rejected() -> None:
     aggregator = ShuffledValueStreamAggregator(LAW)
     for wrong in (MOST_SUM + 1, -MOST_SUM - 1, -SUM_ZERO, SUM_ZERO):
         with pytest.raises(ValueError, match=f"sum {SUM_ZERO + wrong} at epoch 1"):

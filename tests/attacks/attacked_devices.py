@@ -67,7 +67,7 @@ def body_of(
     """Build a body with a report of each device, `longer` than the job's by some bytes."""
     assert job.devices is not None
     key = job.devices.key_at(epoch)
-    form = job.content_form
+    form = job.content_format
     packed = form.pack(np.array(words, form.dtype).reshape(-1, form.width))
     envelopes: list[bytes] = []
     for device in devices:

@@ -16,7 +16,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.collector.batch_writer import Gathering, IntakeCapacity
+from dpstream.pipeline.collector.batch_writer import BatchWriter, IntakeCapacity
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -54,7 +54,7 @@ def attack_collector() -> Iterator[str]:
             "who knows ids of devices finds no tag of theirs without the collectors' key": _unkeyed,
             "no tag of a device is found again, at another epoch or among enrollments": _linked,
             "a device counts once: with one key, one content in a body, and its own token": _twice,
-            "answers and refusals are the same whatever contents say": _answers,
+            "answers and rejections are the same whatever contents say": _answers,
             "when records are written, and how long they are, depends on no content": _sizes,
             "nothing is acknowledged that was written after its window may have been cut": _late,
         },
@@ -128,16 +128,16 @@ def _collected(
     written: list[int] = []
 
     async def offered() -> None:
-        gathering = Gathering(intake, topics, IntakeCapacity(), _raised, lambda: now, _LONG)
+        batch_writer = BatchWriter(intake, topics, IntakeCapacity(), _raised, lambda: now, _LONG)
         for index, body in enumerate(bodies):
             subject = None if subjects is None else subjects[index]
-            refusal = gathering.offer(body, subject, now, partial(answers.__setitem__, index))
-            if refusal is not None:
-                answers[index] = refusal
+            rejection = batch_writer.offer(body, subject, now, partial(answers.__setitem__, index))
+            if rejection is not None:
+                answers[index] = rejection
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             written.append(len(topics.records))
-        await gathering.finish()
+        await batch_writer.finish()
 
     asyncio.run(offered())
     return _Collected([answers[index] for index in range(len(bodies))], topics.records, written)
@@ -231,7 +231,7 @@ def _answers() -> str:
     job = device_job()
     for what, contents in (
         ("an answer depends on", ([], [0], [1])),
-        ("a refusal depends on", ([2], [7], [255])),
+        ("a rejection depends on", ([2], [7], [255])),
     ):
         seen = [_collected(job, 1, [body_of(job, 1, [3], words)]) for words in contents]
         if any(each.answers != seen[0].answers for each in seen):

@@ -57,7 +57,7 @@ def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
     words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, randomness))
     rows = []
     for device in range(devices):
-        content = job.content_form.pack(words[device : device + 1])
+        content = job.content_format.pack(words[device : device + 1])
         subject, name = b"d" + bytes([device]) * 16, randomness.bytes(16)
         if key is not None:
             context = device_context(job.deployment, job.fingerprint, epoch, name)

@@ -42,7 +42,7 @@ def attack_membership() -> Iterator[str]:
         ),
         "what the broker hands on twice, or in another order, is in a window once": _copies,
         "a producer is in a window with all that it sent, or with nothing": _parts,
-        "nobody is in a window who has not registered before": _strangers,
+        "nobody is in a window who has not registered before": _unknown_users,
     }
     return broken(promises)
 
@@ -144,7 +144,7 @@ def _parts() -> str:
     return ""
 
 
-def _strangers() -> str:
+def _unknown_users() -> str:
     senders = _of(plain_job(), [1, 2, 1], [2, 2, 1, 1])
     north, south = (sent.records[1] for sent in senders)
     _, reason = _handed_on(senders[1:], [*north, *south], senders[1:])

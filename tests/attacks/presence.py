@@ -29,7 +29,7 @@ def attack_presence() -> Iterator[str]:
     return broken(
         {
             "those who are named are present, and nobody else": _silent,
-            "whoever is not enrolled is refused, and stays so, whatever the value": _strangers,
+            "whoever is not enrolled is rejected, and stays so, whatever the value": _unknown_users,
             "whether somebody who leaves is silent depends on no value": _leaving,
         },
     )
@@ -85,7 +85,7 @@ def _silent() -> str:
     return ""
 
 
-def _strangers() -> str:
+def _unknown_users() -> str:
     seen: list[tuple[list[str], list[tuple[int, int]]]] = []
     for value in (0, 1):
         watched = _Watched()
@@ -100,7 +100,7 @@ def _strangers() -> str:
             watched.close(epoch, dict.fromkeys(_USERS, value))
         seen.append((said, watched.told))
     if seen[0] != seen[1]:
-        return "whether somebody is enrolled, or refused, depends on the value"
+        return "whether somebody is enrolled, or rejected, depends on the value"
     if any(population > len(_USERS) for _, told in seen for _, population in told):
         return "whoever reports is enrolled, at a moment that may depend on the value"
     return ""

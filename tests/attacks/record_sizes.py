@@ -45,9 +45,9 @@ def attack_sizes(case: Case) -> Iterator[str]:
     )
 
 
-def attack_boxes() -> Iterator[str]:
+def attack_ciphertexts() -> Iterator[str]:
     return broken(
-        {"boxes for every instance are as many whatever devices hold": _boxes},
+        {"boxes for every instance are as many whatever devices hold": _ciphertexts},
     )
 
 
@@ -86,7 +86,7 @@ def _sent(job: DeployedJob, values: NDArray[Any]) -> list[tuple[str, int, bytes]
     ]
 
 
-def _boxes() -> str:
+def _ciphertexts() -> str:
     job, keys = with_own_keys(deploy_job(make_job(_SEALED), deployed_at=0))
     seen = set()
     for held in ([1], [0], [1, 2, 3]):

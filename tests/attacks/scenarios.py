@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
@@ -172,11 +172,11 @@ class AttackScenario:
         return first
 
     def inside(self, epoch: int) -> set[str]:
-        roster = Roster(self.job)
+        registry = ProducerRegistry(self.job)
         for value in self.log.values(Role.PRODUCERS):
-            roster.apply(LogRecord(0, value))
+            registry.apply(LogRecord(0, value))
         said = self.manifests()[epoch].producers
-        return {each.name for each, is_in in zip(roster, said, strict=False) if is_in}
+        return {each.name for each, is_in in zip(registry, said, strict=False) if is_in}
 
     def writings(self, epoch: int) -> list[Held]:
         """Return the content of each complete write of a window."""

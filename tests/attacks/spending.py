@@ -83,11 +83,11 @@ class Books:
         return self.carry_out(self.plan(values))
 
     def carry_out(self, plan: DeployPlan) -> bool:
-        if plan.refusal is not None:
+        if plan.rejection is not None:
             return False
         job = plan.deployed
         try:
-            self.write(of_deployment(job, plan.stated, plan.now))
+            self.write(of_deployment(job, plan.declared, plan.now))
         except DpstreamError:
             return False
         self.records.append((job.name.encode(), job.to_bytes()))

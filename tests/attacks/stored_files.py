@@ -83,7 +83,7 @@ def _made() -> str:
             if what in _STATES:
                 private_folder(path.parent)
             if not _does(make, path):
-                return f"{what} is made for others, too, and then refused"
+                return f"{what} is made for others, too, and then rejected"
         _locked(folder / "locked" / "below")
         for path in sorted(folder.rglob("*")):
             mode = stat.S_IMODE(path.stat().st_mode)

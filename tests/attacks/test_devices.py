@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.collector import intake
-from dpstream.pipeline.collector.batch_writer import Gathering
+from dpstream.pipeline.collector.batch_writer import BatchWriter
 from dpstream.pipeline.collector.intake import Intake, IntakeRules, Taken
 from dpstream.pipeline.collector.responses import HttpResponse, RequestProblem
 from dpstream.pipeline.collector.tokens import Tagger
@@ -39,7 +39,7 @@ from tests.attacks.collected_reports import attack_collector
 from tests.attacks.device_clients import attack_client
 from tests.attacks.interrupted_producers import attack_interrupted, attack_renewal
 from tests.attacks.presence import attack_presence
-from tests.attacks.record_sizes import attack_boxes, attack_sizes
+from tests.attacks.record_sizes import attack_ciphertexts, attack_sizes
 from tests.attacks.stored_files import attack_files
 from tests.support.thinned import thinned
 
@@ -52,7 +52,7 @@ ATTACKS: Mapping[str, Callable[[], Iterator[str]]] = {
     "kept files": attack_files,
     "presence": attack_presence,
     "renewed horizons": attack_renewal,
-    "boxes of instances": attack_boxes,
+    "boxes of instances": attack_ciphertexts,
 }
 
 
@@ -83,7 +83,7 @@ def written_as_they_come(patch: Patch) -> str:
                 for body, subject in zip(bodies, subjects, strict=True)
             ]
             return Taken(
-                [taken.refusals[0] for taken in each],
+                [taken.rejections[0] for taken in each],
                 [record for taken in each for record in taken.enrollments],
                 [record for taken in each for record in taken.batches],
                 sum(taken.reports for taken in each),
@@ -126,7 +126,7 @@ def taken_with_any_key(patch: Patch) -> str:
     return "a collector takes reports with another key"
 
 
-def refused_by_name(patch: Patch) -> str:
+def rejected_by_name(patch: Patch) -> str:
     """Include the content of the body in a rejection."""
 
     class Talking(Intake):
@@ -134,34 +134,34 @@ def refused_by_name(patch: Patch) -> str:
             self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
             taken = super().take(rules, bodies, subjects)
-            refusals = [
-                None if refusal is None else RequestProblem.FOREIGN.answer(word=body[-1])
-                for refusal, body in zip(taken.refusals, bodies, strict=True)
+            rejections = [
+                None if rejection is None else RequestProblem.FOREIGN.answer(word=body[-1])
+                for rejection, body in zip(taken.rejections, bodies, strict=True)
             ]
-            return Taken(refusals, taken.enrollments, taken.batches, taken.reports)
+            return Taken(rejections, taken.enrollments, taken.batches, taken.reports)
 
     patch.setattr(collected_reports, "Intake", Talking)
-    return "a refusal depends on what a content says"
+    return "a rejection depends on what a content says"
 
 
 def written_when_it_says_1(patch: Patch) -> str:
-    class Hasty(Gathering):
+    class Hasty(BatchWriter):
         def offer(self, body: bytes, *rest: Any) -> HttpResponse | None:
             answer = super().offer(body, *rest)
             for rules, group in list(self._groups.items()) if body[-1] else []:
                 self._seal(rules, group)
             return answer
 
-    patch.setattr(collected_reports, "Gathering", Hasty)
+    patch.setattr(collected_reports, "BatchWriter", Hasty)
     return "when records are written, or how long they are, depends on what contents say"
 
 
 def acknowledged_in_any_case(patch: Patch) -> str:
-    class Sure(Gathering):
+    class Sure(BatchWriter):
         async def _write(self, rules: IntakeRules, taken: Taken) -> None:
             await super()._write(rules, taken)
 
-    patch.setattr(collected_reports, "Gathering", Sure)
+    patch.setattr(collected_reports, "BatchWriter", Sure)
     return "acknowledged that was written when its window may have been cut"
 
 
@@ -238,7 +238,7 @@ COLLECTOR = (
     tagged_with_a_public_key,
     tagged_for_ever,
     taken_with_any_key,
-    refused_by_name,
+    rejected_by_name,
     written_when_it_says_1,
     acknowledged_in_any_case,
 )
@@ -353,7 +353,7 @@ def test_whoever_is_there_by_value_fails(monkeypatch: pytest.MonkeyPatch) -> Non
 
     for name, culprit, reason in (
         ("close", lingering, "speaks at another one"),
-        ("report", welcoming, "enrolled, or refused, depends on the value"),
+        ("report", welcoming, "enrolled, or rejected, depends on the value"),
         ("_speak_for_leaving", by_value, "silent or not, as the last value says"),
     ):
         with monkeypatch.context() as patch:
@@ -373,10 +373,10 @@ def test_sizes_that_follow_from_values_fail(monkeypatch: pytest.MonkeyPatch) -> 
     assert "how many records there are, or how long" in next(attack_sizes(case), "")
 
 
-def test_boxes_without_chaff_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ciphertexts_without_chaff_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sealed_records,
         "pack_reports",
         lambda values, cover_traffic, form: pack_reports(values, 0, form),
     )
-    assert "how many boxes there are tells how many messages" in next(attack_boxes(), "")
+    assert "how many boxes there are tells how many messages" in next(attack_ciphertexts(), "")

@@ -142,7 +142,7 @@ def labels_by_place(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return {"labels of instances", "labels of instances, of messages that are counted"}
 
 
-def answers_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def answers_drawn_again(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     ones, rng = PermanentBits.ones, seeded_generator(5)
     monkeypatch.setattr(
         PermanentBits,
@@ -160,7 +160,7 @@ def answers_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         unweighted_signs,
         one_hash,
         labels_by_place,
-        answers_drawn_anew,
+        answers_drawn_again,
     ],
 )
 def test_samplers_that_are_not_their_laws_fail(

@@ -53,17 +53,17 @@ class _Replacing:
         def add(self: Any, state: Any, decision: Any, words: Any) -> Any:
             job = self._job
             if shared:
-                form = job.table_form
+                form = job.table_format
                 locks = tuple(job.locks.of(party, 1) for party in SHARERS)
                 table = np.zeros(form.cells, np.uint32)
                 words.add(Messages(share_table(table, OTHERS, form, locks, secrets.token_bytes)))
             else:
                 form = job.message_format
                 cover_traffic = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
-                boxes = seal_rows(
+                ciphertexts = seal_rows(
                     cover_traffic, [job.locks.of("aggregate", 1), job.locks.of("stage 2", 1)]
                 )
-                words.add(Messages(boxes))
+                words.add(Messages(ciphertexts))
             return (yield from write(self, state, decision, words))
 
         monkeypatch.setattr(Window, "_complete", drop)
@@ -174,10 +174,12 @@ def test_the_reports_that_a_party_adds_are_its_own_and_of_one_window() -> None:
     assert first != added_counts(elsewhere, one, keys).tolist()
 
 
-def test_boxes_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
+def test_ciphertexts_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
     job, keys = job_of(sealed_section(STAGES), epochs=3), all_keys(STAGES)
     added = AddedDevices(job, "stage 2", keys)
-    sizes = [[len(chunk) for chunk in added.boxes(epoch, Role.SHUFFLED)] for epoch in (1, 2, 3)]
+    sizes = [
+        [len(chunk) for chunk in added.ciphertexts(epoch, Role.SHUFFLED)] for epoch in (1, 2, 3)
+    ]
     assert sizes[0] == sizes[1] == sizes[2]
     drawn = added_counts(job, "stage 2", keys).sum()
     assert 0 < drawn < sum(sizes[0])

@@ -27,7 +27,7 @@ from dpstream.randomizers.randomness import (
 from dpstream.topics import sealed_messages
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.shares import ShareSum
-from tests.attacks.boxes_and_shares import attack_boxes_and_shares
+from tests.attacks.ciphertexts_and_shares import attack_ciphertexts_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
 from tests.attacks.device_windows import attack_device_windows
 from tests.attacks.membership import attack_membership
@@ -44,7 +44,7 @@ ATTACKS: Mapping[str, Attacking] = {
     "dummies of the stage": attack_dummies,
     "sums of the stage": attack_sums,
     "windows of devices": attack_device_windows,
-    "boxes and shares": attack_boxes_and_shares,
+    "boxes and shares": attack_ciphertexts_and_shares,
 }
 
 
@@ -82,7 +82,7 @@ def ended_by_punctuation(patch: Patch) -> None:
     patch.setattr(Drawing, "whole", property(lambda sent: sent.punctuation is not None))
 
 
-def strangers_taken_in(patch: Patch) -> None:
+def unknown_users_taken_in(patch: Patch) -> None:
     patch.setattr(ShuffleStage, "_unexpected", lambda *record: None)
 
 
@@ -97,7 +97,7 @@ def everybody_written(patch: Patch) -> None:
     patch.setattr(
         window_writer,
         "drawings_in",
-        lambda manifest, roster: {each.enrollment: None for each in roster},
+        lambda manifest, registry: {each.enrollment: None for each in registry},
     )
 
 
@@ -111,7 +111,7 @@ def later_manifests_count(patch: Patch) -> None:
     patch.setattr(DecisionLog, "apply", again)
 
 
-def noise_drawn_anew(patch: Patch) -> None:
+def noise_drawn_again(patch: Patch) -> None:
     patch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
 
 
@@ -151,7 +151,7 @@ def copies_are_devices(patch: Patch) -> None:
     patch.setattr(DeviceWindow, "devices", property(lambda window: window.messages))
 
 
-def copies_of_boxes(patch: Patch) -> None:
+def copies_of_ciphertexts(patch: Patch) -> None:
     def all_of_them(window: Any) -> Iterator[Any]:
         for rows in window._contents.first_of_each():
             yield rows[:, 8 * window._sealed :]
@@ -159,12 +159,12 @@ def copies_of_boxes(patch: Patch) -> None:
     patch.setattr(DeviceWindow, "_one_of_each", all_of_them)
 
 
-def boxes_as_they_came(patch: Patch) -> None:
+def ciphertexts_as_they_came(patch: Patch) -> None:
     patch.setattr(sealed_messages, "sorted", list, raising=False)
 
 
 def seeds_alike(patch: Patch) -> None:
-    patch.setattr("tests.attacks.boxes_and_shares.secrets.token_bytes", bytes)
+    patch.setattr("tests.attacks.ciphertexts_and_shares.secrets.token_bytes", bytes)
 
 
 def sums_of_one(patch: Patch) -> None:
@@ -178,23 +178,31 @@ def sums_of_one(patch: Patch) -> None:
             (attack_membership, minimum_less_one, "a window of 3 devices is released"),
             (attack_membership, batches_counted_twice, "holds other reports"),
             (attack_membership, ended_by_punctuation, "other reports than those"),
-            (attack_membership, strangers_taken_in, "holds other reports"),
+            (attack_membership, unknown_users_taken_in, "holds other reports"),
             (attack_written_again, everybody_written, "two versions"),
-            (attack_written_again, noise_drawn_anew, "two versions"),
+            (attack_written_again, noise_drawn_again, "two versions"),
             (attack_written_again, later_manifests_count, "two versions"),
             (attack_dummies, no_dummies, "the same noise, or none"),
             (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
-            (attack_dummies, noise_drawn_anew, "when it is drawn again"),
+            (attack_dummies, noise_drawn_again, "when it is drawn again"),
             (attack_dummies, any_key, "a worker with another noise key"),
             (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
             (attack_sums, noise_without_key, "does not depend on the key"),
             (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
             (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
-            (attack_device_windows, copies_of_boxes, "a manifest says that 24 devices are in"),
-            (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),
-            (attack_boxes_and_shares, seeds_alike, "two tables have the same share"),
-            (attack_boxes_and_shares, sums_of_one, "hands on the sum of 1 devices"),
+            (
+                attack_device_windows,
+                copies_of_ciphertexts,
+                "a manifest says that 24 devices are in",
+            ),
+            (
+                attack_ciphertexts_and_shares,
+                ciphertexts_as_they_came,
+                "stand where their reports stood",
+            ),
+            (attack_ciphertexts_and_shares, seeds_alike, "two tables have the same share"),
+            (attack_ciphertexts_and_shares, sums_of_one, "hands on the sum of 1 devices"),
         ],
         2,
     ),

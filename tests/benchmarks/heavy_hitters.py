@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.measurements import most_named
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -111,7 +111,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
             aggregator.add(1, words.values, words.counts.astype(np.uint32))
         else:
             aggregator.add(1, words, None)
-    everybody, counts = Attendance.constant(1, users), holders.counts
+    everybody, counts = Participation.constant(1, users), holders.counts
     estimate: Any = aggregator.estimate(1, everybody)
     most = np.argsort(-counts, kind="stable")[:FOUND]
     if spread is None and isinstance(estimate, HeavyHitters):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.aggregators.row_estimates import RowEstimates
 from dpstream.pipeline.actions import Append
@@ -197,8 +197,8 @@ def _projective(runs: int) -> Iterator[Rate]:
             partial(aggregator.add, 1, words, None),
             runs,
         )
-        attendance = Attendance.constant(1, DEVICES)
-        estimate = partial(aggregator.estimate, 1, attendance)
+        participation = Participation.constant(1, DEVICES)
+        estimate = partial(aggregator.estimate, 1, participation)
         yield rate(f"{name}: estimate", law.items, 8 * law.items, estimate, runs)
 
 

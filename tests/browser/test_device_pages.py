@@ -76,7 +76,7 @@ def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
     assert [report["drawn"] for report in reports] == [True, False, False, False]
     assert [len(bodies) for bodies in collector.drawn.values()] == [1]
     (body,) = collector.taken.values()
-    slots, counts, good = collector.job.content_form.unpack(decode_body(body).contents)
+    slots, counts, good = collector.job.content_format.unpack(decode_body(body).contents)
     assert good.all()
     assert counts[0] <= slots.shape[1]
     assert page.evaluate(ACCOUNT) == (

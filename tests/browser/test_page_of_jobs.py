@@ -127,7 +127,7 @@ COLLECTOR: dict[str, Any] = {
     "stored": 409_990,
     "stored_per_second": 710.0,
     "waiting": 3,
-    "refused": {"late": 12, "malformed": 4},
+    "rejected": {"late": 12, "malformed": 4},
 }
 SILENT: dict[str, Any] = COLLECTOR | {
     "name": "5e6f7081",
@@ -136,7 +136,7 @@ SILENT: dict[str, Any] = COLLECTOR | {
     "stored": 10,
     "stored_per_second": None,
     "waiting": None,
-    "refused": {"late": 1},
+    "rejected": {"late": 1},
 }
 
 

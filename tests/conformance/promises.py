@@ -244,7 +244,7 @@ def promises_of(text: str) -> dict[str, float | str]:
         job = parse_job(text)
         law = job.calibrate()
     except JobError as error:
-        return {"refused": " ".join(dotted(problem.path) for problem in error.problems)}
+        return {"rejected": " ".join(dotted(problem.path) for problem in error.problems)}
     made = plan(job)
     parties = [
         {name: value for name, value in json_fields(each).items() if name not in _WORDS}

@@ -104,7 +104,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
     """Overflows are made as likely as not instead of negligible."""
     assert case.protocol.shuffling is not None
     law = case.law
-    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
     for seed, values in enumerate(streams(case, 25)):
         devices = case.protocol.randomizer(law)
         devices.enroll(25, seeded_generator(seed))
@@ -121,7 +121,7 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a single device: a second equal report would be one too many."""
-    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
     law, cells = case.law, table_cells(case.protocol.message_format(case.law))
     assert cells is not None
     for seed, values in enumerate(streams(case, devices)):
@@ -196,7 +196,7 @@ def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.M
         return
     if case.protocol.name == "hadamard" and parameters.dummies == "bernoulli":
         return
-    monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.MISFIT", 1e-6)
+    monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.REDRAW_PROBABILITY", 1e-6)
     with pytest.raises(
         ValueError, match=("requires dummies with a finer distribution than is available")
     ):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.protocol import Aggregator, ResumableAggregator
 from tests.conformance.cases import CASES, Case, MessageArray, every_case
 
@@ -90,7 +90,7 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
 
 
 @every_case
-def test_a_damaged_state_and_one_of_another_law_are_refused(case: Case) -> None:
+def test_a_damaged_state_and_one_of_another_law_are_rejected(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         aggregator.add(epoch, words, None)
@@ -128,12 +128,12 @@ def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
     for absent in range(case.last_epoch + 1):
         reports = [words[: len(words) * (epoch != absent)] for epoch, words in _numbered(case)]
         devices = np.arange(case.last_epoch + 1) + DEVICES
-        heads = Attendance(np.where(np.arange(len(devices)) == absent, 0, DEVICES), devices)
+        heads = Participation(np.where(np.arange(len(devices)) == absent, 0, DEVICES), devices)
         whole = case.aggregator()
         for epoch, words in enumerate(reports, start=1):
             whole.add(epoch, words, None)
         for after in range(1, case.last_epoch):
-            resumed, known = case.aggregator(), Attendance.empty(case.last_epoch)
+            resumed, known = case.aggregator(), Participation.empty(case.last_epoch)
             if not isinstance(whole, ResumableAggregator) or not isinstance(
                 resumed, ResumableAggregator
             ):
@@ -154,13 +154,13 @@ def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
     """The order of windows does not matter either: earlier estimates are recomputed."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
     # The same object: intermediate results for another one are not reused.
-    attendance = Attendance.constant(case.last_epoch, DEVICES)
+    participation = Participation.constant(case.last_epoch, DEVICES)
     for epoch, words in _numbered(case):
         at_once.add(epoch, words, None)
     for epoch, words in reversed(_numbered(case)):
-        estimates(case, step_by_step, attendance)
+        estimates(case, step_by_step, participation)
         step_by_step.add(epoch, words, None)
-    assert estimates(case, step_by_step, attendance) == estimates(case, at_once, attendance)
+    assert estimates(case, step_by_step, participation) == estimates(case, at_once, participation)
 
 
 def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
@@ -193,8 +193,8 @@ def plain_or_counted(
 
 
 def estimates(
-    case: Case, aggregator: Aggregator, attendance: Attendance | None = None
+    case: Case, aggregator: Aggregator, participation: Participation | None = None
 ) -> list[object]:
-    attendance = attendance or Attendance.constant(case.last_epoch, DEVICES)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, case.last_epoch + 1)]
+    participation = participation or Participation.constant(case.last_epoch, DEVICES)
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, case.last_epoch + 1)]
     return [None if estimate is None else estimate.to_json() for estimate in found]

@@ -60,14 +60,14 @@ def write_inputs(folder: Path, variant: str, minimum: int) -> Inputs:
     job = folder / "job.yaml"
     shuffle = {"minimum": minimum, "producers": len(PRODUCERS)}
     job.write_text(yaml.safe_dump({**JOB, "shuffle": shuffle}))
-    rosters, rows = {}, {}
+    user_lists, rows = {}, {}
     for producer, users in USERS.items():
-        rosters[producer] = folder / f"{producer}.txt"
-        rosters[producer].write_text("".join(f"{user}\n" for user in users))
+        user_lists[producer] = folder / f"{producer}.txt"
+        user_lists[producer].write_text("".join(f"{user}\n" for user in users))
         rows[producer] = folder / f"{producer}.csv"
         lines = (line for number, user in enumerate(users) for line in _rows(user, number, variant))
         rows[producer].write_text("".join(["user,epoch,value,version\n", *lines]))
-    return Inputs(job, rosters, rows)
+    return Inputs(job, user_lists, rows)
 
 
 def _rows(user: str, number: int, variant: str) -> Iterator[str]:

@@ -93,10 +93,10 @@ class Run:
             return ServerResponse(200, json.dumps(told).encode())
         rules = self.intake.rules(body)
         assert isinstance(rules, IntakeRules)
-        refusal = rules.refusal(len(body), now)
-        assert refusal is None
-        (refusal,) = self.intake.take(rules, [body], [None]).refusals
-        assert refusal is None
+        rejection = rules.rejection(len(body), now)
+        assert rejection is None
+        (rejection,) = self.intake.take(rules, [body], [None]).rejections
+        assert rejection is None
         self.gathered.append(body)
         return ServerResponse(202, b'{"accepted":1}')
 

@@ -102,7 +102,7 @@ def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None
 
 
 @every_counting_case
-def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None:
+def test_values_that_are_none_are_rejected_and_change_nothing(case: Case) -> None:
     devices = enrolled(case, 12)
     before, good = snapshot(devices), case.mixed_values(DEVICES)[0].astype(np.int64)
     wrong: list[NDArray[Any]] = [good[:-1], good.astype(np.float64)]

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance, Estimate, Published
+from dpstream.aggregators.estimate import Estimate, Participation, Published
 from dpstream.randomizers.counted_messages import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_estimated_case
 
@@ -66,7 +66,7 @@ def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
 def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
     """Return errors over published standard deviations, from the second epoch on."""
     devices, aggregator = case.protocol.randomizer(case.law), case.aggregator()
-    attendance, rng = Attendance.empty(case.last_epoch), case.generator(31, run)
+    participation, rng = Participation.empty(case.last_epoch), case.generator(31, run)
     indices = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial)
     indices[:, NEWCOMERS:] = len(case.values) - 1
     values = case.array_of(indices)
@@ -78,8 +78,8 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
         present = rng.random(len(now)) < 0.7
         reports = written_out(devices.report(epoch, now, present, rng))
         aggregator.add(epoch, case.released([reports], rng)[0], None)
-        attendance.set(epoch, int(present.sum()), len(now))
-        estimate = aggregator.estimate(epoch, attendance)
+        participation.set(epoch, int(present.sum()), len(now))
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         count = values_of(estimate)
         if epoch > 1:
@@ -92,7 +92,7 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
 def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return errors over the standard deviations published and planned, shape (runs, counts)."""
     values = followed_values(case)
-    attendance = Attendance.constant(case.last_epoch, DEVICES)
+    participation = Participation.constant(case.last_epoch, DEVICES)
     ground_truth = case.ground_truth(values)
     deviations = np.empty((RUNS, *ground_truth.shape))
     published = np.empty((RUNS, case.last_epoch, 1))
@@ -101,7 +101,7 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         sent = case.send(values, case.generator(30, run))
         for epoch, words in enumerate(case.released(sent, case.generator(32, run)), start=1):
             aggregator.add(epoch, words, None)
-            estimate = aggregator.estimate(epoch, attendance)
+            estimate = aggregator.estimate(epoch, participation)
             assert estimate is not None
             found = values_of(estimate)
             deviations[run, epoch - 1] = found - ground_truth[epoch - 1]

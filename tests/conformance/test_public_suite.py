@@ -120,16 +120,16 @@ class Remembering(Changed):
 class Biased(EpochResponsesAggregator):
     """Overestimate."""
 
-    def estimate(self, epoch: int, attendance: Any) -> Any:
-        estimate: Any = super().estimate(epoch, attendance)
+    def estimate(self, epoch: int, participation: Any) -> Any:
+        estimate: Any = super().estimate(epoch, participation)
         return replace(estimate, value=estimate.value + 2 * estimate.standard_error)
 
 
 class Boasting(EpochResponsesAggregator):
     """Publish too small errors."""
 
-    def estimate(self, epoch: int, attendance: Any) -> Any:
-        estimate: Any = super().estimate(epoch, attendance)
+    def estimate(self, epoch: int, participation: Any) -> Any:
+        estimate: Any = super().estimate(epoch, participation)
         return replace(estimate, standard_error=estimate.standard_error / 2)
 
 

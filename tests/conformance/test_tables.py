@@ -115,7 +115,7 @@ def charged(case: Case, parameters: Any) -> Seen:
                     patch.setattr(module, "delta_of_tables", note)
                 if name.endswith(("table_distances", "fragments.calibration")):
                     # Charges for overflows are marked by an imaginary value.
-                    patch.setattr(module, "MISFIT", 1j)
+                    patch.setattr(module, "REDRAW_PROBABILITY", 1j)
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
     return Seen(counted[0].real, counted[0].imag)
 

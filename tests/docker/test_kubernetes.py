@@ -335,7 +335,7 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
         assert memory["emptyDir"]["medium"] == "Memory"
 
 
-def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path) -> None:
+def test_copies_of_keys_are_taken_where_mounted_ones_are_rejected(tmp_path: Path) -> None:
     """Keys mounted like in Kubernetes: links into a folder with the time in its name."""
     keys = {
         "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,

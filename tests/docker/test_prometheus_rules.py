@@ -60,10 +60,10 @@ def healthy() -> dict[str, str]:
             f"dpstream_collector_received_reports_total{{{of_job}}}": f"0+10x{HOUR}",
             f"dpstream_collector_acknowledged_reports_total{{{of_job}}}": f"0+10x{HOUR}",
             # Of 600 reports in 15 minutes 60 were rejected, by both collectors together.
-            f'dpstream_collector_refused_requests_total{{{of_job}, reason="late"}}': f"0+1x{HOUR}",
-            f'dpstream_collector_refused_requests_total{{dpstream_job="", {at}, '
+            f'dpstream_collector_rejected_requests_total{{{of_job}, reason="late"}}': f"0+1x{HOUR}",
+            f'dpstream_collector_rejected_requests_total{{dpstream_job="", {at}, '
             'reason="no_job"}': f"0+50x{HOUR}",
-            f'dpstream_collector_refused_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
+            f'dpstream_collector_rejected_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
         }
     # 1,000 with a confidence interval of 900 to 1,100, and a change between 200 below and 200 above
     # it.
@@ -148,8 +148,8 @@ SCENARIOS = {
     "a quiet stream": Scenario(
         {"kafka_consumergroup_group_lag_seconds": f"0x{HOUR}", "dpstream_windows": f"1x{HOUR}"}
     ),
-    "a record refused": Scenario({UNREADABLE: "0x110 1x10"}, frozenset({"DeadLetters"})),
-    "a record refused long ago": Scenario({UNREADABLE: "0x20 1x100"}),
+    "a record rejected": Scenario({UNREADABLE: "0x110 1x10"}, frozenset({"DeadLetters"})),
+    "a record rejected long ago": Scenario({UNREADABLE: "0x20 1x100"}),
     "a window too small": Scenario(
         {own("dpstream_windows_total", "shuffle", ', status="suppressed"'): "0x110 1x10"},
         frozenset({"WindowSuppressed"}),
@@ -225,7 +225,7 @@ SCENARIOS = {
         {
             'waiting_requests{instance="collect-2:9400"}': f"0x{HOUR}",
             collector("received_reports_total", 2): "0+10x70 700x50",
-            collector("refused_requests_total", 2, ', reason="late"'): "0+1x70 70x50",
+            collector("rejected_requests_total", 2, ', reason="late"'): "0+1x70 70x50",
         },
         frozenset({"CollectorSilent"}),
     ),
@@ -248,12 +248,12 @@ SCENARIOS = {
         {collector("acknowledged_reports_total", 1): "0+10x116 1160x4"}
     ),
     "a collector without room": Scenario(
-        {collector("refused_requests_total", 1, ', reason="busy"'): "0x110 1x10"},
+        {collector("rejected_requests_total", 1, ', reason="busy"'): "0x110 1x10"},
         frozenset({"ReportsNotTaken"}),
     ),
-    "a job of whose requests many are refused": Scenario(
-        {collector("refused_requests_total", 1, ', reason="late"'): "0+1x90 90+2x30"},
-        frozenset({"RequestsRefused"}),
+    "a job of whose requests many are rejected": Scenario(
+        {collector("rejected_requests_total", 1, ', reason="late"'): "0+1x90 90+2x30"},
+        frozenset({"RequestsRejected"}),
     ),
     "an estimate that has changed by more than its interval": Scenario(
         {

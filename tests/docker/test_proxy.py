@@ -22,7 +22,7 @@ async def connect(server: Server, port: int) -> Client:
     return server.clients[-1]
 
 
-def test_reports_pass_and_refusals_are_problems(tmp_path: Path) -> None:
+def test_reports_pass_and_rejections_are_problems(tmp_path: Path) -> None:
     job = device_job()
     most = (BODY_MAX - 100) // len(envelope(job))
     largest = body(job, 1, [envelope(job) for _ in range(most)])

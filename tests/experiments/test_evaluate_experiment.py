@@ -47,7 +47,7 @@ def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])
-def test_synthetic_data_beyond_memory_are_refused_in_a_line(users: int, changes: int) -> None:
+def test_synthetic_data_beyond_memory_are_rejected_in_a_line(users: int, changes: int) -> None:
     (case,) = synthetic(
         "users: 100, epochs: 4, changes: 1",
         "{protocol: future_rand, parameters: {epsilon: 1, max_changes: 1}}",

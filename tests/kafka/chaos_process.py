@@ -102,7 +102,7 @@ class Gateway:
                 producer.report(epoch, {user: value for user, value, here in held if here})
             producer.close(epoch)
         except ProducerError as error:
-            self._note("refused", epoch)
+            self._note("rejected", epoch)
             _print_message(str(error))
             raise
         self._note("closed", epoch)

@@ -52,7 +52,7 @@ def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
         # Every member once, and some twice.
         scenario.survive({Kind.CLOCK: 6, Kind.BROKER_CLOCK: 1})
         account = scenario.account()
-    assert account.late == account.refused == 0
+    assert account.late == account.rejected == 0
     assert account.counted == account.epochs * CELLS
 
 
@@ -100,7 +100,7 @@ def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_doubl
             }
         )
         account = scenario.account()
-    assert account.refused > 0, "the impostor's"
+    assert account.rejected > 0, "the impostor's"
 
 
 @pytest.mark.verify

@@ -177,16 +177,16 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     more = f", start: {midnight:%Y-%m-%d}, length: PT1S"
     job_file.write_text(job_text(job_name, epochs=604_800, more=more))
-    refused = dpstream("deploy", job_file)
-    assert refused.code == 1
-    assert "but its reports have another meaning (epochs.count: 12 -> 604800; " in refused.errors
+    rejected = dpstream("deploy", job_file)
+    assert rejected.code == 1
+    assert "but its reports have another meaning (epochs.count: 12 -> 604800; " in rejected.errors
     second = dpstream("deploy", job_file, "--replace", "--yes", "--json").json
     assert second["deployment"] != first["deployment"]
 
     running = 1 + (datetime.now(UTC) - midnight).total_seconds()
-    roster = tmp_path / "roster"
-    roster.write_text("ann\nbob\n")
-    source = start("produce", job_name, "--input", "-", "--users", roster)
+    user_list = tmp_path / "user list"
+    user_list.write_text("ann\nbob\n")
+    source = start("produce", job_name, "--input", "-", "--users", user_list)
     assert source.stdin is not None
     assert source.stderr is not None
     source.stdin.write("user,value\nann,1\n")

@@ -74,12 +74,12 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
         north.report(1, dict.fromkeys(USERS, 1))
         north.close(1)
         report = decode_batch(next(cluster.read(reports)).value).batch
-        refused = secrets.token_bytes(16)
-        letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", refused)
+        rejected = secrets.token_bytes(16)
+        letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", rejected)
         value, headers = letter.to_record()
         cluster.producer.send(letters, value, headers=headers).get(TIMEOUT)
         assert any(reports in path for path in holding(eager, report)), "it is found on the disk"
-        assert any(letters in path for path in holding(eager, refused))
+        assert any(letters in path for path in holding(eager, rejected))
 
         (servers,) = cluster.connection.bootstrap_servers
         command = ("run", "shuffle", job_name, "--name", "w1")
@@ -94,4 +94,4 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
             worker.terminate()
             worker.wait(TIMEOUT)
     assert discard(cluster, deployed) == 1
-    wait_until(lambda: not holding(eager, refused), "the dead letter is gone from every file")
+    wait_until(lambda: not holding(eager, rejected), "the dead letter is gone from every file")

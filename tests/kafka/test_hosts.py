@@ -297,7 +297,7 @@ def wait_for_replicas(fleet: Fleet) -> None:
 def test_nothing_is_lost_or_doubled_while_hosts_are_restarted_lost_cut_off_and_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reason = namespaces.refusal()
+    reason = namespaces.rejection()
     if reason is not None:
         pytest.skip(f"no hosts: {reason}")
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

@@ -107,7 +107,7 @@ def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> No
     run(connection, job_name, scenario)
 
 
-def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
+def test_rejected_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
         with pytest.raises(RecordTooLargeError, match="reports rejects a record of 600,000 bytes"):
@@ -119,7 +119,7 @@ def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str
     run(connection, job_name, scenario)
 
 
-async def refuses_by_policy(log: KafkaLog) -> bool:
+async def rejects_by_policy(log: KafkaLog) -> bool:
     try:
         await log.delete_below(Role.STATUS, 0, 7)
     except PolicyViolationError:
@@ -145,7 +145,7 @@ def test_what_a_compacted_topic_has_lost_is_not_missed(
         await log.flush()
         async with asyncio.timeout(TIMEOUT):
             # Brokers apply changed settings after a delay.
-            while await refuses_by_policy(log):
+            while await rejects_by_policy(log):
                 pass
         assert [r.offset for r in (await log.read(Role.STATUS, 0, 0, 10)).records] == [7, 8, 9]
 

@@ -24,7 +24,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.cluster_errors import AccessError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.kafka.topic_reader import read_roster
+from dpstream.pipeline.kafka.topic_reader import read_registry
 from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.status.collection import gather_status
@@ -35,7 +35,7 @@ from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.topics.envelopes import CONTENT_TYPE
 from dpstream.topics.names import Role, topic_name
-from dpstream.topics.records import Drain, Farewell
+from dpstream.topics.records import Deregistration, Drain
 from tests.support.commands import Commands
 from tests.support.device_jobs import body, envelope
 from tests.support.least_privilege import (
@@ -162,12 +162,12 @@ def test_acls_are_added_once_and_removed(
     beyond = dpstream("acl", job_file, *more[2:]).json["beyond"]
     assert {"manifests", "partials", "reports"} <= {each["name"].split(".")[-1] for each in beyond}
 
-    refused = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
-    assert refused.code == 1
-    assert "does not allow User:small-operator to look at ACLs of cluster" in refused.errors
+    rejected = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
+    assert rejected.code == 1
+    assert "does not allow User:small-operator to look at ACLs of cluster" in rejected.errors
 
 
-def test_whatever_is_not_in_the_table_is_refused(secured: SecuredJob) -> None:
+def test_whatever_is_not_in_the_table_is_rejected(secured: SecuredJob) -> None:
     let, tried = secured.let(OTHER)
     assert let == []
     assert tried > 800
@@ -260,10 +260,10 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
     with made.cluster("admin") as admin:
         ClusterAcls(admin).remove([right])
         job = find_deployed(admin, name)
-        (registered,) = read_roster(admin, job)
+        (registered,) = read_registry(admin, job)
     with made.cluster("producer") as producer:
         for record in (
-            Farewell(job.deployment, registered.enrollment, 1),
+            Deregistration(job.deployment, registered.enrollment, 1),
             Drain(job.deployment, 0, 1),
         ):
             with pytest.raises(AccessError, match="does not allow"):

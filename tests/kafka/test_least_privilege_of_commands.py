@@ -66,7 +66,7 @@ epochs: {{count: 12}}
 shuffle: {{minimum: 10, grace: 1h, producers: 2}}
 topics: {{partitions: 2}}
 """
-_REFUSED = re.compile(
+_REJECTED = re.compile(
     r"error: Kafka does not allow (\S+) to (.+?) (topic|group) ([^ ,]+).*: "
     r"dpstream acl (\S+)(?: --replay (\S+))? --role (\S+) --principal "
 )
@@ -389,7 +389,7 @@ COMMANDS = {
 }
 
 
-def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
+def test_a_verb_is_rejected_to_whom_it_is_not_for_and_told_truly(
     origin: SecuredJob, dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -406,7 +406,7 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
             for role in asking:
                 if role not in allowed:
                     said = dpstream(*origin.as_role(role, *line))
-                    if not refused_truly(origin, role, said):
+                    if not rejected_truly(origin, role, said):
                         wrong.append(f"{role}: {' '.join(line)}: {said}")
         assert not wrong, "\n".join(wrong)
         # None of the attempts had an effect.
@@ -419,9 +419,9 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
                 assert "does not allow" not in said.errors, (role, line)
 
 
-def refused_truly(origin: SecuredJob, role: str, said: Result) -> bool:
+def rejected_truly(origin: SecuredJob, role: str, said: Result) -> bool:
     """Return whether a user is rejected, naming a role that has the missing right."""
-    found = _REFUSED.search(said.errors)
+    found = _REJECTED.search(said.errors)
     if said.code != 1 or found is None:
         return False
     principal, action, kind, name, job, replay, wanted = found.groups()

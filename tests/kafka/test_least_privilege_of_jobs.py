@@ -51,13 +51,19 @@ SERIES = FRAGMENTS.replace("MORE", "")
 INSTANCES = FRAGMENTS.replace("MORE", ", instances: 2")
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "series": (
-        SERIES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub, third.pub]}\n",
-        {"shuffle": "first", "shuffle-2": "second", "shuffle-3": "third", "aggregate": "adder"},
+        SERIES
+        + "sealed: {aggregate: aggregator.pub, stages: [first.pub, second.pub, third.pub]}\n",
+        {
+            "shuffle": "first",
+            "shuffle-2": "second",
+            "shuffle-3": "third",
+            "aggregate": "aggregator",
+        },
     ),
     "instances": (INSTANCES, {}),
     "sealed-instances": (
-        INSTANCES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub]}\n",
-        {"shuffle": "first", "instance-2": "second", "aggregate": "adder"},
+        INSTANCES + "sealed: {aggregate: aggregator.pub, stages: [first.pub, second.pub]}\n",
+        {"shuffle": "first", "instance-2": "second", "aggregate": "aggregator"},
     ),
     "shares": (
         SERIES.replace("epsilon: 4", "epsilon: 8").replace(", reports: 2", "")
@@ -204,8 +210,8 @@ def test_a_cluster_without_an_authorizer_says_what_to_do(
     )
     line = ("acl", job_file, "--bootstrap-servers", bootstrap_servers)
     for change in ("--apply", "--revoke"):
-        refused = dpstream(*line, change)
-        assert (refused.code, refused.errors) == (1, f"error: {said}\n")
+        rejected = dpstream(*line, change)
+        assert (rejected.code, rejected.errors) == (1, f"error: {said}\n")
     looked = dpstream(*line)
     assert looked.code == 0
     assert f"existing ACLs are not shown: {said}" in looked.errors

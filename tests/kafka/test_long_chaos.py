@@ -17,7 +17,7 @@ from tests.support import cells
 from tests.support.chaos_scenario import CELLS, ChaosScenario, OneBroker
 from tests.support.clocks import Clock, compile_preload
 from tests.support.faults import Kind
-from tests.support.namespaces import Namespaces, refusal
+from tests.support.namespaces import Namespaces, rejection
 from tests.support.three_brokers import NODES, BrokersInNamespaces, broker_name
 
 pytestmark = pytest.mark.verify
@@ -103,7 +103,7 @@ def test_nothing_is_lost_or_doubled_by_those_who_come_twice_too_early_or_too_lat
 def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
     protocol: str, preload: Path, tmp_path: Path
 ) -> None:
-    reason = refusal()
+    reason = rejection()
     if reason is not None:
         pytest.skip(f"no network that can be cut: {reason}")
     brokers = [broker_name(node) for node in NODES]
@@ -128,4 +128,4 @@ def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
         scenario.add_workers(**WORKERS)
         scenario.survive(IN_A_NETWORK)
         account = scenario.account()
-    assert account.late == account.refused == 0
+    assert account.late == account.rejected == 0

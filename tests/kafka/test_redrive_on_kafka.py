@@ -99,13 +99,13 @@ def test_a_late_registration_and_a_redrive(
         south.close(1)
     sent = send(cluster, job, memory)
 
-    refused = wait_for(
+    rejected = wait_for(
         lambda: dpstream("status", job.name),
         lambda said: f"{sent} enrollment" in said.output and "epoch 1" in said.output,
     )
-    assert refused.code == 1
-    assert "producers that may still register" in refused.output
-    assert "1 of 2 producers have registered" in " ".join(refused.output.split())
+    assert rejected.code == 1
+    assert "producers that may still register" in rejected.output
+    assert "1 of 2 producers have registered" in " ".join(rejected.output.split())
     early = dpstream("dead-letters", job.name, "--redrive")
     assert early.output == (
         f"nothing was requeued\n{sent} records kept: enrollment is still not registered\n"

@@ -103,9 +103,9 @@ def test_replays_are_as_the_live_job(
     done = dpstream("replay", live, "--partitions", 3)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, f"{live}-replay").code == 0
-    refused = dpstream("replay", live, "--partitions", 3)
-    assert refused.code == 1
-    assert "is a finished replay" in refused.errors
+    rejected = dpstream("replay", live, "--partitions", 3)
+    assert rejected.code == 1
+    assert "is a finished replay" in rejected.errors
 
     # Two aggregate workers run externally.
     name = f"{live}-two"

@@ -26,7 +26,7 @@ from dpstream.topics.sealed_messages import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 
-PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "adder"}
+PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "aggregator"}
 USERS = 60
 JOB = """\
 name: {name}
@@ -35,7 +35,7 @@ parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak]}}
 epochs: {{count: 2}}
 shuffle: {{minimum: 100, producers: 2}}
 topics: {{partitions: 1}}
-sealed: {{aggregate: adder.pub, stages: [stage-a.pub, stage-b.pub]}}
+sealed: {{aggregate: aggregator.pub, stages: [stage-a.pub, stage-b.pub]}}
 """
 
 
@@ -88,13 +88,13 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
         # outer ones.
         assert count_opened(job, "aggregate", hop, key) == 0
         read = count_opened(job, "aggregate", shuffled, key)
-        assert read == (len(shuffled) if party == "adder" else 0)
+        assert read == (len(shuffled) if party == "aggregator" else 0)
     shuffling = job.protocol_entry.shuffling
     assert shuffling is not None
     added = shuffling.capacity(job.law, 1, job.added_by_each(job.law))
     passed_on = Counter(epoch for epoch, _ in hop)
     assert Counter(epoch for epoch, _ in shuffled) == {
-        epoch: boxes + added for epoch, boxes in passed_on.items()
+        epoch: ciphertexts + added for epoch, ciphertexts in passed_on.items()
     }
     check_disk(broker, job, shuffled)
 

@@ -14,14 +14,14 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial
 from dpstream.topics.sealing import unseal_all
-from dpstream.topics.shares import PartialSum, boxes_of
+from dpstream.topics.shares import PartialSum, ciphertexts_of
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 from tests.support.processes import TIMEOUT
@@ -80,7 +80,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
 
 def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
     """Check that each party's sums are random and that together they are nearly all users' ash."""
-    form = job.table_form
+    form = job.table_format
     for ours, theirs in zip(*(kept[role] for role in SUMS), strict=True):
         first, second = (
             PartialSum.from_bytes(form, decode_partial(each).payload) for each in (ours, theirs)
@@ -107,8 +107,8 @@ def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: li
         assert all(row.tobytes() in disk for row in rows)
         for party, name in enumerate(SHARERS):
             keys = KeyRing.of_folder(folder / name)
-            own, others = boxes_of(rows, party), boxes_of(rows, 1 - party)
-            opened = BoxOpener(job, name, keys).open_all(chunk.epoch, own)
+            own, others = ciphertexts_of(rows, party), ciphertexts_of(rows, 1 - party)
+            opened = Decryptor(job, name, keys).open_all(chunk.epoch, own)
             assert None not in opened
             (key,) = keys.keys.values()
             for other in SHARERS:

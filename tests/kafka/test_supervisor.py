@@ -251,10 +251,10 @@ def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: s
 
     place = operator.home / "noise-keys" / deployed.name
     NoiseKey.at(place)
-    refused = "the worker exited with exit code 2 ("
+    rejected = "the worker exited with exit code 2 ("
     wait_until(
-        lambda: any(line.startswith(refused) for line in shuffle.lines(deployed.name)),
-        "the key of another job is refused, and said to be",
+        lambda: any(line.startswith(rejected) for line in shuffle.lines(deployed.name)),
+        "the key of another job is rejected, and said to be",
     )
     elsewhere.replace(place)
     operator.wait_until_ready(shuffle)

@@ -200,9 +200,9 @@ def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
     """With five-minute epochs it would close ten early; it closes none."""
     began = datetime.now(UTC) - timedelta(minutes=7)
     job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
-    (tmp_path / "roster.txt").write_text("ann\n")
-    roster = str(tmp_path / "roster.txt")
-    process = lying(3_000, "produce", job_name, "--input", "-", "--users", roster)
+    (tmp_path / "users.txt").write_text("ann\n")
+    registry = str(tmp_path / "users.txt")
+    process = lying(3_000, "produce", job_name, "--input", "-", "--users", registry)
     said, errors = process.communicate("user,value\nann,1\n", timeout=TIMEOUT)
     assert process.returncode == 0, errors
     assert "this machine's clock is 50 min ahead of the broker's" in errors

@@ -24,7 +24,7 @@ from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.kafka.many_topics import ManyTopics
 from dpstream.pipeline.kafka.stored_state import ContradictionError
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.drains import begin_drain
+from dpstream.pipeline.operations.drains import start_drain
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.lags import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -49,7 +49,7 @@ def job(job_name: str) -> Job:
     )
 
 
-def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
+def rejection_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
     """Start a worker that ends by itself, and return the line with the reason."""
     (servers,) = cluster.connection.bootstrap_servers
     worker = subprocess.run(
@@ -83,7 +83,7 @@ def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> s
         (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd, needed is"),
     ],
 )
-def test_what_would_lose_or_refuse_records_is_refused(
+def test_what_would_lose_or_reject_records_is_rejected(
     cluster: Cluster,
     admin: KafkaAdminClient,
     job: Job,
@@ -117,7 +117,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
         for epoch in range(1, 5):
             producer.close(epoch)
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
-    said = refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    said = rejection_of_worker(cluster, job, "shuffle", tmp_path)
     assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed but were" in said
     assert "epoch 1 and later ones of its partition cannot be released" in said
     assert "dpstream deploy JOBFILE --replace" in said
@@ -139,7 +139,7 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
     status = watch.status(now=0)
     assert (status.stages[0].lag, status.topics[0].unexpected_records) == (0, True)
     assert "epoch e belongs in partition e mod 2" in status.issues[0]
-    assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
+    assert start_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
     admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
     issues = " ".join(watch.status(now=0).issues)
@@ -153,7 +153,7 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
 @pytest.mark.parametrize(
     ("role", "stage"), [(Role.REPORTS, "shuffle"), (Role.SHUFFLED, "aggregate")]
 )
-def test_a_topic_made_again_between_two_workers_is_refused_by_all(
+def test_a_topic_made_again_between_two_workers_is_rejected_by_all(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path, role: Role, stage: str
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -164,7 +164,7 @@ def test_a_topic_made_again_between_two_workers_is_refused_by_all(
         assert time.monotonic() < deadline, "the topic is still there"
     cluster.create_topics([job.topic_settings()[role]])
     found = f"topic {job.topic(role)} was deleted and recreated"
-    assert found in refusal_of_worker(cluster, job, stage, tmp_path)
+    assert found in rejection_of_worker(cluster, job, stage, tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
     with (
@@ -182,7 +182,7 @@ def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
         producer.enroll(["ann"])
     admin.delete_records({TopicPartition(job.topic(Role.PRODUCERS), 0): -1})
     found = f"topic {job.topic(Role.PRODUCERS)}, which must keep all records, starts at offset 1"
-    assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    assert found in rejection_of_worker(cluster, job, "shuffle", tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
 
@@ -216,7 +216,7 @@ def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
     published = EstimateRecord(deployed.deployment, 3, WindowStatus.EMPTY, 0, 0, 0, None, {})
     cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
     found = "epoch 3 is published, but no epoch after 0 is finalized"
-    assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    assert found in rejection_of_worker(cluster, job, "shuffle", tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
 

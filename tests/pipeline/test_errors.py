@@ -68,7 +68,7 @@ HANDLED_BEFORE = {
     "dpstream.randomizers.client.device_errors.LimitError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.NotJoinedError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.ClosedError": "as DeviceError",
-    "dpstream.randomizers.client.device_errors.ValueRefusedError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.ValueRejectedError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.StoreError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.UnreachableError": "as DeviceError",
 }

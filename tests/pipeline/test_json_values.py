@@ -36,7 +36,7 @@ class Outer:
     key: bytes
     at: datetime
     bound: float
-    refusal: Exception | None
+    rejection: Exception | None
 
     JSON_PROPERTIES: ClassVar = ("twice",)
 
@@ -64,7 +64,7 @@ def test_json_text_derives_nested_dataclasses() -> None:
             "key": "0aff",
             "at": "2024-02-29T12:00:00+00:00",
             "bound": 1.0,
-            "refusal": "why",
+            "rejection": "why",
             "twice": 2.0,
         },
         {"numbers": [1.5, 2.5]},

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from dpstream.pipeline.cli.output import PrintableConsole
 from dpstream.pipeline.errors import one_line, printable, printable_json
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.operations.supervisor.lines import Lines
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import DeadLetter, Reason
@@ -40,13 +40,13 @@ def test_names_in_the_jobs_topic(dpstream: Commands, cluster: MemoryCluster) -> 
 
 
 @pytest.mark.parametrize("horizons", [1, None])
-def test_names_in_charges_and_stated_budgets(
+def test_names_in_charges_and_budget_declarations(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, horizons: int | None
 ) -> None:
     cluster.partitions[JOBS_TOPIC] = 1
     charge = Charge("small", HOSTILE, "ab" * 16, 3.0, 0.0, 5, horizons)
-    stated = StatedBudget("small", 3.0, 0.0, HOSTILE, HOSTILE, 5)
-    for record in (charge, stated):
+    declared = BudgetDeclaration("small", 3.0, 0.0, HOSTILE, HOSTILE, 5)
+    for record in (charge, declared):
         cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
     for options in ([], ["--dry-run"], ["--dry-run", "--json"]):
         said = dpstream("deploy", job_file, *options)

@@ -21,7 +21,7 @@ epochs: {{count: 8}}
 """
 
 
-def _refusal(protocol: str, parameters: str = "", more: str = "") -> str:
+def _rejection(protocol: str, parameters: str = "", more: str = "") -> str:
     with pytest.raises(JobError) as caught:
         parse_job(_JOB.format(protocol=protocol, parameters=parameters, more=more))
     return str(caught.value)
@@ -51,19 +51,19 @@ def test_everything_removed_has_a_replacement() -> None:
 @pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
 def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS
-    assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _refusal(name)
+    assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _rejection(name)
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)
 def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str | int, ...]) -> None:
     section, key = path
-    said = _refusal("value_stream", more=f"{section}: {{{key}: 2}}")
+    said = _rejection("value_stream", more=f"{section}: {{{key}: 2}}")
     assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
 
 
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
 def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> None:
-    said = _refusal(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
+    said = _rejection(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
     assert (
         f"conditional was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}"
         in said

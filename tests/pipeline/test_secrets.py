@@ -254,7 +254,7 @@ def opened(make: Any, path: Path, loose: int) -> None:
     ],
     ids=["noise", "collector", "signing", "sealing", "device", "producer"],
 )
-def test_keys_and_state_are_their_owners_alone_and_refused_where_they_are_not(
+def test_keys_and_state_are_their_owners_alone_and_rejected_where_they_are_not(
     tmp_path: Path, make: Any, error: type[Exception], loose: int
 ) -> None:
     folder = private_folder(tmp_path / "home")

@@ -54,9 +54,9 @@ def wrong(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_only_regular_files_are_read(wrong: Path) -> None:
-    with pytest.raises(OSError) as refusal:  # noqa: PT011
+    with pytest.raises(OSError) as rejection:  # noqa: PT011
         read_whole_file(wrong)
-    assert refusal.value.strerror in (
+    assert rejection.value.strerror in (
         "not a regular file",
         "is a folder",
         "No such device or address",
@@ -93,7 +93,7 @@ def test_a_name_with_a_nul_is_no_file_of_labels(tmp_path: Path) -> None:
         parse_job(domain_file('"a\\0b"'), folder=tmp_path)
 
 
-def test_other_files_are_refused_with_a_sentence_of_their_own(wrong: Path) -> None:
+def test_other_files_are_rejected_with_a_sentence_of_their_own(wrong: Path) -> None:
     with pytest.raises(JobError, match="cannot read the job file"):
         load_job(wrong)
     with pytest.raises(InputError, match="cannot read the histogram of changes"):

@@ -143,7 +143,7 @@ def test_few_contributors_get_what_a_message_gives_by_itself() -> None:
     assert loss >= 1.0
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_what_cannot_be_is_rejected() -> None:
     with pytest.raises(ValueError, match="no coin"):
         HiddenCoin(0.0, 0.5)
     with pytest.raises(ValueError, match="expected at least 1"):

@@ -27,7 +27,7 @@ GOLDEN = [
 EPSILONS = (1e-6, 1e-3, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 64.0)
 
 
-def test_a_law_that_spends_more_than_its_epsilon_is_refused() -> None:
+def test_a_law_that_spends_more_than_its_epsilon_is_rejected() -> None:
     """Devices read laws from a record: only orders that are drawn spend anything."""
     law = calibrate(FutureRandParameters(1.0, 2), 2)
     loose, strict = optimal(1, 1.5), law.composed[0]
@@ -142,7 +142,7 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
         {"epsilon": None},
     ],
 )
-def test_corrupt_law_is_refused(corrupt: dict[str, object]) -> None:
+def test_corrupt_law_is_rejected(corrupt: dict[str, object]) -> None:
     body = calibrate(FutureRandParameters(1.0, 2), 8).to_json()
     with pytest.raises(ValueError, match="not a FutureRand law"):
         FutureRandLaw.from_json(body | corrupt)

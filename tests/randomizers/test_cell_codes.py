@@ -114,14 +114,14 @@ def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
         *((PrefixCells(levels((2, 4), (3, 5)), seed="a"), item, "items from") for item in (-1, 9)),
     ],
 )
-def test_items_outside_are_refused(code: Any, item: int, message: str) -> None:
+def test_items_outside_are_rejected(code: Any, item: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         code.encode(np.array([1, item]))
     assert code.encode(np.array([], np.int64)).shape == (0, code.messages)
 
 
 @pytest.mark.parametrize("point", [(4, 0, 0), (0, 0, -1)])
-def test_points_outside_are_refused(point: tuple[int, ...]) -> None:
+def test_points_outside_are_rejected(point: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="invalid entry"):
         GRIDS[2].items(np.array([point]))
 
@@ -139,7 +139,7 @@ def test_points_outside_are_refused(point: tuple[int, ...]) -> None:
         ({"kind": "other"}, "kind is 'other'"),
     ],
 )
-def test_rows_that_there_are_not_are_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_rows_that_there_are_not_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         HashedRows.from_json({**ROWS.to_json(), **changes})
 
@@ -153,7 +153,7 @@ def test_rows_that_there_are_not_are_refused(changes: dict[str, Any], complaint:
         (5, (2, 2), "has 4 leaves; expected at least"),
     ],
 )
-def test_trees_that_there_are_not_are_refused(
+def test_trees_that_there_are_not_are_rejected(
     size: int, branching: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -171,7 +171,7 @@ def test_trees_that_there_are_not_are_refused(
         (((62, 9),), "62 bits"),
     ],
 )
-def test_impossible_levels_are_refused(pairs: tuple[tuple[int, int], ...], message: str) -> None:
+def test_impossible_levels_are_rejected(pairs: tuple[tuple[int, int], ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PrefixCells(levels(*pairs), seed="a")
 
@@ -191,6 +191,6 @@ def test_impossible_levels_are_refused(pairs: tuple[tuple[int, int], ...], messa
         (Grid, {"kind": "grid", "axes": [{"kind": "grid", "axes": []}]}),
     ],
 )
-def test_other_json_is_refused(code: Any, body: dict[str, object]) -> None:
+def test_other_json_is_rejected(code: Any, body: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         code.from_json(body)

@@ -149,7 +149,7 @@ def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:
 @pytest.mark.parametrize(
     "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
 )
-def test_bad_parameters_are_refused(kind: type[IndependentResponseParameters]) -> None:
+def test_bad_parameters_are_rejected(kind: type[IndependentResponseParameters]) -> None:
     with pytest.raises(ValueError, match="epsilon is 0; expected from"):
         kind(0, 1)
     with pytest.raises(

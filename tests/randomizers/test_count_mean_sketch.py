@@ -14,7 +14,7 @@ from dpstream.aggregators.count_mean_sketch import (
     bits_variance,
     shared_variance,
 )
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.results.epoch_counts import window_of
@@ -68,14 +68,14 @@ def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -
     reports = devices.report(1, held[:, None], None, seeded_generator(2))
     words = written_out(reports)
     aggregator.add(1, words, None)
-    found = aggregator.estimate(1, Attendance.constant(1, users))
+    found = aggregator.estimate(1, Participation.constant(1, users))
     assert found is not None
     squared = float(np.square(found.values - ground_truth).mean())
     assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / ITEMS))
     # Hashes that the devices do not have find nothing.
     other = CountMeanSketchAggregator(replace(law, rows=128, bits=replace(law.bits, items=256)))
     other.add(1, words, None)
-    wrong = other.estimate(1, Attendance.constant(1, users))
+    wrong = other.estimate(1, Participation.constant(1, users))
     assert wrong is not None
     assert (
         np.corrcoef(wrong.values, ground_truth)[0, 1]
@@ -132,14 +132,14 @@ def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_publishe
     devices.enroll(500, rng)
     held = rng.integers(1, 9, (500, 1))
     aggregator.add(1, written_out(devices.report(1, held, None, rng)), None)
-    attendance = Attendance.constant(1, 500)
-    published = aggregator.estimate(1, attendance)
+    participation = Participation.constant(1, 500)
+    published = aggregator.estimate(1, participation)
     monkeypatch.setattr("dpstream.aggregators.count_mean_sketch.MOST_PUBLISHED", 3)
-    assert isinstance(aggregator.estimate(1, attendance), HeavyHitters)
+    assert isinstance(aggregator.estimate(1, participation), HeavyHitters)
     assert isinstance(published, ItemEstimates)
-    whole = window_of(aggregator, 1, attendance)
+    whole = window_of(aggregator, 1, participation)
     assert isinstance(whole, ItemEstimates)
     assert whole.values.tolist() == published.values.tolist()
-    twice = aggregator.window([1, 1], attendance)
+    twice = aggregator.window([1, 1], participation)
     assert twice is not None
     assert twice.values.tolist() == (2 * published.values).tolist()

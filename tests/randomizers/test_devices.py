@@ -64,7 +64,7 @@ def enrolled() -> Dice:
         ({"dice": np.zeros((100, 2), np.uint8)}, "has a value out of range; expected 1 to"),
     ],
 )
-def test_arrays_that_are_not_of_these_devices_are_refused(
+def test_arrays_that_are_not_of_these_devices_are_rejected(
     changed: dict[str, Any], message: str
 ) -> None:
     arrays = {**enrolled().state_arrays(), **changed}

@@ -13,8 +13,8 @@ from scipy import stats
 
 from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.division import (
-    MISFIT,
     MOST_INSTANCES,
+    REDRAW_PROBABILITY,
     chances_of_one_instance,
     divide,
     room_of_part,
@@ -84,11 +84,11 @@ def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int)
             term = term * (most - messages) // ((messages + 1) * (instances - 1))
         return instances * Fraction(ways, instances**most)
 
-    assert beyond(room) <= Fraction(MISFIT)
+    assert beyond(room) <= Fraction(REDRAW_PROBABILITY)
     assert room <= most
     if most > 1_000:
         spare = room - most / instances
-        assert beyond(math.ceil(most / instances + 0.8 * spare)) > MISFIT
+        assert beyond(math.ceil(most / instances + 0.8 * spare)) > REDRAW_PROBABILITY
 
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
@@ -97,7 +97,7 @@ def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
     """Capacity by Bernstein's inequality, whose slack of a fifth must not be removed."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)
-    rarity = math.log(instances) - math.log(MISFIT)
+    rarity = math.log(instances) - math.log(REDRAW_PROBABILITY)
     assert spare**2 / (2 * variance + 2 * spare / 3) >= rarity
 
 

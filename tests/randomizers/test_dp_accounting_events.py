@@ -138,7 +138,7 @@ def test_nothing_loses_nothing() -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_what_is_not_known_is_refused(event: Any) -> None:
+def test_what_is_not_known_is_rejected(event: Any) -> None:
     with pytest.raises(
         ValueError,
         match=("is unknown; expected randomized response, Gaussian, Laplace or discrete Laplace"),

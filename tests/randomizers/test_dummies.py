@@ -13,7 +13,7 @@ from scipy import stats
 
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.dummies import (
-    MISFIT,
+    REDRAW_PROBABILITY,
     BernoulliDummies,
     ClusteredDummies,
     Dummies,
@@ -161,7 +161,7 @@ def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
-def test_dummies_made_for_other_cells_are_refused(dummies: Dummies) -> None:
+def test_dummies_made_for_other_cells_are_rejected(dummies: Dummies) -> None:
     with pytest.raises(ValueError, match="sampler has 4 cells; requested"):
         dummies.draw(1, 5, seeded_generator(8))
 
@@ -180,7 +180,7 @@ def test_dummies_made_for_other_cells_are_refused(dummies: Dummies) -> None:
         (("bernoulli", 6.0, 3), "requires dummies with a probability of"),
     ],
 )
-def test_noise_that_cannot_be_is_refused(arguments: tuple[object, ...], complaint: str) -> None:
+def test_noise_that_cannot_be_is_rejected(arguments: tuple[object, ...], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         CellNoiseLaw(*arguments)  # type: ignore[arg-type]
 
@@ -205,11 +205,11 @@ def test_more_dummies_than_there_is_room_for_are_as_rare_as_stated(
     most = dummies.most(contributors)
     total = law(contributors)
     exceeded = total.logsf(most)
-    assert exceeded <= math.log(MISFIT)
+    assert exceeded <= math.log(REDRAW_PROBABILITY)
     # Nor wasteful: Chernoff's bound is slightly above the truth.
     assert most <= total.mean() + 15 * total.std() + 3600
     if most > dummies.mean * contributors + 60:
-        assert total.logsf(0.7 * most + 0.3 * total.mean()) > 1.2 * math.log(MISFIT)
+        assert total.logsf(0.7 * most + 0.3 * total.mean()) > 1.2 * math.log(REDRAW_PROBABILITY)
 
 
 def test_nobody_has_no_dummies_and_no_room() -> None:
@@ -221,7 +221,7 @@ def test_dummies_that_do_not_fit_are_drawn_anew(
     dummies: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a misfit probability of one half, no misfit is released; the law is that of fits."""
-    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
     cells = getattr(dummies, "cells", 10)
     contributors, rng = 40, seeded_generator(5)
     most = dummies.most(contributors)

@@ -275,7 +275,7 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
-def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_what_is_not_allowed_is_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         requested(1.0, **parameters)
 
@@ -288,7 +288,7 @@ def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str
         ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
     ],
 )
-def test_constants_of_what_there_is_not_are_refused(
+def test_constants_of_what_there_is_not_are_rejected(
     constants: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -302,12 +302,12 @@ def test_what_tables_leave_out_is_charged_for_every_report(
     epsilon, delta, contributors = 2.0, 1e-3, 2_000
     drawn = 2 * len(LABELS) * (reports + (reports > 1))
     allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)
-    for distance, is_refused in ((0.99 * allowed, False), (1.01 * allowed, True)):
+    for distance, is_rejected in ((0.99 * allowed, False), (1.01 * allowed, True)):
         monkeypatch.setattr(FlippedBits, "distance", lambda flips, bits, each=distance: each)
-        refused = pytest.raises(
+        rejected = pytest.raises(
             ValueError, match=("requires bits with a finer distribution than is available")
         )
-        with refused if is_refused else nullcontext():
+        with rejected if is_rejected else nullcontext():
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 

@@ -7,17 +7,17 @@ from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_no
 
 
 def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
-    guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "nobody", "exact")
+    guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "none", "exact")
     assert str(guarantee) == (
         "epsilon 1, delta 1e-09 for a user's whole stream (exact); "
-        "cannot be told apart: any two streams; trusted: nobody"
+        "cannot be told apart: any two streams; trusted party: none"
     )
     assert json.loads(json.dumps(guarantee.to_json())) == {
         "epsilon": 1.0,
         "delta": 1e-9,
         "unit": "stream",
         "neighbors": "any two streams",
-        "trust": "nobody",
+        "trust": "none",
         "basis": "exact",
     }
 
@@ -27,12 +27,10 @@ def test_a_pure_guarantee_does_not_speak_of_delta() -> None:
 
 
 def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -> None:
-    guarantee = Guarantee(
-        1.0, 0.0, "value", "two values", "nobody", "bound", stream_epsilon=4.653032
-    )
+    guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
         "epsilon 1 for a user's single value (claimed), 4.65303 for the whole stream (bound); "
-        "cannot be told apart: two values; trusted: nobody"
+        "cannot be told apart: two values; trusted party: none"
     )
     assert guarantee.to_json()["stream_epsilon"] == 4.653032
     twice = guarantee.over(2)
@@ -61,7 +59,7 @@ def test_what_many_horizons_lose_is_never_rounded_down() -> None:
     rounded = set()
     for loss in (0.1, 0.7, 1 / 3, 4.653032):
         for horizons in range(1, 200):
-            guarantee = Guarantee(loss, loss / 7, "stream", "any two streams", "nobody", "exact")
+            guarantee = Guarantee(loss, loss / 7, "stream", "any two streams", "none", "exact")
             several = guarantee.over(horizons)
             assert Fraction(several.epsilon) >= horizons * Fraction(loss)
             assert Fraction(several.delta) >= horizons * Fraction(loss / 7)

@@ -154,7 +154,7 @@ def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
     return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
 
 
-def test_what_cannot_be_kept_to_is_refused() -> None:
+def test_what_cannot_be_kept_to_is_rejected() -> None:
     few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
     with pytest.raises(ValueError, match=r"at least .* are needed with 100 contributors"):
         calibrate(few, 1, 100)

@@ -100,13 +100,13 @@ def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
         (("a", "b" * 101), "1 to 100 printable characters"),
     ],
 )
-def test_labels_that_cannot_be_are_refused_in_one_line(
+def test_labels_that_cannot_be_are_rejected_in_one_line(
     labels: tuple[str, ...], message: str
 ) -> None:
     check_labels(("a", "b"))
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ValueError, match=message) as rejected:
         check_labels(labels)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(rejected.value)
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ ITEMS = ("a", "b", "c")
         ),
     ],
 )
-def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_wrong_parameters_are_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HadamardValuesParameters(**{"epsilon": 1, "max_changes": 2, "domain": ITEMS, **wrong})
 
 
-def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
+def test_laws_of_too_few_or_too_many_items_are_rejected() -> None:
     law = calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 16)
     for items in (0, MIN_ITEMS - 1, MAX_ITEMS + 1):
         with pytest.raises(ValueError, match="items; expected from"):
@@ -57,7 +57,7 @@ def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
-def test_wrong_numbers_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_wrong_numbers_are_rejected(wrong: dict[str, Any], message: str) -> None:
     numbers = {"epsilon": 1, "max_changes": 2, "low": 0, "high": 8, "buckets": 4}
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**numbers, **wrong})

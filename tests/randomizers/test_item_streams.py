@@ -50,7 +50,7 @@ def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
     assert needed == poisson_for_overlapping(1.0, 1e-6, overlap, epochs=16)
 
 
-def test_item_reports_refuse_a_boost_when_items_share_words() -> None:
+def test_item_reports_reject_a_boost_when_items_share_words() -> None:
     with pytest.raises(
         ValueError,
         match=("boost is 2: no noise is proven to suffice for items that share words; expected 0"),

@@ -74,7 +74,7 @@ def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
     )
 
 
-def test_reports_that_lose_more_than_one_alone_are_refused() -> None:
+def test_reports_that_lose_more_than_one_alone_are_rejected() -> None:
     requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
     with pytest.raises(ValueError, match=r"4 reports in a step lose .* among 10 contributors"):
         calibrate(requested, 1, minimum=10)
@@ -105,20 +105,20 @@ def test_reports_that_lose_more_than_one_alone_are_refused() -> None:
         ),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(changed: dict[str, object], message: str) -> None:
+def test_parameters_that_cannot_be_are_rejected(changed: dict[str, object], message: str) -> None:
     values: dict[str, object] = {"epsilon": 1.9, "delta": 1e-5, "features": 65, "classes": 10}
     with pytest.raises(ValueError, match=message):
         LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
 
 
-def test_a_model_of_too_many_steps_is_refused() -> None:
+def test_a_model_of_too_many_steps_is_rejected() -> None:
     requested = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
     with pytest.raises(ValueError, match="steps; expected at most 1,118"):
         calibrate(requested, 1_119, minimum=2000)
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
-def test_laws_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+def test_laws_that_cannot_be_are_rejected(wrong: dict[str, int]) -> None:
     law = calibrate(LdpSgdParameters(1.9, 1e-5, features=2, classes=2), 3, minimum=2000)
     with pytest.raises(ValueError, match="0"):
         replace(law, **wrong)  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_laws_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     "feature", [8 * FEATURE_UNIT, -8 * FEATURE_UNIT, 8 * FEATURE_UNIT + 1, -(1 << 15)]
 )
-def test_a_feature_that_is_too_large_is_refused_whatever_the_others_are(feature: int) -> None:
+def test_a_feature_that_is_too_large_is_rejected_whatever_the_others_are(feature: int) -> None:
     examples = np.array([[1, 0, 1], [1, feature, 0]])
     with pytest.raises(ValueError, match="a feature here is out of range; expected -8 to 8"):
         check_examples(examples, 2, "here")

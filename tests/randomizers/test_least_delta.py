@@ -116,7 +116,7 @@ NUMBERS = {"low": 0, "high": 64, "buckets": 64}
         ]
     ),
 )
-def test_deployed_jobs_with_trees_and_hashes_are_not_refused(
+def test_deployed_jobs_with_trees_and_hashes_are_not_rejected(
     protocol: str, parameters: dict[str, Any]
 ) -> None:
     body = {"name": "honest", "protocol": protocol, "epochs": {"count": 30}}

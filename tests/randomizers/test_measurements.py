@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import (
     MeasurementsAggregator,
@@ -155,7 +155,7 @@ def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -
     assert composed_loss(3, Fraction(2), 0.0) == (log_rounded_up(Fraction(2), 3), 0.0)
 
 
-def test_what_the_paper_s_theorem_does_not_cover_is_refused() -> None:
+def test_what_the_paper_s_theorem_does_not_cover_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"Theorem 2\.5 holds for epsilon below 1 only"):
         calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
 
@@ -172,7 +172,7 @@ def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
     assert law.epsilon == pytest.approx(1.0, abs=1e-9)
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": 0}, "epsilon is 0"),
     ({"epsilon": math.nan}, "epsilon is nan"),
     ({"calibration": "any"}, "calibration is 'any'; expected one of"),
@@ -196,18 +196,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             LaplaceHistogramParameters,
             SparseRecoveryParameters,
         )
-        for changed, message in REFUSED
+        for changed, message in REJECTED
         if changed.keys() <= signature(parameters).parameters.keys()
     ],
 )
-def test_parameters_that_no_noise_is_for_are_refused(
+def test_parameters_that_no_noise_is_for_are_rejected(
     parameters: Callable[..., Any], changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         parameters(**{"epsilon": 1.0, "domain": THOUSAND, **changed})
 
 
-def test_laws_without_noise_or_with_too_much_are_refused() -> None:
+def test_laws_without_noise_or_with_too_much_are_rejected() -> None:
     of_noise = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3), 1)
     of_odds = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3, calibration="sampled"), 1)
     wrong: list[tuple[MeasurementsLaw, dict[str, Any]]] = [
@@ -222,7 +222,7 @@ def test_laws_without_noise_or_with_too_much_are_refused() -> None:
             replace(law, **changed)
 
 
-def test_histograms_that_do_not_fit_a_record_are_refused() -> None:
+def test_histograms_that_do_not_fit_a_record_are_rejected() -> None:
     labels = tuple(map(str, range(40_000)))
     with pytest.raises(ValueError, match="Use fewer, a smaller domain, or another protocol"):
         calibrate(LaplaceHistogramParameters(1.0, labels), 1)
@@ -255,7 +255,7 @@ def estimated(law: MeasurementsLaw, held: NDArray[np.int64]) -> ItemEstimates:
     devices, aggregator = Measurements(law), MeasurementsAggregator(law)
     devices.enroll(len(held), seeded_generator(1))
     aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
-    found = aggregator.window([1], Attendance.constant(1, len(held)))
+    found = aggregator.window([1], Participation.constant(1, len(held)))
     assert found is not None
     return found
 

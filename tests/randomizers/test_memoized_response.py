@@ -123,7 +123,7 @@ def test_a_device_answers_from_its_memo_for_ever() -> None:
         assert abs((one[:, 0] == value).mean() - 2 / 3) < 7 * math.sqrt(2 / 9 / 3000)
 
 
-def test_bad_parameters_laws_and_states_are_refused() -> None:
+def test_bad_parameters_laws_and_states_are_rejected() -> None:
     with pytest.raises(
         ValueError, match=r"first_share is 1.0; expected a number from 0.01 to 0.99"
     ):

@@ -236,7 +236,7 @@ def test_more_clusters_than_the_law_asks_for_are_never_less() -> None:
         (lambda: NoiseTable(0, (5,), 0.0), r"must rise to 2\^128"),
     ],
 )
-def test_what_cannot_be_tabled_is_refused(make: Callable[[], object], complaint: str) -> None:
+def test_what_cannot_be_tabled_is_rejected(make: Callable[[], object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
 

@@ -87,7 +87,7 @@ def test_what_is_drawn_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("deviation", [0, -1, 1.5, True, (1 << 48) + 1])
-def test_other_deviations_are_refused(deviation: object) -> None:
+def test_other_deviations_are_rejected(deviation: object) -> None:
     with pytest.raises(ValueError, match="expected a whole number from 1 to"):
         NormalNoise(deviation)  # type: ignore[arg-type]
 

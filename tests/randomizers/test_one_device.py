@@ -97,7 +97,7 @@ def reader(data: bytes) -> Any:
     return read
 
 
-def test_what_is_wrong_is_refused_with_a_sentence() -> None:
+def test_what_is_wrong_is_rejected_with_a_sentence() -> None:
     law = laws_of("future_rand")[0]
     with pytest.raises(ValueError, match=r"no device of its own runs 'bun'; those that one can"):
         OneDevice("bun", law)
@@ -140,7 +140,7 @@ def test_the_last_item_of_a_large_domain_can_be_held() -> None:
     assert len(device.report(1, [1000], os.urandom)) == 1
 
 
-def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:
+def test_a_state_of_something_else_is_rejected_with_a_sentence() -> None:
     law = laws_of("future_rand")[0]
     device = OneDevice("future_rand", law)
     device.enroll(os.urandom)

@@ -195,7 +195,7 @@ def test_without_overlap_epsilon_is_that_of_disjoint_cells(mean: float) -> None:
         (0.1, 1, 1.5, "epochs is 1.5; expected a whole number"),
     ],
 )
-def test_what_cannot_be_hidden_is_refused(
+def test_what_cannot_be_hidden_is_rejected(
     overlap: float, items: int, epochs: int, complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):

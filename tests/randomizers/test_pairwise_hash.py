@@ -68,7 +68,7 @@ def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
             assert each.buckets(np.array(numbers, np.int64), 1_000)[0] == expected
 
 
-def test_a_hash_is_read_back_from_json_or_refused() -> None:
+def test_a_hash_is_read_back_from_json_or_rejected() -> None:
     each = PairwiseHash.of("row 0")
     assert PairwiseHash.from_json(each.to_json()) == each
     assert each != PairwiseHash.of("row 1")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
 from dpstream.pipeline.conformance.divergences import divergence, exponential
 from dpstream.pipeline.conformance.laws.fragments import ExactFragments
@@ -205,7 +205,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
     """The sum of four epochs rejects a standard deviation that assumes independence."""
     users, runs, epochs = 150, 150, 4
     law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)
-    attendance = Attendance.constant(epochs, users)
+    participation = Participation.constant(epochs, users)
     errors, stated, single = [], 0.0, 0.0
     for run in range(runs):
         devices, aggregator = Fragments(law), FragmentsAggregator(law)
@@ -214,8 +214,8 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
         for epoch in range(1, epochs + 1):
             values = np.repeat([0, 1, 1], users // 3)[:, None]
             aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
-        total = aggregator.window(range(1, epochs + 1), attendance)
-        first = aggregator.window([1], attendance)
+        total = aggregator.window(range(1, epochs + 1), participation)
+        first = aggregator.window([1], participation)
         assert total is not None
         assert first is not None
         errors.append(float(total.values[0]) - epochs * 100)
@@ -246,7 +246,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FragmentsParameters(
             **{"epsilon": 1.0, "delta": 1e-6, "domain": ("a",), "permanent": True, **parameters}

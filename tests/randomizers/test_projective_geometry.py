@@ -330,7 +330,7 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
     guarantee = ProjectiveGeometry(often).guarantee
     assert (guarantee.epsilon, guarantee.delta, guarantee.basis) == (1.0, 0.0, "exact")
     assert (guarantee.unit, guarantee.stream_epsilon) == ("epoch", 4.0)
-    assert guarantee.trust.startswith("nobody; ")
+    assert guarantee.trust.startswith("none; ")
     assert f"9,999 honest others of each window, epsilon {often.shuffled_epsilon:.6g}" in (
         guarantee.trust
     )
@@ -345,7 +345,7 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
         "the shuffler to shuffle and to suppress windows below the minimum, and"
     ) in shuffled.trust
     alone = ProjectiveGeometry(calibrate(requested, 1, 1))
-    assert alone.guarantee.trust == "nobody"
+    assert alone.guarantee.trust == "none"
     assert alone.if_shuffled is None
 
 

@@ -53,7 +53,7 @@ def test_the_generator_is_aes_128_in_counter_mode() -> None:
     assert words.astype("<u8").tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
 
 
-def test_a_key_of_another_length_is_refused() -> None:
+def test_a_key_of_another_length_is_rejected() -> None:
     with pytest.raises(ValueError, match="31 bytes; expected 32"):
         keyed_generator(bytes(31))
     with pytest.raises(ValueError, match="33 bytes; expected 32"):

@@ -47,7 +47,7 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
-def test_what_a_job_cannot_say_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_what_a_job_cannot_say_is_rejected(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**GIVEN, **changed})
 
@@ -142,7 +142,7 @@ def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
         assert found.tolist() == (expected | 3 << LEVEL_SHIFT).tolist()
 
 
-def test_a_level_that_there_is_not_is_refused() -> None:
+def test_a_level_that_there_is_not_is_rejected() -> None:
     devices = RangeValues(LAW)
     devices.enroll(5, seeded_generator(8))
     for level in (0, 5):

@@ -204,12 +204,12 @@ def test_the_least_mean_does_not_depend_on_where_the_search_begins(guess: float)
         (1.0, 1.0, "delta"),
     ],
 )
-def test_targets_out_of_range_are_refused(epsilon: float, delta: float, complaint: str) -> None:
+def test_targets_out_of_range_are_rejected(epsilon: float, delta: float, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         least_mean(epsilon, delta, lambda mean: [ShiftedCells(PoissonNoise(mean), 1, 1)], 1.0)
 
 
-def test_noise_that_can_never_be_enough_is_refused() -> None:
+def test_noise_that_can_never_be_enough_is_rejected() -> None:
     with pytest.raises(ValueError, match="noise of up to"):
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
     with pytest.raises(ValueError, match="cells shifted by"):

@@ -157,7 +157,7 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         ({"messages_per_user": True}, "messages_per_user"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(
+def test_parameters_that_contradict_each_other_are_rejected(
     parameters: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
@@ -203,7 +203,7 @@ def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more(
     assert 1.3 < epsilon_with(law, 500) < 2.0
 
 
-def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
+def test_jobs_that_ask_for_too_many_messages_are_rejected() -> None:
     """If the boost is not fixed, it is reduced instead."""
 
     def law(**more: Any) -> ShuffledCountsLaw:
@@ -238,7 +238,7 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
         {"noise": {}},
     ],
 )
-def test_laws_that_contradict_themselves_are_refused(change: dict[str, Any]) -> None:
+def test_laws_that_contradict_themselves_are_rejected(change: dict[str, Any]) -> None:
     body = without_dummies(2, 3).to_json()
     assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
     with pytest.raises(ValueError, match="not a law of shuffled_counts"):

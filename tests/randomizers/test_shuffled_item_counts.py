@@ -74,7 +74,7 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
                 assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
 
 
-def test_law_refuses_a_boost_when_items_share_buckets() -> None:
+def test_law_rejects_a_boost_when_items_share_buckets() -> None:
     law = without_dummies(2, 2)
     with pytest.raises(ValueError, match="boost is 2; expected 0 for items that share buckets"):
         replace(law, buckets=2)
@@ -140,7 +140,7 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(
+def test_parameters_that_contradict_each_other_are_rejected(
     parameters: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -81,7 +81,7 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
         ({"dummies": "negative_binomial"}, "poisson dummies"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(
+def test_parameters_that_contradict_each_other_are_rejected(
     parameters: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -68,7 +68,7 @@ def test_the_published_rule_is_private_with_much_to_spare(
     assert noise.mean > 18 * poisson_for_rows(epsilon, 1e-6, rows, items).mean
 
 
-def test_a_published_probability_above_1_is_refused_with_the_users_it_takes() -> None:
+def test_a_published_probability_above_1_is_rejected_with_the_users_it_takes() -> None:
     with pytest.raises(ValueError, match="needs at least 36266 contributors"):
         published_probability(1.0, 1e-6, 36_265, rows=5)
     assert published_probability(1.0, 1e-6, 36_266, rows=5) == pytest.approx(1, abs=1e-4)

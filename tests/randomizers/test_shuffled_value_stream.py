@@ -183,7 +183,7 @@ def test_a_released_sum_is_that_of_the_words_and_the_noise() -> None:
         assert released.tolist() == [[SUM_ZERO + total + noise]]
 
 
-def test_words_that_no_device_sends_are_refused() -> None:
+def test_words_that_no_device_sends_are_rejected() -> None:
     most = DYADIC.most
     assert most == 384
     DYADIC.check_messages(8, np.array([[ZERO - most], [ZERO + most]], np.uint16))
@@ -195,7 +195,7 @@ def test_words_that_no_device_sends_are_refused() -> None:
             DYADIC.check_messages(epoch, np.zeros((0, 1), np.uint16))
 
 
-def test_too_many_messages_are_refused() -> None:
+def test_too_many_messages_are_rejected() -> None:
     assert calibrate(replace(ASKED, messages_per_user=20), 20, 100).last_epoch == 20
     with pytest.raises(ValueError, match="epochs exceed messages_per_user, 19"):
         calibrate(replace(ASKED, messages_per_user=19), 20, 100)
@@ -220,7 +220,7 @@ def test_too_many_messages_are_refused() -> None:
     ],
     ids=str,
 )
-def test_constants_that_contradict_each_other_are_refused(wrong: dict[str, object]) -> None:
+def test_constants_that_contradict_each_other_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"must be|a boost of|epsilon is"):
         replace(DYADIC, **wrong)  # type: ignore[arg-type]
 
@@ -234,7 +234,7 @@ def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
 
 
-def test_a_clock_of_another_law_is_refused() -> None:
+def test_a_clock_of_another_law_is_rejected() -> None:
     devices = ShuffledValueStream(DYADIC)
     devices.enroll(3, seeded_generator(1))
     arrays = {name: array.copy() for name, array in devices.state_arrays().items()}

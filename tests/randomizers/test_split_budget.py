@@ -28,7 +28,7 @@ def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
     assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)
 
 
-def test_bad_parameters_laws_and_states_are_refused() -> None:
+def test_bad_parameters_laws_and_states_are_rejected() -> None:
     with pytest.raises(ValueError, match="epsilon is 0; expected from"):
         SplitBudgetParameters(0)
     for last_epoch in (0, (1 << 20) + 1):

@@ -167,7 +167,7 @@ def test_whatever_is_told_a_delta_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("name", [*NOISE_FOR, *LOSS_FOR])
-def test_targets_that_are_none_are_refused(name: str) -> None:
+def test_targets_that_are_none_are_rejected(name: str) -> None:
     answer = {**NOISE_FOR, **LOSS_FOR}[name]
     for delta in (*NO_DELTA, 1.0):
         with pytest.raises(ValueError, match="delta"):

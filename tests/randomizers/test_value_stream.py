@@ -276,7 +276,7 @@ def test_hopeless_devices_draw_like_noise_and_no_more_often() -> None:
     assert base == pytest.approx(1.0, abs=1e-12)
 
 
-def test_laws_are_json_bit_by_bit_and_refuse_what_they_cannot_be() -> None:
+def test_laws_are_json_bit_by_bit_and_reject_what_they_cannot_be() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     body = json.loads(json.dumps(law.to_json()))
     assert ValueStreamLaw.from_json(body) == law
@@ -299,7 +299,7 @@ def test_laws_are_json_bit_by_bit_and_refuse_what_they_cannot_be() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "changes"), [(0.0, 1), (11.0, 1), ("1", 1), (True, 1), (1.0, 0), (1.0, 2.0)]
 )
-def test_parameters_that_are_refused(epsilon: float, changes: int) -> None:
+def test_parameters_that_are_rejected(epsilon: float, changes: int) -> None:
     with pytest.raises(ValueError, match="must be"):
         ValueStreamParameters(epsilon, changes)
 
@@ -403,7 +403,7 @@ def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
     assert made > law.max_changes, "also past what is boosted"
 
 
-def test_a_state_of_another_law_is_refused() -> None:
+def test_a_state_of_another_law_is_rejected() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     devices = ValueStream(law)
     devices.enroll(3, seeded_generator(1))

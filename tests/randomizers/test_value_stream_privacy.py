@@ -275,7 +275,7 @@ def test_the_clip_is_what_makes_it_unconditional(
         assert most > high * 1.001
 
 
-def test_theta_of_another_clock_is_refused_or_loses_more(deployed: ValueStreamLaw) -> None:
+def test_theta_of_another_clock_is_rejected_or_loses_more(deployed: ValueStreamLaw) -> None:
     """theta r taken from the sum of u^2 without the reserve: fewer devices reach the goal."""
     shorter = deployed.squared_norm_budget - deployed.reserve
     goal = deployed.theta * math.sqrt(shorter)
@@ -320,7 +320,7 @@ def test_no_forged_constants_make_a_device_lose_more_than_epsilon(epsilon: float
 
 
 @pytest.mark.parametrize("change", [{"theta": 3.0}, {"theta": 1e300}, {"noise": 1}])
-def test_constants_that_lose_more_than_they_state_are_refused(
+def test_constants_that_lose_more_than_they_state_are_rejected(
     deployed: ValueStreamLaw, change: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match="a loss of"):

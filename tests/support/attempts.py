@@ -23,7 +23,7 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from dpstream.pipeline.kafka.cluster_errors import refused_kind
+from dpstream.pipeline.kafka.cluster_errors import rejected_kind
 from dpstream.pipeline.kafka.connection import Connection
 
 TOPIC_OPERATIONS = (
@@ -33,7 +33,7 @@ TOPIC_OPERATIONS = (
 GROUP_OPERATIONS = ("READ", "DESCRIBE", "DELETE")
 CLUSTER_OPERATIONS = ("ALTER", "DESCRIBE", "CREATE", "ALTER_CONFIGS")
 _TIMEOUT = 20.0
-_TRANSACTIONAL_ID_REFUSED = 53
+_TRANSACTIONAL_ID_REJECTED = 53
 
 
 class Attempts:
@@ -60,12 +60,12 @@ class Attempts:
     def topic(self, operation: str, name: str) -> bool:
         return {
             "READ": self._read,
-            "WRITE": lambda name: _refused(lambda: self._producer.send(name, b"x").get(_TIMEOUT)),
-            "CREATE": lambda name: _refused(
+            "WRITE": lambda name: _rejected(lambda: self._producer.send(name, b"x").get(_TIMEOUT)),
+            "CREATE": lambda name: _rejected(
                 lambda: self._admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)
             ),
-            "DELETE": lambda name: _refused(lambda: self._admin.delete_topics([name])),
-            "ALTER": lambda name: _refused(
+            "DELETE": lambda name: _rejected(lambda: self._admin.delete_topics([name])),
+            "ALTER": lambda name: _rejected(
                 lambda: self._admin.create_partitions({name: 64}, validate_only=True)
             ),
             "DESCRIBE": lambda name: self._admin.describe_topics([name])[0]["error_code"] in (29,),
@@ -77,11 +77,11 @@ class Attempts:
         """Try an operation on a consumer group and the topic whose offsets it would commit."""
         where = TopicPartition(topic, 0)
         return {
-            "READ": lambda: _refused(
+            "READ": lambda: _rejected(
                 lambda: self._admin.alter_group_offsets(name, {where: OffsetAndMetadata(0, "", -1)})
             ),
-            "DESCRIBE": lambda: _refused(lambda: self._admin.list_group_offsets({name: [where]})),
-            "DELETE": lambda: _refused(lambda: self._admin.delete_groups([name])),
+            "DESCRIBE": lambda: _rejected(lambda: self._admin.list_group_offsets({name: [where]})),
+            "DELETE": lambda: _rejected(lambda: self._admin.delete_groups([name])),
         }[operation]()
 
     def cluster(self, operation: str) -> bool:
@@ -93,10 +93,10 @@ class Attempts:
         )
         broker = ConfigResource(ConfigResourceType.BROKER, "1", {"log.retention.ms": "60000"})
         return {
-            "ALTER": lambda: _refused(lambda: self._admin.create_acls([mine])["failed"]),
-            "DESCRIBE": lambda: _refused(lambda: self._admin.describe_acls(looked_for)),
+            "ALTER": lambda: _rejected(lambda: self._admin.create_acls([mine])["failed"]),
+            "DESCRIBE": lambda: _rejected(lambda: self._admin.describe_acls(looked_for)),
             "CREATE": lambda: self.topic("CREATE", "of-no-job"),
-            "ALTER_CONFIGS": lambda: _refused(
+            "ALTER_CONFIGS": lambda: _rejected(
                 lambda: self._admin.alter_configs([broker], raise_on_unknown=False)
             ),
         }[operation]()
@@ -108,7 +108,7 @@ class Attempts:
         try:
             producer.init_transactions()
         except KafkaError as error:
-            return getattr(error, "errno", None) == _TRANSACTIONAL_ID_REFUSED
+            return getattr(error, "errno", None) == _TRANSACTIONAL_ID_REJECTED
         finally:
             producer.close(timeout=0)
         return False
@@ -126,7 +126,7 @@ class Attempts:
                 if self._consumer.poll(200):
                     return False
             except KafkaError as error:
-                return refused_kind(error) == "topic"
+                return rejected_kind(error) == "topic"
         return False
 
     def _settings_are_hidden(self, name: str) -> bool:
@@ -136,16 +136,16 @@ class Attempts:
 
     def _may_not_configure(self, name: str) -> bool:
         requested = ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "86400000"})
-        return _refused(lambda: self._admin.alter_configs([requested], raise_on_unknown=False))
+        return _rejected(lambda: self._admin.alter_configs([requested], raise_on_unknown=False))
 
 
-def _refused(attempt: Callable[[], Any]) -> bool:
+def _rejected(attempt: Callable[[], Any]) -> bool:
     deadline = time.monotonic() + _TIMEOUT
     while True:
         try:
             said = str(attempt())
         except KafkaError as error:
-            if refused_kind(error) is not None:
+            if rejected_kind(error) is not None:
                 return True
             said = type(error).__name__
         if "AuthorizationFailed" in said:

@@ -18,7 +18,7 @@ import numpy as np
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.jobs.producer_registry import EnrolledProducer, ProducerRegistry
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.admission import decode_raw
@@ -66,7 +66,7 @@ class Account:
         windows_by_status: Number of epochs per window status.
         counted: Reports included in a partial.
         late: Reports whose producer was too late for the window.
-        refused: Reports among the dead letters.
+        rejected: Reports among the dead letters.
         repeated: Partials and estimates written more than once, equal each time.
     """
 
@@ -74,7 +74,7 @@ class Account:
     windows_by_status: Mapping[WindowStatus, int]
     counted: int
     late: int
-    refused: int
+    rejected: int
     repeated: int
 
 
@@ -144,11 +144,11 @@ class _Auditor:
         return self._account(windows, reports)
 
     @cached_property
-    def _roster(self) -> Roster:
-        roster = Roster(self.job)
+    def _registry(self) -> ProducerRegistry:
+        registry = ProducerRegistry(self.job)
         for record in self.logs[Role.PRODUCERS]:
-            roster.apply(record)
-        return roster
+            registry.apply(record)
+        return registry
 
     @cached_property
     def _names(self) -> Mapping[bytes, str]:
@@ -166,17 +166,17 @@ class _Auditor:
                 begins = manifest.first_epoch
             if manifest.epoch >= begins:
                 first.setdefault(manifest.epoch, manifest)
-        roster = list(self._roster)
+        registry = list(self._registry)
         return {
             epoch: _Window(
                 manifest,
-                [who for who, inside in zip(roster, manifest.producers, strict=False) if inside],
+                [who for who, inside in zip(registry, manifest.producers, strict=False) if inside],
             )
             for epoch, manifest in first.items()
         }
 
     def _check_epochs(self, what: str, found: Collection[int]) -> None:
-        first = self._roster.first_epoch
+        first = self._registry.first_epoch
         wanted = set(range(first, self.last_epoch + 1))
         for epoch in sorted(wanted - set(found))[:_SHOWN]:
             self._problem(epoch, f"no {what}")
@@ -301,8 +301,8 @@ class _Auditor:
                     manifest.epoch, f"published {each.to_json()}, must be {right.to_json()}"
                 )
 
-    def _refused(self) -> set[tuple[bytes, int]]:
-        refused = set()
+    def _rejected(self) -> set[tuple[bytes, int]]:
+        rejected = set()
         for record in self.logs[Role.DEAD_LETTERS]:
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
@@ -311,19 +311,19 @@ class _Auditor:
                 self.problems.append(f"dead letter {record.offset} of nobody's report: {error}")
                 continue
             if isinstance(raw, SealedBatch):
-                self._problem(raw.epoch, "refused a sealed report of a job that seals none")
+                self._problem(raw.epoch, "rejected a sealed report of a job that seals none")
                 continue
-            refused.add((raw.enrollment, raw.epoch))
+            rejected.add((raw.enrollment, raw.epoch))
             if raw.enrollment not in self._names:
-                self._problem(raw.epoch, f"refused a stranger, {letter.reason}: {letter.detail}")
-        return refused
+                self._problem(raw.epoch, f"rejected a stranger, {letter.reason}: {letter.detail}")
+        return rejected
 
     def _account(
         self,
         windows: Mapping[int, _Window],
         reports: Mapping[bytes, Mapping[int, Reports]],
     ) -> Account:
-        refused, where = self._refused(), Counter[str]()
+        rejected, where = self._rejected(), Counter[str]()
         for each in self.drawn:
             for epoch, made in reports[each.enrollment].items():
                 window = windows.get(epoch)
@@ -332,19 +332,19 @@ class _Auditor:
                 ):
                     window_status = "counted"
                 else:
-                    window_status = "refused" if (each.enrollment, epoch) in refused else "late"
+                    window_status = "rejected" if (each.enrollment, epoch) in rejected else "late"
                 where[window_status] += made.messages
                 if each.punctual and window_status != "counted":
                     self._problem(
                         epoch, f"{each.devices.name} is punctual, and was {window_status}"
                     )
-                if each.punctual and (each.enrollment, epoch) in refused:
-                    self._problem(epoch, f"some of what {each.devices.name} sent was refused")
+                if each.punctual and (each.enrollment, epoch) in rejected:
+                    self._problem(epoch, f"some of what {each.devices.name} sent was rejected")
         return Account(
             epochs=len(windows),
             windows_by_status=Counter(window.manifest.window_status for window in windows.values()),
             counted=where["counted"],
             late=where["late"],
-            refused=where["refused"],
+            rejected=where["rejected"],
             repeated=self.repeated,
         )

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance, Estimate
+from dpstream.aggregators.estimate import Estimate, Participation
 from dpstream.pipeline.protocols.protocol import Aggregation, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.devices import Devices
@@ -98,7 +98,7 @@ class CellsAggregator:
         aggregator.counts.ravel()[flat] = counts
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate:
         counts = self.counts[epoch]
         return Estimate(
             value=float(counts.sum()),
@@ -106,7 +106,7 @@ class CellsAggregator:
             ci95_low=float(counts.min()),
             ci95_high=float(counts.max()),
             reports=int(counts.sum()),
-            population=int(attendance.population[epoch]),
+            population=int(participation.population[epoch]),
             flags=(),
         )
 

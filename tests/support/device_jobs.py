@@ -55,7 +55,7 @@ def device_job(name: str = "phones", protocol: str = "future_rand", **devices: A
 
 
 def messages_of(job: DeployedJob, numbers: Sequence[int]) -> NDArray[np.unsignedinteger]:
-    form = job.content_form
+    form = job.content_format
     return np.array(numbers, form.dtype).reshape(-1, form.width)
 
 
@@ -69,7 +69,7 @@ def envelope(
 ) -> bytes:
     assert job.devices is not None
     report = secrets.token_bytes(16) if report is None else report
-    content = job.content_form.pack(messages_of(job, words))
+    content = job.content_format.pack(messages_of(job, words))
     key = job.devices.key_at(epoch)
     if key is not None:
         context = device_context(job.deployment, job.fingerprint, epoch, report)

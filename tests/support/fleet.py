@@ -290,7 +290,7 @@ class Fleet:
             pass
 
     def dead_letters(self) -> int:
-        """How many records were refused."""
+        """How many records were rejected."""
         try:
             return self.cluster.end_offsets(self.job.topic(Role.DEAD_LETTERS))[0]
         except (KafkaError, ClusterError):

@@ -60,7 +60,7 @@ class HttpDevices:
             words = written_out(device.report(job.epochs.local(epoch), value, None, rng))
             self.words.setdefault(epoch, []).append(words)
             report = rng.bytes(16)
-            content = job.content_form.pack(words)
+            content = job.content_format.pack(words)
             if key is not None:
                 context = device_context(job.deployment, job.fingerprint, epoch, report)
                 content = seal(content, Lock(key, context))

@@ -88,7 +88,7 @@ def run_on_kafka(
         job = find_deployed(cluster, name)
         codes = []
         for producer, rows in inputs.rows.items():
-            options = ("--input", rows, "--users", inputs.rosters[producer], "--skip-bad-rows")
+            options = ("--input", rows, "--users", inputs.user_lists[producer], "--skip-bad-rows")
             codes.append(dpstream("produce", name, "--name", producer, *options).code)
         reports = seen_topic(cluster, job, Role.REPORTS, timed=False)
         with _workers(job, release) as workers:
@@ -202,7 +202,7 @@ def _seen_while_it_runs(
         "models": None,
         "estimates": topic(Role.ESTIMATES),
         "documents": topic(Role.RESULTS),
-        "refusals": topic(Role.DEAD_LETTERS),
+        "rejections": topic(Role.DEAD_LETTERS),
         "progress": (_commits(cluster, job), cluster.start_offsets(job.topic(Role.REPORTS))),
         "heartbeats": _heartbeats(cluster, job),
         "metrics": [worker.metrics() for worker in workers],

@@ -229,7 +229,7 @@ def _run(
     learns = job.protocol_entry.learning is not None
     ends = range(1, job.epochs.count + 1) if learns else [job.epochs.count]
     for index, (end, (producer, rows)) in enumerate(product(ends, inputs.rows.items())):
-        options = ("--input", rows, "--users", inputs.rosters[producer], "--skip-bad-rows")
+        options = ("--input", rows, "--users", inputs.user_lists[producer], "--skip-bad-rows")
         command = ("produce", name, "--name", producer, "--to-epoch", end)
         codes.append(dpstream(*command, *options).code)
         if index == 0:
@@ -255,7 +255,7 @@ def _run(
         "models": topics.get(Role.MODEL),
         "estimates": topics[Role.ESTIMATES],
         "documents": topics[Role.RESULTS],
-        "refusals": topics[Role.DEAD_LETTERS],
+        "rejections": topics[Role.DEAD_LETTERS],
         "progress": (dict(cluster.commits), dict(cluster.starts)),
         "heartbeats": (topics[Role.STATUS], heartbeats),
         "metrics": metrics,

@@ -61,7 +61,7 @@ def write_files(folder: Path) -> None:
         "job.yaml": _JOB,
         "other.yaml": _JOB.replace("max_changes: 4", "max_changes: 4, estimator: prefix"),
         "changes.csv": EXAMPLES["logins"].rows(),
-        "roster.txt": "".join(f"user{user}\n" for user in range(USERS)),
+        "users.txt": "".join(f"user{user}\n" for user in range(USERS)),
         "histogram.csv": "changes,share\n1,0.5\n2,0.4\n6,0.1\n",
         "articles.txt": "milk\nbread\n" + "".join(f"tea {n}\n" for n in range(14)),
         **{f"{name}.yaml": f"name: {name}\n{each.text}" for name, each in EXAMPLES.items()},

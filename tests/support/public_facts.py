@@ -192,7 +192,7 @@ OBSERVABLES = (
         "one batch; elsewhere, the messages due by the randomness drawn at enrollment",
     ),
     Observable(
-        "refusals",
+        "rejections",
         "dead letters and their reasons",
         Party.NETWORK,
         (Fact.JOB, Fact.PRESENCE, Fact.RANDOMNESS),

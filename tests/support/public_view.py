@@ -51,15 +51,19 @@ class SameRelease:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for stage in (ShuffleStage, InstanceStage):
             monkeypatch.setattr(stage, "_write", self._writes_first(stage._write))
-        monkeypatch.setattr(AddedDevices, "boxes", self._first_boxes(AddedDevices.boxes))
+        monkeypatch.setattr(
+            AddedDevices, "ciphertexts", self._first_ciphertexts(AddedDevices.ciphertexts)
+        )
 
-    def _first_boxes(
-        self, boxes: Callable[..., Iterator[MessageArray]]
+    def _first_ciphertexts(
+        self, ciphertexts: Callable[..., Iterator[MessageArray]]
     ) -> Callable[..., Iterator[MessageArray]]:
         """Return the first run's ciphertexts, whose encryption is random."""
 
-        def first_boxes(added: AddedDevices, epoch: int, role: Role) -> Iterator[MessageArray]:
-            for index, made in enumerate(boxes(added, epoch, role)):
+        def first_ciphertexts(
+            added: AddedDevices, epoch: int, role: Role
+        ) -> Iterator[MessageArray]:
+            for index, made in enumerate(ciphertexts(added, epoch, role)):
                 file = self.folder / f"added {added._party} {epoch} {index}.npy"
                 if not file.exists():
                     np.save(file, made)
@@ -67,13 +71,13 @@ class SameRelease:
                 assert first.shape == made.shape
                 yield first
 
-        return first_boxes
+        return first_ciphertexts
 
     def _writes_first(self, write: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
         def write_first(
             stage: Any, state: Any, decision: Decision, words: MessageMultiset
         ) -> Steps[None]:
-            same = MessageMultiset(stage._job.form_of(Role.REPORTS))
+            same = MessageMultiset(stage._job.format_of(Role.REPORTS))
             epoch, instance = decision.manifest.epoch, decision.manifest.instance
             name = f"{epoch}" if instance == 1 else f"{epoch}-{instance}"
             same.add(self._first(name, words))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from dpstream.aggregators.estimate import Published
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_phases import JobPhase, Phase
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.serve.connections import Limits
@@ -98,7 +98,7 @@ class ServedPage:
         self._tell(JOBS_TOPIC, 2)
         return job
 
-    def append(self, *records: Charge | StatedBudget) -> None:
+    def append(self, *records: Charge | BudgetDeclaration) -> None:
         for each in records:
             self.cluster.append(JOBS_TOPIC, each.to_bytes(), key=each.key)
         self._tell(JOBS_TOPIC, len(records))

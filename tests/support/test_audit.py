@@ -118,7 +118,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
 
 def test_an_undisturbed_run_is_right(run: Run) -> None:
     account = run.audit()
-    assert (account.epochs, account.late, account.refused) == (EPOCHS, 0, 0)
+    assert (account.epochs, account.late, account.rejected) == (EPOCHS, 0, 0)
     assert account.windows_by_status == {WindowStatus.RELEASED: EPOCHS}
     assert account.counted > 0
 

@@ -13,7 +13,7 @@ from dpstream.topics.envelopes import (
     ENVELOPE_MAX,
     ENVELOPE_OVERHEAD,
     HEADER_BYTES,
-    ContentForm,
+    ContentFormat,
     EnvelopeError,
     decode_body,
     encode_body,
@@ -30,7 +30,9 @@ from dpstream.topics.loose_batches import (
 )
 
 ids = st.binary(min_size=16, max_size=16)
-forms = st.builds(ContentForm, st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 4, 8]))
+forms = st.builds(
+    ContentFormat, st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 4, 8])
+)
 ID = b"i" * 16
 ONE = encode_envelope(ID, ID, True, b"content")
 
@@ -116,7 +118,7 @@ def test_what_cannot_be_written() -> None:
 
 @given(forms, st.data())
 @settings(deadline=None)
-def test_contents_are_read_as_they_were_written(form: ContentForm, data: st.DataObject) -> None:
+def test_contents_are_read_as_they_were_written(form: ContentFormat, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(0, form.slots), min_size=1, max_size=5))
     generator = np.random.default_rng(1)
     limit = 2 ** (8 * form.word_bytes) - 1
@@ -135,7 +137,7 @@ def test_contents_are_read_as_they_were_written(form: ContentForm, data: st.Data
 
 
 def test_contents_that_are_none() -> None:
-    form = ContentForm(2, 1, 1)
+    form = ContentFormat(2, 1, 1)
     contents = np.array([[1, 0, 7, 0], [1, 0, 7, 7], [0, 0, 0, 7], [3, 0, 7, 7], [2, 1, 7, 7]])
     assert form.unpack(contents.astype(np.uint8))[2].tolist() == [True, False, False, False, False]
     for wrong in (np.zeros((1, 3), np.uint8), np.zeros(4, np.uint8)):

@@ -106,7 +106,7 @@ def test_no_more_is_promised_than_a_producer_can_send() -> None:
         fixed_size(MessageFormat(np.dtype("u1"), distinct=1), U4_MAX + 1)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_rejected() -> None:
     three = Messages(np.array([[1], [2], [3]], np.uint8))
     with pytest.raises(CodecError, match="3 reports exceed the capacity,"):
         list(split_fixed(three, Slots(2)))

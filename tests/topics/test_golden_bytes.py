@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.records import DeadLetter, Discard, Drain, Farewell, Reason, Registration
+from dpstream.topics.records import DeadLetter, Deregistration, Discard, Drain, Reason, Registration
 
 # Magic, version, kind and header length, then the header of the kind, payload length and checksum,
 # then the payload.
@@ -134,13 +134,13 @@ def test_json_is_pinned() -> None:
     assert registration.to_bytes() == golden
     assert Registration.from_bytes(golden) == registration
 
-    farewell = Farewell(bytes(range(16)), bytes(range(16, 32)), 9)
+    deregistration = Deregistration(bytes(range(16)), bytes(range(16, 32)), 9)
     golden = (
-        b'{"version":1,"type":"farewell","deployment":"000102030405060708090a0b0c0d0e0f",'
+        b'{"version":1,"type":"deregistration","deployment":"000102030405060708090a0b0c0d0e0f",'
         b'"enrollment":"101112131415161718191a1b1c1d1e1f","last_epoch":9}'
     )
-    assert farewell.to_bytes() == golden
-    assert Farewell.from_bytes(golden) == farewell
+    assert deregistration.to_bytes() == golden
+    assert Deregistration.from_bytes(golden) == deregistration
 
     drain = Drain(bytes(range(16)), 3, 4711)
     golden = (

@@ -31,7 +31,7 @@ def test_a_form_may_say_how_many_different_words_there_are(distinct: int) -> Non
         ("u1", 2, 3),
     ],
 )
-def test_forms_that_cannot_be_are_refused(arguments: tuple[Any, ...]) -> None:
+def test_forms_that_cannot_be_are_rejected(arguments: tuple[Any, ...]) -> None:
     dtype, *others = arguments
     with pytest.raises(ValueError, match="reports of"):
         MessageFormat(np.dtype(dtype), *others)

@@ -102,7 +102,7 @@ def test_messages_that_no_record_holds_travel_in_layers() -> None:
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
-def test_more_than_a_record_is_refused_before_it_is_copied() -> None:
+def test_more_than_a_record_is_rejected_before_it_is_copied() -> None:
     endless = np.broadcast_to(np.zeros((), np.uint64), (2**40, 1))
     with pytest.raises(OversizedError, match=f"a record has at most {RECORD_CAP}: use split_words"):
         pack_messages(Messages(endless))
@@ -112,7 +112,7 @@ def _counted(values: list[list[int]], counts: list[int]) -> Messages:
     return Messages(np.array(values, np.uint8), np.array(counts, np.uint32))
 
 
-def test_words_that_are_none_are_refused() -> None:
+def test_words_that_are_none_are_rejected() -> None:
     with pytest.raises(CodecError, match="dtype int64; expected unsigned and little-endian"):
         Messages(np.zeros((1, 1), np.int64))
     with pytest.raises(CodecError, match="expected unsigned and little-endian"):

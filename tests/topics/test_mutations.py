@@ -143,35 +143,35 @@ def _decode(
 
 def test_damage_never_goes_unnoticed(records: list[bytes], codecs: dict[RecordType, Any]) -> None:
     rng = random.Random(1)
-    intact, refused = 0, 0
+    intact, rejected = 0, 0
     originals = set(records)
     for _ in range(_DAMAGES):
         data = _damaged(rng, records)
         try:
             encode, record = _decode(rng, data, codecs)
         except CodecError as error:
-            refused += str(error) != ""
+            rejected += str(error) != ""
         else:
             assert data in originals
             assert encode(record) == data
             intact += 1
     # Splicing a record with itself yields the same record.
     assert intact > 100
-    assert refused == _DAMAGES - intact
+    assert rejected == _DAMAGES - intact
 
 
-def test_forgeries_are_valid_or_refused(
+def test_forgeries_are_valid_or_rejected(
     records: list[bytes], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     rng = random.Random(2)
     accepted = 0
-    refusals: Counter[str] = Counter()
+    rejections: Counter[str] = Counter()
     for _ in range(_FORGERIES):
         data = _forged(rng, records, forge)
         try:
             encode, record = _decode(rng, data, codecs)
         except CodecError as error:
-            refusals[re.sub(r"\d+", "N", str(error))] += 1
+            rejections[re.sub(r"\d+", "N", str(error))] += 1
         else:
             assert encode(record) == data
             accepted += 1
@@ -196,8 +196,8 @@ def test_forgeries_are_valid_or_refused(
         "number of producers",
         "the bitmap",
     ):
-        assert any(rule in refusal for refusal in refusals), rule
-    assert not any("damaged" in refusal for refusal in refusals)
+        assert any(rule in rejection for rejection in rejections), rule
+    assert not any("damaged" in rejection for rejection in rejections)
 
 
 def test_no_header_makes_a_decoder_allocate_much(

@@ -65,7 +65,7 @@ def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
 @pytest.mark.parametrize(
     "name", ["", "A", "a.b", "-a", "_a", "a b", "é", "a/b", "a\n", "..", "__consumer_offsets"]
 )
-def test_other_names_are_refused_with_what_is_allowed(name: str) -> None:
+def test_other_names_are_rejected_with_what_is_allowed(name: str) -> None:
     with pytest.raises(ValueError, match="lower-case letters, digits, '-' and '_'"):
         validate_job_name(name)
     with pytest.raises(
@@ -165,7 +165,7 @@ def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
         assert topic.configs["message.timestamp.type"] == "LogAppendTime"
 
 
-def test_settings_out_of_range_are_refused() -> None:
+def test_settings_out_of_range_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"0 partitions for job\.reports; expected at least 1"):
         job_topics("job", 0, None, _WEEK)
     with pytest.raises(ValueError, match="replication 0 for"):

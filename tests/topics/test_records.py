@@ -11,8 +11,8 @@ import pytest
 from dpstream.topics.frames import CodecError, OversizedError, VersionError
 from dpstream.topics.records import (
     DeadLetter,
+    Deregistration,
     Drain,
-    Farewell,
     Reason,
     Registration,
     decode_producer_record,
@@ -50,11 +50,11 @@ def test_spelling_does_not_matter() -> None:
         (b'{"version":1,"version":1}', "a key of the record is repeated"),
         (
             _edited(type="hello"),
-            ("record has unknown type 'hello'; expected registration, farewell or drain"),
+            ("record has unknown type 'hello'; expected registration, deregistration or drain"),
         ),
         (_edited(type=None), "record has unknown type"),
         (_edited(color="red"), "registration with the unknown key 'color'"),
-        (_edited(type="farewell"), "farewell without last_epoch"),
+        (_edited(type="deregistration"), "deregistration without last_epoch"),
         (_edited(version="1"), "version of a registration is a str; expected a int"),
         (_edited(version=True), "version of a registration is a bool; expected a int"),
         (_edited(name=5), "name of a registration is a int; expected a str"),
@@ -85,7 +85,7 @@ def test_spelling_does_not_matter() -> None:
         ),
     ],
 )
-def test_a_wrong_record_is_refused(data: bytes, message: str) -> None:
+def test_a_wrong_record_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(CodecError, match=message):
         decode_producer_record(data)
 
@@ -101,16 +101,16 @@ def test_missing_version_unknown_version_and_size() -> None:
 
 
 def test_one_is_not_read_as_the_other() -> None:
-    with pytest.raises(CodecError, match="type 'registration', expected 'farewell'"):
-        Farewell.from_bytes(_edited())
-    farewell = Farewell(bytes(16), bytes(16), 0)
-    with pytest.raises(CodecError, match="type 'farewell', expected 'registration'"):
-        Registration.from_bytes(farewell.to_bytes())
+    with pytest.raises(CodecError, match="type 'registration', expected 'deregistration'"):
+        Deregistration.from_bytes(_edited())
+    deregistration = Deregistration(bytes(16), bytes(16), 0)
+    with pytest.raises(CodecError, match="type 'deregistration', expected 'registration'"):
+        Registration.from_bytes(deregistration.to_bytes())
     with pytest.raises(CodecError, match="last_epoch is -1"):
-        Farewell(bytes(16), bytes(16), -1)
+        Deregistration(bytes(16), bytes(16), -1)
     drain = Drain(bytes(16), 3, 0)
-    with pytest.raises(CodecError, match="type 'drain', expected 'farewell'"):
-        Farewell.from_bytes(drain.to_bytes())
+    with pytest.raises(CodecError, match="type 'drain', expected 'deregistration'"):
+        Deregistration.from_bytes(drain.to_bytes())
     with pytest.raises(CodecError, match="type 'registration', expected 'drain'"):
         Drain.from_bytes(_edited())
 
@@ -125,14 +125,14 @@ def test_a_drain_names_a_place_that_can_be(partition: int, end: int) -> None:
         decode_producer_record(wrong)
 
 
-def test_mutated_records_are_refused_or_valid() -> None:
+def test_mutated_records_are_rejected_or_valid() -> None:
     rng = random.Random(3)
     originals = [
         Registration(b"\xab" * 16, "gateway", b"\xcd" * 16, 3).to_bytes(),
-        Farewell(b"\xab" * 16, b"\xcd" * 16, 30).to_bytes(),
+        Deregistration(b"\xab" * 16, b"\xcd" * 16, 30).to_bytes(),
         Drain(b"\xab" * 16, 3, 4711).to_bytes(),
     ]
-    accepted = refused = 0
+    accepted = rejected = 0
     for _ in range(10_000):
         data = bytearray(rng.choice(originals))
         for _ in range(rng.choice([1, 1, 2, 5])):
@@ -143,12 +143,12 @@ def test_mutated_records_are_refused_or_valid() -> None:
         try:
             record = decode_producer_record(bytes(data))
         except CodecError:
-            refused += 1
+            rejected += 1
         else:
             accepted += 1
             assert decode_producer_record(record.to_bytes()) == record
     assert accepted > 500
-    assert refused > 5000
+    assert rejected > 5000
 
 
 _HEADERS = {
@@ -184,7 +184,7 @@ def test_dead_letter_headers_are_checked() -> None:
         ("color", b"red", "dead letter with the unknown key 'color'"),
     ],
 )
-def test_a_wrong_dead_letter_is_refused(name: str, content: bytes, message: str) -> None:
+def test_a_wrong_dead_letter_is_rejected(name: str, content: bytes, message: str) -> None:
     headers = _HEADERS | {f"dpstream-{name}": content}
     with pytest.raises(CodecError, match=message):
         DeadLetter.from_record(b"", list(headers.items()))

@@ -45,7 +45,7 @@ def test_a_marker_is_not_read_as_a_dead_letter() -> None:
     "changed",
     [
         {"version": 2},
-        {"type": "farewell"},
+        {"type": "deregistration"},
         {"deployment": "00"},
         {"deployment": 5},
         {"deployment": "zz" * 16},
@@ -62,13 +62,13 @@ def test_a_marker_is_not_read_as_a_dead_letter() -> None:
         {"role": 2},
     ],
 )
-def test_other_fields_are_refused(changed: dict[str, object]) -> None:
+def test_other_fields_are_rejected(changed: dict[str, object]) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(json.dumps(BODY | changed).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+def test_what_is_no_json_object_is_rejected(data: bytes) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(data)
 

@@ -38,9 +38,9 @@ from dpstream.topics.partials import (
 )
 from dpstream.topics.records import (
     DeadLetter,
+    Deregistration,
     Discard,
     Drain,
-    Farewell,
     Reason,
     Registration,
     decode_producer_record,
@@ -247,10 +247,10 @@ def test_a_registration_survives_its_bytes(registration: Registration) -> None:
     assert Registration.from_bytes(data) == decode_producer_record(data) == registration
 
 
-@given(st.builds(Farewell, identities, identities, offsets))
-def test_a_farewell_survives_its_bytes(farewell: Farewell) -> None:
-    data = farewell.to_bytes()
-    assert Farewell.from_bytes(data) == decode_producer_record(data) == farewell
+@given(st.builds(Deregistration, identities, identities, offsets))
+def test_a_deregistration_survives_its_bytes(deregistration: Deregistration) -> None:
+    data = deregistration.to_bytes()
+    assert Deregistration.from_bytes(data) == decode_producer_record(data) == deregistration
 
 
 @given(st.builds(Drain, identities, offsets, offsets))

@@ -27,11 +27,11 @@ from dpstream.topics.sealed_messages import (
     open_rows,
     pack_reports,
     seal_rows,
-    sealed_form,
+    sealed_format,
     strictly_increases,
     unpack_reports,
 )
-from dpstream.topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, Lock, key_id, seal, sealing_context, unseal
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
@@ -46,12 +46,12 @@ def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
 LOCK = lock_to(KEY)
 
 
-def test_a_box_opens_with_its_key_in_its_context_only() -> None:
-    box = seal(b"content", LOCK)
-    assert len(box) == len(b"content") + BOX_BYTES
-    assert unseal(box, KEY, CONTEXT) == b"content"
-    assert unseal(box, OTHER, CONTEXT) is None
-    assert seal(b"content", LOCK) != box
+def test_a_ciphertext_opens_with_its_key_in_its_context_only() -> None:
+    ciphertext = seal(b"content", LOCK)
+    assert len(ciphertext) == len(b"content") + CIPHERTEXT_BYTES
+    assert unseal(ciphertext, KEY, CONTEXT) == b"content"
+    assert unseal(ciphertext, OTHER, CONTEXT) is None
+    assert seal(b"content", LOCK) != ciphertext
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_a_box_opens_with_its_key_in_its_context_only() -> None:
     ],
     ids=["party", "deployment", "fingerprint", "epoch"],
 )
-def test_a_box_opens_nowhere_else(context: bytes) -> None:
+def test_a_ciphertext_opens_nowhere_else(context: bytes) -> None:
     assert unseal(seal(b"content", LOCK), KEY, context) is None
 
 
-def test_an_altered_box_does_not_open() -> None:
-    box = seal(b"content", LOCK)
-    for place in range(len(box)):
-        altered = bytearray(box)
+def test_an_altered_ciphertext_does_not_open() -> None:
+    ciphertext = seal(b"content", LOCK)
+    for place in range(len(ciphertext)):
+        altered = bytearray(ciphertext)
         altered[place] ^= 1
         # The highest bit of an X25519 key is ignored (RFC 7748), the lowest bit here is not.
         assert unseal(bytes(altered), KEY, CONTEXT) is None
-    for short in (b"", box[:1], box[:BOX_BYTES], box[:-1]):
+    for short in (b"", ciphertext[:1], ciphertext[:CIPHERTEXT_BYTES], ciphertext[:-1]):
         assert unseal(short, KEY, CONTEXT) is None
 
 
@@ -90,13 +90,13 @@ def test_reports_come_out_as_they_went_in(
 ) -> None:
     values = np.array(reports, "<u4").reshape(-1, 1)
     rows = seal_rows(pack_reports(values, cover_traffic, FORM), [LOCK] * layers)
-    assert rows.shape == (len(reports) + cover_traffic, sealed_form(FORM, layers).width)
+    assert rows.shape == (len(reports) + cover_traffic, sealed_format(FORM, layers).width)
     for _ in range(layers):
         rows = open_rows(rows, KEY, CONTEXT)
     assert sorted(unpack_reports(rows, FORM)[:, 0].tolist()) == sorted(reports)
 
 
-def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
+def test_ciphertexts_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
     values = np.arange(5, dtype="<u4")[:, None]
     own = seal_rows(pack_reports(values, 0, FORM), [LOCK])
     foreign = seal_rows(pack_reports(values, 0, FORM), [lock_to(OTHER)])
@@ -109,7 +109,7 @@ def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
     assert sorted(unpack_reports(opened, FORM)[:, 0].tolist()) == [0, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
+def test_the_order_of_ciphertexts_says_nothing_of_the_order_of_reports() -> None:
     values = np.arange(4, dtype="<u4")[:, None]
     orders: dict[tuple[int, ...], int] = {}
     rounds = 600
@@ -123,7 +123,7 @@ def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
     assert len(orders) == 24
 
 
-def test_boxes_are_as_long_whatever_is_in_them() -> None:
+def test_ciphertexts_are_as_long_whatever_is_in_them() -> None:
     for form in (
         FORM,
         MessageFormat(np.dtype("u1"), width=17),
@@ -135,7 +135,7 @@ def test_boxes_are_as_long_whatever_is_in_them() -> None:
             seal_rows(pack_reports(rows[0], rows[1], form), [LOCK]).shape
             for rows in ((report, 0), (full, 0), (report[:0], 1))
         }
-        assert widths == {(1, sealed_form(form, 1).width)}
+        assert widths == {(1, sealed_format(form, 1).width)}
 
 
 def test_rows_increase_strictly_or_not() -> None:
@@ -161,7 +161,7 @@ def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batc
         assert hidden not in record
 
 
-def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batch) -> None:
+def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_ciphertext(batch: Batch) -> None:
     sealed = decode_sealed_batch(seal_batch(batch, LOCK))
     others: dict[str, Any] = {"epoch": 8, "deployment": bytes(16), "fingerprint": bytes(16)}
     for name, value in others.items():
@@ -174,7 +174,7 @@ def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batc
     ):
         open_batch(sealed, OTHER, CONTEXT)
     with pytest.raises(CodecError, match="too short"):
-        open_batch(replace(sealed, box=seal(b"", LOCK)), KEY, CONTEXT)
+        open_batch(replace(sealed, ciphertext=seal(b"", LOCK)), KEY, CONTEXT)
 
 
 def test_full_batches_fit_their_records(batch: Batch) -> None:
@@ -192,7 +192,7 @@ def test_full_batches_fit_their_records(batch: Batch) -> None:
         ("deployment", b"", "deployment has 0 bytes"),
     ],
 )
-def test_what_no_sealed_batch_has_is_refused(field: str, value: Any, message: str) -> None:
+def test_what_no_sealed_batch_has_is_rejected(field: str, value: Any, message: str) -> None:
     whole = SealedBatch(bytes(16), bytes(16), 7, bytes(8), bytes(48))
     assert decode_sealed_batch(encode_sealed_batch(whole)) == whole
     with pytest.raises(CodecError, match=message):

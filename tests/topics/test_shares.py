@@ -22,9 +22,9 @@ from dpstream.topics.shares import (
     MOST_SHARED,
     Counts,
     PartialSum,
-    ShareForm,
+    ShareFormat,
     ShareSum,
-    boxes_of,
+    ciphertexts_of,
     expand,
     joined_sums,
     share_table,
@@ -37,7 +37,7 @@ FIRST, SECOND = (
     Lock(key.public_key().public_bytes_raw(), context)
     for key, context in zip(KEYS, CONTEXTS, strict=True)
 )
-SMALL = ShareForm(3)
+SMALL = ShareFormat(3)
 
 # The table 1, 2, 2^32 - 1 of 5 devices, with the id and seed of `numbered`.
 ROW = (
@@ -55,10 +55,10 @@ def numbered() -> Callable[[int], bytes]:
 
 
 def opened(rows: MessageArray, party: int) -> list[bytes | None]:
-    return unseal_all(boxes_of(rows, party), KEYS[party], CONTEXTS[party])
+    return unseal_all(ciphertexts_of(rows, party), KEYS[party], CONTEXTS[party])
 
 
-def added(form: ShareForm, *tables: MessageArray) -> tuple[ShareSum, ShareSum]:
+def added(form: ShareFormat, *tables: MessageArray) -> tuple[ShareSum, ShareSum]:
     sums = ShareSum.empty(form, 0), ShareSum.empty(form, 1)
     for rows in tables:
         for party, total in enumerate(sums):
@@ -68,11 +68,11 @@ def added(form: ShareForm, *tables: MessageArray) -> tuple[ShareSum, ShareSum]:
 
 def shared(table: list[int], contributors: int = 1) -> MessageArray:
     counts = np.array(table, "<u4")
-    form = ShareForm(len(table))
+    form = ShareFormat(len(table))
     return share_table(counts, contributors, form, (FIRST, SECOND), secrets.token_bytes)
 
 
-def read(form: ShareForm, total: ShareSum) -> PartialSum:
+def read(form: ShareFormat, total: ShareSum) -> PartialSum:
     return PartialSum.from_bytes(form, total.to_bytes())
 
 
@@ -112,7 +112,7 @@ def test_the_stream_of_a_seed_is_that_of_aes_256_in_counter_mode() -> None:
 
 
 def test_no_seed_and_no_id_serves_twice() -> None:
-    form = ShareForm(40_000)
+    form = ShareFormat(40_000)
     drawn: list[bytes] = []
 
     def draw(size: int) -> bytes:
@@ -141,9 +141,9 @@ def test_no_seed_and_no_id_serves_twice() -> None:
 def test_tables_are_cut_into_rows_that_fit_a_record(
     cells: int, chunks: int, chunk_cells: int
 ) -> None:
-    form = ShareForm(cells)
+    form = ShareFormat(cells)
     assert (form.chunks, form.chunk_cells) == (chunks, chunk_cells)
-    assert form.row_form.report_bytes == 176 + 4 * chunk_cells <= RECORD_TARGET - 128
+    assert form.row_format.report_bytes == 176 + 4 * chunk_cells <= RECORD_TARGET - 128
     table = np.arange(cells, dtype="<u4")
     assert (form.joined(form.cut(table)) == table).all()
 
@@ -156,9 +156,9 @@ def test_counts_beyond_a_table_are_no_table() -> None:
 
 
 @pytest.mark.parametrize("cells", [0, MOST_SHARED + 1])
-def test_other_tables_are_refused(cells: int) -> None:
+def test_other_tables_are_rejected(cells: int) -> None:
     with pytest.raises(ValueError, match="cells; expected 1 to 4,194,304 for shares"):
-        ShareForm(cells)
+        ShareFormat(cells)
 
 
 def test_which_reports_are_cells_of_a_table() -> None:
@@ -194,7 +194,7 @@ def test_what_two_parties_opened_is_compared_whatever_its_order() -> None:
     assert read(SMALL, alone).digest != read(SMALL, first).digest
 
 
-def test_boxes_of_something_else_are_counted_and_left_out() -> None:
+def test_ciphertexts_of_something_else_are_counted_and_left_out() -> None:
     total = ShareSum.empty(SMALL, 0)
     header = bytes(16) + np.array([1, 1], "<u4").tobytes()
     total.add([None, b"", header + bytes(32), header + bytes(31)])
@@ -215,7 +215,7 @@ def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
 class TestGolden:
     def test_a_row_that_was_sealed_once_opens_to_the_same_shares(self) -> None:
         rows = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]
-        assert rows.shape[1] == SMALL.row_form.width
+        assert rows.shape[1] == SMALL.row_format.width
         header = (1).to_bytes(16, "big") + np.array([0, 5], "<u4").tobytes()
         seed = (2).to_bytes(32, "big")
         difference = np.array([1, 2, 2**32 - 1, 0], "<u4") - expand(seed, 4)

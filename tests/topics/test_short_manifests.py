@@ -189,7 +189,7 @@ def test_a_number_survives_its_bytes(number: int) -> None:
         (b"\x01\x02\x05\x5e", 100, "missing producer 100 is out of range: there are"),
     ],
 )
-def test_what_is_no_membership_is_refused(payload: bytes, producers: int, problem: str) -> None:
+def test_what_is_no_membership_is_rejected(payload: bytes, producers: int, problem: str) -> None:
     with pytest.raises(CodecError, match=problem):
         decode_membership(payload, producers)
 

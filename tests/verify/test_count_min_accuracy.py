@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates, together
 from dpstream.randomizers.accounting.shuffled_oracles import published_mean
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
@@ -82,7 +82,7 @@ def measured(law: CountMinLaw, users: int, seed: int, requested: Estimator | Non
     held = np.repeat(np.arange(1, SIZE + 1), counts)
     aggregator = window_of(seeded_law(law, seed), held, seed)
     aggregator.estimator = requested
-    window = aggregator.window([1], Attendance.constant(1, users))
+    window = aggregator.window([1], Participation.constant(1, users))
     assert window is not None
     chosen = np.concatenate([np.arange(TOP), TOP + rng.permutation(SIZE - TOP)[:RARE]])
     rows = window.estimates
@@ -102,7 +102,7 @@ def as_in_the_paper(law: CountMinLaw, users: int, seed: int) -> float:
     counts = rng.multinomial(users, zipf_counts(SIZE, 1.0))
     law = seeded_law(law, seed)
     aggregator = window_of(law, np.repeat(np.arange(1, SIZE + 1), counts), seed)
-    window = aggregator.window([1], Attendance.constant(1, users))
+    window = aggregator.window([1], Participation.constant(1, users))
     assert window is not None
     chosen = np.concatenate([np.arange(TOP), TOP + rng.permutation(SIZE - TOP)[:RARE]])
     values = window.cells[law.code.encode(chosen + 1)].min(axis=1)
@@ -146,7 +146,7 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
         own = seeded_law(law, seed)
         aggregator = window_of(own, nothing, seed)
         aggregator.estimator = estimator
-        window = aggregator.window([1], Attendance.constant(1, users))
+        window = aggregator.window([1], Participation.constant(1, users))
         assert window is not None
         # The published minimum is at least 0, which would distort pure noise.
         read = together(window.cells[own.code.encode(everything)], estimator)

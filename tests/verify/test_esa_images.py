@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.count_mean_sketch import CountMeanSketchAggregator
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.accounting.calibration import optimal
@@ -192,7 +192,7 @@ if IMAGES.exists():
             aggregator.add(1, reports.values, reports.counts)
         else:
             aggregator.add(1, reports, None)
-        found = aggregator.window([1], Attendance.constant(1, users))
+        found = aggregator.window([1], Participation.constant(1, users))
         assert found is not None
         error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - ground_truth).mean()))
         print(f"sketch, epsilon {epsilon:g}: {error:.2f}, bar {bar}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.count_min import CountMinParameters
@@ -61,8 +61,8 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
         rows.append(
             [
                 name,
-                "nobody"
-                if trust.startswith("nobody")
+                "none"
+                if trust.startswith("none")
                 else (
                     "the shuffler, to add its dummies, to shuffle, and to keep its noise key "
                     "secret; it"
@@ -71,7 +71,7 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
                 f"{measured[name]:.1f}",
             ]
         )
-    rows.append(["no local protocol", "nobody", f"{least_deviation(epsilon):.1f}", ""])
+    rows.append(["no local protocol", "none", f"{least_deviation(epsilon):.1f}", ""])
     print_table(
         f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1, epsilon {epsilon:g}: RMSE of an item",
         ["protocol", "trusted", "predicted", "measured"],
@@ -96,7 +96,7 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
         aggregator.add(1, reports.values, reports.counts)
     else:
         aggregator.add(1, reports, None)
-    estimate: Any = aggregator.estimate(1, Attendance.constant(1, USERS))
+    estimate: Any = aggregator.estimate(1, Participation.constant(1, USERS))
     ground_truth = np.bincount(held, minlength=ITEMS + 1)[1:]
     return float(np.square(estimate.values - ground_truth).mean())
 
@@ -144,7 +144,7 @@ def test_what_is_found_of_open_domains() -> None:
             devices.enroll(users, rng)
             words: Any = devices.report(1, numbers[held][:, None], None, rng)
             aggregator.add(1, words, None)
-            found: Any = aggregator.estimate(1, Attendance.constant(1, users))
+            found: Any = aggregator.estimate(1, Participation.constant(1, users))
             counts = np.bincount(held, minlength=many)
             items = dict(zip(found.items.tolist(), found.values.tolist(), strict=True))
             places = {int(number): place for place, number in enumerate(numbers)}

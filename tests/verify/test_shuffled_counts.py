@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -189,7 +189,7 @@ def run(
     ):
         expected = real[epoch - 1] + dummies(law, epoch, users, again)
         assert (table_of(law, reports) == expected).all()
-    attendance = Attendance.constant(len(streams), users)
+    participation = Participation.constant(len(streams), users)
     errors, deviations = np.empty((2, seeds, len(streams)))
     for seed in range(seeds):
         rng = seeded_generator(2, seed)
@@ -199,7 +199,7 @@ def run(
                 messages + dummies(law, epoch, users, rng), law.message_format.dtype
             )
             aggregator.add(epoch, reports.values, reports.counts)
-            estimate = aggregator.estimate(epoch, attendance)
+            estimate = aggregator.estimate(epoch, participation)
             errors[seed, epoch - 1] = estimate.value - ground_truth[epoch - 1]
             deviations[seed, epoch - 1] = estimate.standard_error
     return Trials(errors, deviations)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
@@ -96,7 +96,7 @@ def test_students_of_whom_some_are_silent_and_some_come_late(
         order = rng.permutation(count)
         early = count - count // late
         devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
-        attendance = Attendance.empty(EPOCHS)
+        participation = Participation.empty(EPOCHS)
         devices.enroll(early, rng)
         for epoch in range(1, EPOCHS + 1):
             if epoch == arrival:
@@ -106,8 +106,8 @@ def test_students_of_whom_some_are_silent_and_some_come_late(
             known = np.ones(len(values), np.bool_) if told else None
             words = devices.follow(epoch, values, present, rng, known)
             aggregator.add(epoch, words[:, None], None)
-            attendance.set(epoch, int(present.sum()), len(values))
-            estimate = aggregator.estimate(epoch, attendance)
+            participation.set(epoch, int(present.sum()), len(values))
+            estimate = aggregator.estimate(epoch, participation)
             assert estimate is not None
             assert estimate.value is not None
             assert estimate.ci95_low is not None

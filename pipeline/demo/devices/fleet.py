@@ -34,7 +34,7 @@ from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
-from dpstream.topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
+from dpstream.topics.envelopes import CONTENT_TYPE, ContentFormat, encode_body, encode_envelope
 
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
@@ -97,7 +97,7 @@ class JobStatement:
     fingerprint: bytes
     protocol: str
     law: Any
-    form: ContentForm
+    content_format: ContentFormat
     start: int
     length: int
     first: int
@@ -114,7 +114,7 @@ class JobStatement:
             bytes.fromhex(body["fingerprint"]),
             body["protocol"],
             PROTOCOLS[body["protocol"]].law(parameters).from_json(body["law"]),
-            ContentForm(**body["content"]),
+            ContentFormat(**body["content"]),
             epochs["start"],
             epochs["milliseconds"],
             epochs["first"],
@@ -172,7 +172,7 @@ class Fleet:
                             device,
                             secrets.token_bytes(16),
                             not self._enrolled[number],
-                            statement.form.pack(words[number : number + 1]),
+                            statement.content_format.pack(words[number : number + 1]),
                         )
                     ],
                 ),

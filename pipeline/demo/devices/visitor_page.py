@@ -70,7 +70,7 @@ def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
         "value": record.summary.value,
         "ci95_low": record.summary.ci95_low,
         "ci95_high": record.summary.ci95_high,
-        "words": have_it_on(record),
+        "description": have_it_on(record),
         **assumption(job, record.flags),
     }
 

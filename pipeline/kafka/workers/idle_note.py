@@ -72,7 +72,7 @@ class Quiet:
         after = self._after if done else min(self._after, FOUND_NOTHING)
         return self._since is not None and now - self._since >= after
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self._since = None
 
 

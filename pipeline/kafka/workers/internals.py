@@ -24,7 +24,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
 from mode import Service
 
-from dpstream.pipeline.kafka.cluster_errors import refused_kind
+from dpstream.pipeline.kafka.cluster_errors import rejected_kind
 from dpstream.pipeline.kafka.workers.timings import Timings
 
 _POLL_SECONDS = 0.02
@@ -117,7 +117,7 @@ class ClientThread(AIOKafkaConsumerThread):
         return found.get(where)
 
     @property
-    def refusal(self) -> KafkaError | None:
+    def rejection(self) -> KafkaError | None:
         """The error that permanently keeps the client out of its group, or None.
 
         aiokafka raises it at the next fetch, which Faust does not make without partitions: the
@@ -125,7 +125,7 @@ class ClientThread(AIOKafkaConsumerThread):
         """
         coordinator = None if self._consumer is None else self._consumer._coordinator
         found: KafkaError | None = getattr(coordinator, "_pending_exception", None)
-        return found if found is not None and refused_kind(found) is not None else None
+        return found if found is not None and rejected_kind(found) is not None else None
 
     async def heartbeat(self) -> bool:
         """Return whether the group's coordinator accepts this client as a member of its generation.
@@ -261,9 +261,9 @@ def wait_long_for_all(
     fetcher._get_actions_per_node = look_with_wait
 
 
-def refusal_of(app: AppT) -> KafkaError | None:
+def rejection_of(app: AppT) -> KafkaError | None:
     thread = getattr(app.consumer, "client_thread", None)
-    return thread.refusal if isinstance(thread, ClientThread) else None
+    return thread.rejection if isinstance(thread, ClientThread) else None
 
 
 def never_give_up(producer: AIOKafkaProducer) -> None:

@@ -31,7 +31,7 @@ from dpstream.pipeline.kafka.cluster_errors import (
     PositionDeletedError,
     RecordTooLargeError,
     is_too_large,
-    refused_kind,
+    rejected_kind,
 )
 from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.pipeline.kafka.workers.broker_outage import repeat_until_answered
@@ -269,9 +269,11 @@ class KafkaLog:
         try:
             ends = await self._reader.end_offsets(list(requested))
         except KafkaError as error:
-            refused = [each.topic for each in error.args if isinstance(each, TopicPartition)]
-            topic = refused[0] if refused else ", ".join(sorted({each.topic for each in requested}))
-            if (problem := self._refusal(error, "see", topic)) is not None:
+            rejected = [each.topic for each in error.args if isinstance(each, TopicPartition)]
+            topic = (
+                rejected[0] if rejected else ", ".join(sorted({each.topic for each in requested}))
+            )
+            if (problem := self._rejection(error, "see", topic)) is not None:
                 raise problem from error
             raise
         return {requested[where]: end for where, end in ends.items()}
@@ -330,12 +332,12 @@ class KafkaLog:
         try:
             yield
         except KafkaError as error:
-            if (refused := self._refusal(error, action, topic)) is not None:
-                raise refused from error
+            if (rejected := self._rejection(error, action, topic)) is not None:
+                raise rejected from error
             raise
 
-    def _refusal(self, error: BaseException, action: str, topic: str) -> AccessError | None:
-        kind = refused_kind(error)
+    def _rejection(self, error: BaseException, action: str, topic: str) -> AccessError | None:
+        kind = rejected_kind(error)
         return None if kind is None else AccessError(self._principal, action, kind, topic)
 
     def _acknowledged(self, action: Append, sent: asyncio.Future[Any]) -> None:
@@ -343,7 +345,7 @@ class KafkaLog:
         failure = None if sent.cancelled() else sent.exception()
         if failure is not None:
             topic = self._topic(action.role)
-            failure = self._refusal(failure, "write", topic) or failure
+            failure = self._rejection(failure, "write", topic) or failure
             if is_too_large(failure):
                 failure = RecordTooLargeError(topic, len(action.value))
         written = sent.result() if failure is None and not sent.cancelled() else None

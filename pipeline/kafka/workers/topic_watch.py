@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from dpstream.pipeline.kafka.cluster_errors import WorkerError
-from dpstream.pipeline.kafka.stored_state import begin_anew, made_again
+from dpstream.pipeline.kafka.stored_state import made_again, restart
 from dpstream.topics.names import Role
 
 
@@ -162,4 +162,4 @@ class TopicWatch:
 
     @property
     def _remedy(self) -> str:
-        return begin_anew(self._job.name)
+        return restart(self._job.name)

@@ -33,7 +33,7 @@ from dpstream.pipeline.kafka.cluster_errors import (
     RecordTooLargeError,
     WorkerError,
     access_problem,
-    refused_kind,
+    rejected_kind,
 )
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
@@ -43,7 +43,7 @@ from dpstream.pipeline.kafka.workers.broker_outage import Outage
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import group_name as group_name
 from dpstream.pipeline.kafka.workers.idle_note import IdleNote, IdleSettings, Quiet, idle_heartbeat
-from dpstream.pipeline.kafka.workers.internals import refusal_of
+from dpstream.pipeline.kafka.workers.internals import rejection_of
 from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
@@ -159,7 +159,7 @@ class _Process:
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
-    refused: Callable[[], KafkaError | None] | None = None
+    rejected: Callable[[], KafkaError | None] | None = None
     monitor: MonitorAddress | None = None
     observer: Observer | None = None
     log: KafkaLog = field(init=False)
@@ -283,7 +283,7 @@ class _Process:
             timings=self.timings,
         )
         self.faust = _FaustWorker(app)
-        self.refused = partial(refusal_of, app)
+        self.rejected = partial(rejection_of, app)
         await self.faust.start()
         raise self.faust.crash_reason or WorkerError("Faust has stopped")
 
@@ -347,7 +347,7 @@ class _Process:
             idle = idle and self.stage.idle_seconds() is not None
             if quiet.lasts(time.monotonic(), self.execution.done, idle=idle):
                 self.idle_condition = await self._find_idle_condition(self.idle_settings.roles)
-                quiet.begin_anew()
+                quiet.restart()
         self._end(None)
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
@@ -396,8 +396,8 @@ class _Process:
             else:
                 self.outage.requested(answered=True)
                 self.topics.see_ends(self.ends, reached)
-            if self.refused is not None and (refusal := self.refused()) is not None:
-                raise refusal
+            if self.rejected is not None and (rejection := self.rejected()) is not None:
+                raise rejection
             await asyncio.sleep(self.timings.ends)
 
     async def _watch_topics(self) -> None:
@@ -482,12 +482,12 @@ class _Process:
             return error.asking_for(self.stage_name)
         if isinstance(error, WorkerError | RecordTooLargeError):
             return text
-        if refused_kind(error) == "group":
+        if rejected_kind(error) == "group":
             group = group_name(self.job, self.stage_name)
             return access_problem(
                 self.connection.principal, "join", "group", group, self.stage_name
             )
-        if refused_kind(error) == "cluster":
+        if rejected_kind(error) == "cluster":
             # Kafka's answer to an idempotent producer without write access to any topic.
             topic = self.job.topic(Role.STATUS)
             return access_problem(

@@ -19,7 +19,7 @@ from dataclasses import replace
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
@@ -103,8 +103,8 @@ class JobWatch:
         self._offsets: dict[str, StageOffsets] = {}
         self._dead_letters = DeadLetterLog(cluster, job)
         self._hidden = False
-        self._refused: list[tuple[tuple[str, int, int], str]] = []
-        self._roster = Roster(job)
+        self._rejected: list[tuple[tuple[str, int, int], str]] = []
+        self._registry = ProducerRegistry(job)
         self._decided = SummarizedDecisions(job)
         self._summary: ManifestSummary | None = None
         self._missing: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
@@ -129,7 +129,7 @@ class JobWatch:
         )
         letters, known = self._dead_letters, self._decided
         settled = letters.redriven | letters.discarded
-        refused = Counter(reason for place, reason in self._refused if place not in settled)
+        rejected = Counter(reason for place, reason in self._rejected if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
         added_up = max(self._added_up.values(), default=None)
         stored = replace(
@@ -146,14 +146,14 @@ class JobWatch:
             last_epoch=job.last_epoch,
             published=published,
             stages=stages,
-            dead_letters=dict(sorted(refused.items())),
+            dead_letters=dict(sorted(rejected.items())),
             position="" if published is None else job.position_of(published.epoch),
             headline=self._headline,
             assumption=None if job.change_limit is None else str(job.change_limit),
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
             windows={f.value: known.windows[f.value] for f in MANIFEST_STATUSES if known.counted},
-            producers=len(self._roster) if job.devices is None else None,
+            producers=len(self._registry) if job.devices is None else None,
             missing_producers=self._missing_producers(),
             redriven=len(letters.redriven),
             discarded=len(letters.discarded - letters.redriven),
@@ -185,13 +185,13 @@ class JobWatch:
             for record in self._new(role, at_most=1, skip=True):
                 self._note_partial(stage, record.value)
         for record in self._new(Role.PRODUCERS):
-            self._roster.apply(record)
+            self._registry.apply(record)
         self._pass_over_manifests()
         self._decided.apply_all(self._new(Role.MANIFESTS))
         if self._exists(Role.DEAD_LETTERS) and not self._hidden:
             try:
                 for letter in self._dead_letters.read():
-                    self._refused.append((log_position(letter), letter.reason.value))
+                    self._rejected.append((log_position(letter), letter.reason.value))
             except AccessError:
                 # Dead letters hold reports, which not every login with access to status may read.
                 self._hidden = True
@@ -264,14 +264,14 @@ class JobWatch:
 
     def _missing_producers(self) -> tuple[str, ...]:
         state, _ = self._missing
-        now = len(self._roster), self._positions.get(Role.MANIFESTS, 0)
+        now = len(self._registry), self._positions.get(Role.MANIFESTS, 0)
         if state != now:
             following = self._decisions.decided.highest + 1
             self._missing = (
                 now,
                 tuple(
                     producer.name
-                    for producer in self._roster
+                    for producer in self._registry
                     if producer.reports_at(following)
                     and self._decisions.missed(producer.index, producer.first_epoch, following)
                 ),

@@ -86,7 +86,7 @@ class CollectorStatus:
         age: Seconds since the heartbeat.
         received: Number of reports examined.
         acknowledged: Number of reports stored.
-        refused: Number of rejected requests by reason.
+        rejected: Number of rejected requests by reason.
         waiting: Number of requests that waited for Kafka.
         stored_per_second: Recent rate of stored reports; None after a single heartbeat.
     """
@@ -95,7 +95,7 @@ class CollectorStatus:
     age: float
     received: int
     acknowledged: int
-    refused: Mapping[str, int]
+    rejected: Mapping[str, int]
     waiting: int
     stored_per_second: float | None = None
 

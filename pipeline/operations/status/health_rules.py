@@ -9,7 +9,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.broker_clock import off_by
-from dpstream.pipeline.kafka.stored_state import begin_anew
+from dpstream.pipeline.kafka.stored_state import restart
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
@@ -95,11 +95,11 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"{status.late_reports:,} {what} arrived after their epoch was finalized and are "
             f"not counted: {see}"
         )
-    refused = sum(
+    rejected = sum(
         count for reason, count in status.dead_letters.items() if reason != Reason.DEPLOYMENT.value
     )
-    if refused:
-        letters = "1 dead letter" if refused == 1 else f"{refused:,} dead letters"
+    if rejected:
+        letters = "1 dead letter" if rejected == 1 else f"{rejected:,} dead letters"
         yield (
             f"{letters}. To list them: 'dpstream dead-letters {job.name}'. After a fix, "
             "--redrive requeues valid ones; --discard deletes the rest"
@@ -233,12 +233,12 @@ def _ahead_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
 
 def _topic_issues(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
     if not topic.partitions:
-        yield f"Topic {topic.name} no longer exists; its data is lost. {begin_anew(job.name)}"
+        yield f"Topic {topic.name} no longer exists; its data is lost. {restart(job.name)}"
     elif topic.partitions < topic.deployed:
         yield (
             f"Topic {topic.name} has {topic.partitions} partitions, but was deployed with "
             f"{topic.deployed}: it was deleted and recreated; its data is lost. "
-            f"{begin_anew(job.name)}"
+            f"{restart(job.name)}"
         )
     elif topic.unexpected_records:
         yield (

@@ -21,7 +21,7 @@ from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
 
 # Age in seconds of the last heartbeat after which a worker is no longer listed.
 LISTED_SECONDS = 86_400.0
-_REFUSED = "refused "
+_REJECTED = "rejected "
 _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
 
@@ -100,10 +100,10 @@ def _collector(beats: Sequence[_Beat], now: int) -> CollectorStatus | None:
         age=max(0, now - written) / 1000,
         received=int(counts["received"]),
         acknowledged=int(counts["reports"]),
-        refused={
-            key.removeprefix(_REFUSED): int(count)
+        rejected={
+            key.removeprefix(_REJECTED): int(count)
             for key, count in counts.items()
-            if key.startswith(_REFUSED)
+            if key.startswith(_REJECTED)
         },
         waiting=int(body["waiting"]),
         stored_per_second=_reports_per_second(beats),

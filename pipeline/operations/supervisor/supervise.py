@@ -185,8 +185,8 @@ class _Supervisor:
                 raise event
             case Away(reason):
                 self._broker_answers = False
-                away = reason if event.refused else f"Kafka does not answer ({reason})"
-                waiting = "waiting for this right" if event.refused else "waiting"
+                away = reason if event.rejected else f"Kafka does not answer ({reason})"
+                waiting = "waiting for this right" if event.rejected else "waiting"
                 self._lines.warning(None, f"{away}; {waiting}")
             case None:
                 self._broker_answers = True

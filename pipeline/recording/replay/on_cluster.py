@@ -242,7 +242,7 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
     return running
 
 
-def begin_replay(
+def start_replay(
     cluster: Cluster,
     original: DeployedJob,
     job: Job,

@@ -27,7 +27,7 @@ class RecordingSource:
         self.job = DeployedJob.from_bytes(recording.job_record)
         self.place = f"the recording {recording.path}"
         self._recording = recording
-        index, form = recording.index, self.job.form_of(Role.SHUFFLED)
+        index, form = recording.index, self.job.format_of(Role.SHUFFLED)
         if (self.job.deployment, self.job.fingerprint) != (index.deployment, index.fingerprint):
             raise RecordingError(
                 f"{self.place} belongs to another deployment than its recorded job"
@@ -93,7 +93,7 @@ class RecordingSource:
 
     def _canonical(self, words: Messages) -> Messages:
         assert words.counts is not None
-        form = self.job.form_of(Role.SHUFFLED)
+        form = self.job.format_of(Role.SHUFFLED)
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
             raise RecordingError(
                 f"{self.place}: got the message {int(words.values[-1, 0])}; "

@@ -122,7 +122,7 @@ export class PrivacyCard {
   constructor(model, named) {
     this.model = model;
     this.account = h("div", {});
-    const { exposure, guarantee_words: words, trust } = model.detail;
+    const { exposure, guarantee_description: words, trust } = model.detail;
     const promised = [h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))), exposureOf(exposure), this.account];
     this.element = h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
       h("div", { class: "card-head" }, h("h2", {}, titled("Trust and privacy guarantee", model, named))),
@@ -139,11 +139,11 @@ export class PrivacyCard {
 }
 
 function charged({ budget }) {
-  const rows = [["Guarantee of this job", budget.stated, true], ["Charged to this population so far", budget.charged, true],
+  const rows = [["Guarantee of this job", budget.declared, true], ["Charged to this population so far", budget.charged, true],
     ...(budget.filtered === null ? [] : [["Composed by the budget’s filter", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit is set")))),
-    ...budget.words.map((each) => h("p", { class: "note" }, tied(each))),
+    ...budget.description.map((each) => h("p", { class: "note" }, tied(each))),
   ];
 }

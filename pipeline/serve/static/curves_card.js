@@ -349,7 +349,7 @@ export class CurvesCard {
     if (wide) lines.push(["wide", `all ${period}s at once, in 19 of 20 runs`]);
     if (this.shown.smoothed && has("smoothed")) lines.push(["smoothed", "smoothed (uses later epochs)"]);
     if (this.shown.groundTruth && has("groundTruth")) lines.push(["ground-truth", note]);
-    const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
+    const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.description).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));
     const zero = this.#charts.some(({ unit }) => unit !== "value") && !this.change;

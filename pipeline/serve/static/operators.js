@@ -13,7 +13,7 @@ const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;
 function collectorRows(collectors, idle) {
   return collectors.map((each) => [
     each.name, each.up ? `${seconds(each.age)} ago` : idle ? silent(each) : h("b", { class: "bad" }, silent(each)),
-    count(each.stored), rate(each.stored_per_second), count(each.waiting), reasons(each.refused) || "none"]);
+    count(each.stored), rate(each.stored_per_second), count(each.waiting), reasons(each.rejected) || "none"]);
 }
 
 function stageRows(stages, idle) {

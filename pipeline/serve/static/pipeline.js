@@ -195,13 +195,13 @@ export const reasons = (found) => Object.entries(found).map(([reason, number]) =
 // Status of collectors as sentences: `[sentence, whether it requires action]`.
 function collectorWords(all, idle) {
   if (!all?.length) return [];
-  const refused = {};
-  for (const each of all) for (const [reason, number] of Object.entries(each.refused)) refused[reason] = (refused[reason] ?? 0) + number;
+  const rejected = {};
+  for (const each of all) for (const [reason, number] of Object.entries(each.rejected)) rejected[reason] = (rejected[reason] ?? 0) + number;
   const sum = (what) => all.reduce((total, each) => total + (each[what] ?? 0), 0);
   const waiting = sum("waiting");
   const stored = `Collectors stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request waits", "requests wait")} for Kafka` : "no requests wait"}; `;
   const silent = all.filter((each) => !each.up);
-  return [[`${stored}${Object.keys(refused).length ? `rejected requests: ${reasons(refused)}` : "no requests were rejected"}.`, false],
+  return [[`${stored}${Object.keys(rejected).length ? `rejected requests: ${reasons(rejected)}` : "no requests were rejected"}.`, false],
     ...silent.slice(0, 3).map((each) => [`Collector ${each.name}: no heartbeat for ${seconds(each.age)}.`, !idle]),
     ...(silent.length > 3 ? [[`${plural(silent.length - 3, "more collector")} without a heartbeat.`, !idle]] : [])];
 }

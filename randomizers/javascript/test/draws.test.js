@@ -6,7 +6,7 @@ import { sha512 } from '../src/hashes.js';
 import { createHash } from 'node:crypto';
 import { vectorsOf } from './support.js';
 
-/** How unlikely a statistic is, at least, that is refused. */
+/** How unlikely a statistic is, at least, that is rejected. */
 const FALSE_ALARM = 1e-9;
 
 /** P(chi-square with so many degrees of freedom is above x), by Wilson and Hilferty. */
@@ -264,7 +264,7 @@ test('production draws from WebCrypto, and from nothing else', (context) => {
   assert.ok(asked.length > 3);
 });
 
-test('bytes that are missing are refused, and nothing has changed', () => {
+test('bytes that are missing are rejected, and nothing has changed', () => {
   const device = createDevice('value_stream', lawsOf('value_stream')[0]);
   device.enroll();
   const before = device.state();

@@ -25,7 +25,7 @@ from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
 from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import PoissonDummies
-from dpstream.randomizers.given_values import check_epoch, refuse_wrong
+from dpstream.randomizers.given_values import check_epoch, reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON, MOST_ITEMS
@@ -316,7 +316,7 @@ def checked_items(
             f"({population},): one item per device"
         )
     wrong = (values < 0) | (values > size)
-    refuse_wrong(epoch, values, wrong, present, f"from 0 to {size}")
+    reject_wrong(epoch, values, wrong, present, f"from 0 to {size}")
     return values.astype(np.int64, copy=False)
 
 

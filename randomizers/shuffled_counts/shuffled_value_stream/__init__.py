@@ -218,7 +218,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
 
         Each uses one random word.
         """
-        now = self._begin_epoch(epoch, values, present)
+        now = self._start_epoch(epoch, values, present)
         words = [np.zeros(0, np.uint16)]
         for start in range(0, self.population, TOGETHER):
             devices = slice(start, start + TOGETHER)

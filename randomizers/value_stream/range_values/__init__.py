@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.devices import Devices, read_only
 from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.equal_buckets import EqualBuckets
-from dpstream.randomizers.given_values import refuse_wrong
+from dpstream.randomizers.given_values import reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.hadamard_rows import MAX_ITEMS
 from dpstream.randomizers.laws import Constants
@@ -258,7 +258,7 @@ class RangeValues(Devices[RangeValuesLaw]):
             )
         wrong = (values < 0) | (values > self.law.buckets)
         allowed = f"from 1 to {self.law.buckets}, or 0 for no value"
-        refuse_wrong(epoch, values, wrong, present, allowed)
+        reject_wrong(epoch, values, wrong, present, allowed)
 
 
 def _rows(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
@@ -222,7 +222,7 @@ def _own_oracle(
     words = randomize()
     between = time.process_time()
     aggregator.add(1, words, None)
-    estimate: Any = aggregator.estimate(1, Attendance.constant(1, users))
+    estimate: Any = aggregator.estimate(1, Participation.constant(1, users))
     after = time.process_time()
     return Oracle(
         "dpstream",
@@ -334,7 +334,7 @@ def _own_search(words: Sequence[str], epsilon: float, held: set[str], most: set[
         randomizing += between - before
         serving += time.process_time() - between
     before = time.process_time()
-    estimate: Any = aggregator.estimate(1, Attendance.constant(1, users))
+    estimate: Any = aggregator.estimate(1, Participation.constant(1, users))
     serving += time.process_time() - before
     found = set(estimate.items.tolist())
     return Search(

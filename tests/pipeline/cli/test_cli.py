@@ -72,9 +72,9 @@ def test_commands_of_a_deleted_leaf_are_left_out(
     assert installed_commands().keys() == rest
     assert build_command().commands.keys() == installed_commands().keys()
     for line in (("up", "job.yaml", "--input", "rows.csv", "--page"), ("demo", "devices")):
-        refused = dpstream(*line)
-        assert refused.code == 2
-        assert "dpstream serve, which is not part of this installation" in refused.errors
+        rejected = dpstream(*line)
+        assert rejected.code == 2
+        assert "dpstream serve, which is not part of this installation" in rejected.errors
 
 
 def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_what_can_be_expected_is_told_in_a_line(
         ("run publish small", "small.partials", "publish"),
     ],
 )
-def test_who_is_refused_is_told_a_role_that_may(
+def test_who_is_rejected_is_told_a_role_that_may(
     capsys: pytest.CaptureFixture[str], line: str, lacking: str, role: str
 ) -> None:
     def command(**options: object) -> None:

@@ -85,7 +85,7 @@ def test_published_estimates_are_asked_the_same(
         assert message in wrong.errors
 
 
-def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours: Path) -> None:
+def test_buckets_are_those_of_the_job_file_or_rejected(dpstream: Commands, hours: Path) -> None:
     """Rounded buckets would have unintended edges."""
     assert (
         "values are in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["notes"]

@@ -69,7 +69,7 @@ def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     assert dpstream("dead-letters", "small").output == "no dead letters\n"
-    refuse(
+    reject(
         cluster,
         letter(b"secret", Reason.UNREADABLE, 1),
         letter(BATCH, Reason.EPOCH, 2),
@@ -100,7 +100,7 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
         "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
     )
     assert dpstream("deploy", job_file).code == 0
-    refuse(cluster, letter(BATCH, Reason.ENROLLMENT, 2))
+    reject(cluster, letter(BATCH, Reason.ENROLLMENT, 2))
     (shown,) = dpstream("dead-letters", "small", "--json").json
     assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
     assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output
@@ -115,7 +115,7 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to dismiss\n"
-    refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
+    reject(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
     assert "issue: 2 dead letters" in dpstream("status", "small").output
     said = dpstream("dead-letters", "small", "--discard").output
     assert said == "2 dead letters discarded and deleted; status warns only about later ones\n"
@@ -125,7 +125,7 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
     assert dpstream("dead-letters", "small").output == "no dead letters\n"
     assert cluster.start_offsets("small.dead-letters") == [2]
 
-    refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))
+    reject(cluster, letter(b"?", Reason.UNREADABLE, 4))
     status = dpstream("status", "small").output
     assert "issue: 1 dead letter" in status
     assert "dead letters: 1 unreadable" in status
@@ -138,10 +138,10 @@ def test_whoever_is_interrupted_has_the_next_one_delete(
 ) -> None:
     """Including letters discarded by an earlier version that left them in place."""
     deployed = dpstream("deploy", job_file, "--json").json
-    refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
+    reject(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
     discard = Discard(bytes.fromhex(deployed["deployment"]), 2)
     cluster.append("small.dead-letters", discard.to_bytes())
-    refuse(cluster, letter(b"?", Reason.UNREADABLE, 7))
+    reject(cluster, letter(b"?", Reason.UNREADABLE, 7))
     assert dpstream("dead-letters", "small", "--redrive").code == 0
     assert cluster.start_offsets("small.dead-letters") == [2], "the oldest that nobody handled"
     assert dpstream("dead-letters", "small", "--discard", "--json").json == {"discarded": 2}
@@ -153,7 +153,7 @@ def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
     assert (said.code, said.errors.count("are mutually exclusive")) == (2, 1)
 
 
-def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
+def reject(cluster: MemoryCluster, *letters: DeadLetter) -> None:
     records = cluster.records["small.dead-letters", 0]
     for each in letters:
         value, headers = each.to_record()

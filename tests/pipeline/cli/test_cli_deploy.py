@@ -103,7 +103,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
         ({}, "population: others\ntopics: {partitions: 2}\n", "population: left out"),
     ],
 )
-def test_anything_else_is_refused_and_nothing_is_changed(
+def test_anything_else_is_rejected_and_nothing_is_changed(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -122,7 +122,7 @@ def test_anything_else_is_refused_and_nothing_is_changed(
         assert snapshot(cluster) == before
 
 
-def test_a_budget_below_what_was_charged_is_refused(
+def test_a_budget_below_what_was_charged_is_rejected(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -138,8 +138,8 @@ def test_a_budget_below_what_was_charged_is_refused(
 
 def renewing(path: Path, budget: float | None) -> Path:
     keys = "topics: {partitions: 2}\npopulation: people\n"
-    stated = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
-    return with_operators_keys(path, keys + stated, more=", renew: true")
+    declared = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
+    return with_operators_keys(path, keys + declared, more=", renew: true")
 
 
 def charged(cluster: MemoryCluster) -> list[int | None]:
@@ -175,7 +175,7 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
     assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
 
     assert dpstream("deploy", renewing(job_file, None)).code == 0
-    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2]), "what was stated binds"
+    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2]), "what was declared binds"
     said = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
     assert said.code == 0, said.errors
     assert (
@@ -269,8 +269,8 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     assert "reports 2 7 d to be created" in text
     assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
     body = dpstream("deploy", job_file, "--dry-run", "--json").json
-    assert (body["step"], body["refusal"], body["difference"]) == ("begin", None, [])
-    said_by = body["budget"]["epsilon"].pop("stated_by")
+    assert (body["step"], body["rejection"], body["difference"]) == ("start", None, [])
+    said_by = body["budget"]["epsilon"].pop("declared_by")
     assert (said_by["job"], said_by["operator"]) == ("small", False)
     assert body["budget"]["epsilon"] == {
         "allowed_before": None,
@@ -284,7 +284,7 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     assert not home.exists()
 
 
-def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
+def test_a_dry_run_predicts_the_rejection_and_its_exit_code(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     def expect(reason: str) -> None:
@@ -294,7 +294,7 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
         assert reason in dry.errors
         assert "it would be rejected; nothing would be done" in dry.output
         body = dpstream("deploy", job_file, "--dry-run", "--json")
-        assert json.loads(body.output)["refusal"] == dry.errors.strip().removeprefix("error: ")
+        assert json.loads(body.output)["rejection"] == dry.errors.strip().removeprefix("error: ")
         assert snapshot(cluster) == before
 
     job_file.write_text(job_text() + "budget: {epsilon: 1}\n")

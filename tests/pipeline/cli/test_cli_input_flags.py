@@ -58,7 +58,7 @@ def test_flags_go_before_the_section(
         (["--clamp"], "input: clamp is for numbers with a lowest and a highest one"),
     ],
 )
-def test_a_flag_that_cannot_be_is_refused(
+def test_a_flag_that_cannot_be_is_rejected(
     dpstream: Commands, job_file: Path, changes: Path, flags: list[str], message: str
 ) -> None:
     said = dpstream("simulate", job_file, "--input", changes, *flags)

@@ -22,7 +22,7 @@ from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_entries
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.recording.replay.on_cluster import begin_replay
+from dpstream.pipeline.recording.replay.on_cluster import start_replay
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
@@ -92,10 +92,10 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     text = " ".join(said.output.split())
     name = first.deployment.hex()[:8]
     assert f"charge students 1 0 future_rand; job first, deployment {name}: deployed" in text
-    assert "budget students 2.5 0 job first stated it" in text
+    assert "budget students 2.5 0 job first declared it" in text
     assert f"first {name} 2 released, 1 suppressed, 1 empty 150 to 180 epsilon 1 for a" in text
     assert "added epsilon 2, delta 0, by 2 deployments" in text
-    assert "budget epsilon 2.5; 0.5 remaining; job first stated it" in text
+    assert "budget epsilon 2.5; 0.5 remaining; job first declared it" in text
     body = dpstream("ledger", "first", "--json").json
     (charge,) = body["charges"]
     assert charge["released"]["windows"] == {"released": 2, "suppressed": 1, "empty": 1}
@@ -147,7 +147,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     begin(cluster, "first", 1)
     path = job_file(tmp_path)
     assert "may be charged epsilon 1 in all" in dpstream("deploy", path).errors
-    assert "1; 0 remaining; job first stated it" in dpstream("budget", "students").output
+    assert "1; 0 remaining; job first declared it" in dpstream("budget", "students").output
     change = ("budget", "students", "--epsilon", "2", "--reason", "ticket 12")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     said = dpstream(*change)
@@ -160,8 +160,8 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     assert "an operator set it by dpstream budget (" in entry["by"]
     assert ": ticket 12)" in entry["by"]
     assert dpstream("deploy", path, "--yes").code == 0
-    refused = dpstream("deploy", path, "--replace", "--yes")
-    assert "as an operator set it by dpstream budget" in refused.errors
+    rejected = dpstream("deploy", path, "--replace", "--yes")
+    assert "as an operator set it by dpstream budget" in rejected.errors
     lifted = ("budget", "students", "--remove", "--reason", "these people have left", "--yes")
     assert "is removed, for all jobs: recorded" in dpstream(*lifted).output
     assert (
@@ -169,10 +169,10 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
     )
     assert dpstream("deploy", path, "--replace", "--yes").code == 0
     assert dpstream("ledger", "--verify").code == 0
-    stated = JobsTopic()
+    declared = JobsTopic()
     for record in cluster.records[JOBS_TOPIC, 0]:
-        stated.apply(record.key, record.value)
-    assert [each.operator for each in stated.stated] == [False, True, True], "the copy has all"
+        declared.apply(record.key, record.value)
+    assert [each.operator for each in declared.declared] == [False, True, True], "the copy has all"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
-def test_a_budget_that_cannot_be_set_is_refused(
+def test_a_budget_that_cannot_be_set_is_rejected(
     dpstream: Commands, cluster: MemoryCluster, options: list[str], message: str
 ) -> None:
     said = dpstream("budget", "students", *options)
@@ -220,8 +220,8 @@ def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
     for number in range(100, 140):
         other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
-    refused = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
-    assert "would take 1 (composed " in refused.errors
+    rejected = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
+    assert "would take 1 (composed " in rejected.errors
     assert dpstream("ledger", "--verify").code == 0
 
 
@@ -298,7 +298,7 @@ def test_a_replay_stands_in_the_ledger_and_charges_nobody(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     first = begin(cluster, "first")
-    again = begin_replay(
+    again = start_replay(
         cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5
     )
     decide(cluster, again, 1, 150)

@@ -106,7 +106,7 @@ def test_an_interrupted_run_goes_on_with_the_next_epoch(
     assert told[-1] == EPOCHS
 
 
-def test_values_follow_their_users_when_others_join_the_roster(
+def test_values_follow_their_users_when_others_join_the_user_list(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     early = change_log_of(tmp_path / "early.csv", "nora,1,1\nzoe,2,1\n")
@@ -151,7 +151,7 @@ class Script:
         return b""
 
 
-ROSTER = ["ann", "bob", "cleo"]
+USER_LIST = ["ann", "bob", "cleo"]
 
 
 def run_live(
@@ -165,7 +165,7 @@ def run_live(
     assert calendar is not None
     source = LiveSource(calendar, producer.closed_epoch + 1, last_epoch=producer.job.last_epoch)
     script = Script(start, *steps)
-    live = LiveProducer(producer, folder, roster=ROSTER)
+    live = LiveProducer(producer, folder, user_list=USER_LIST)
     produce_live(live, source, script.read, script.clock, notify=notify)
     return source
 
@@ -218,7 +218,7 @@ def test_bad_rows_are_told_as_they_come_and_a_live_source_goes_on(
     ]
 
 
-def test_input_that_is_refused_loses_nothing_of_what_came_before(
+def test_input_that_is_rejected_loses_nothing_of_what_came_before(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"

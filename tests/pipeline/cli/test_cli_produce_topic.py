@@ -62,7 +62,7 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
         (("--from-topic", "events"), "closes epochs by the clock: set epochs.start"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_what_cannot_be_is_rejected(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,

@@ -156,13 +156,13 @@ class TestSeveralEpochs:
         assert dpstream("query", "sets", "--json").json["epochs"] == [2]
 
 
-class TestRefusals:
-    def refused(self, dpstream: Commands, *options: object, code: int = 2) -> str:
+class TestRejections:
+    def rejected(self, dpstream: Commands, *options: object, code: int = 2) -> str:
         said = dpstream("query", "sets", *options)
         assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)
         return said.errors
 
-    def test_wrong_questions_about_items_are_refused(
+    def test_wrong_questions_about_items_are_rejected(
         self, start: Start, dpstream: Commands
     ) -> None:
         start("count_min", "domain: [walk, bus, car]").report(1, MODES)
@@ -179,7 +179,7 @@ class TestRefusals:
             (["--epochs", "1-2"], "such as 3..7"),
         ]
         for options, message in wrong:
-            assert message in self.refused(dpstream, *options)
+            assert message in self.rejected(dpstream, *options)
         missing: list[tuple[list[object], str]] = [
             (["--epoch", 2], "epoch 2 of job sets is not published yet"),
             (["--epochs", "1..3"], "epoch 2 of job sets is not published yet"),
@@ -187,9 +187,9 @@ class TestRefusals:
             (["--epochs", "3..1"], "epochs 3 to 1: expected 1 <= first <= last"),
         ]
         for options, message in missing:
-            assert message in self.refused(dpstream, *options, code=1)
+            assert message in self.rejected(dpstream, *options, code=1)
 
-    def test_wrong_boxes_are_refused(self, start: Start, dpstream: Commands) -> None:
+    def test_wrong_boxes_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         for box, message in (
             ("0:3", "'0:3' has 1 side, the grid 16 x 8 has 2"),
@@ -197,14 +197,14 @@ class TestRefusals:
             ("3:0,0:7", "is empty; expected the lower end first"),
             ("0:3,", "has an empty side; use ':' for a whole side"),
         ):
-            assert message in self.refused(dpstream, "--box", box)
+            assert message in self.rejected(dpstream, "--box", box)
 
-    def test_questions_to_jobs_without_an_answer_are_refused(
+    def test_questions_to_jobs_without_an_answer_are_rejected(
         self, start: Start, dpstream: Commands, tmp_path: Path
     ) -> None:
-        assert "job sets is not deployed" in self.refused(dpstream, code=1)
+        assert "job sets is not deployed" in self.rejected(dpstream, code=1)
         start("count_min", "domain: [walk, bus, car]")
-        assert "has no finished epoch yet" in self.refused(dpstream, code=1)
+        assert "has no finished epoch yet" in self.rejected(dpstream, code=1)
         other = tmp_path / "other.yaml"
         other.write_text(
             "name: other\nprotocol: future_rand\nparameters: {epsilon: 1, max_changes: 1}\n"

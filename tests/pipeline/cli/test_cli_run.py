@@ -33,7 +33,7 @@ def dpstream(
         (("shuffle", "--name", "../w1"), "--name: got '../w1'"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
+def test_options_that_do_not_go_together_are_rejected(
     dpstream: Commands, arguments: tuple[str, ...], message: str
 ) -> None:
     result = dpstream("run", *arguments)

@@ -33,7 +33,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.records import Farewell, Registration
+from dpstream.topics.records import Deregistration, Registration
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text
 
@@ -383,7 +383,7 @@ def registered() -> Topics:
         enrollment = name.encode() * 16
         record = Registration(JOB.deployment, name, enrollment, 1)
         topics.add(Role.PRODUCERS, record.to_bytes())
-    topics.add(Role.PRODUCERS, Farewell(JOB.deployment, b"c" * 16, 2).to_bytes())
+    topics.add(Role.PRODUCERS, Deregistration(JOB.deployment, b"c" * 16, 2).to_bytes())
     for epoch in range(1, 5):
         topics.add(Role.MANIFESTS, encode_manifest(manifest(JOB, epoch, b=epoch < 2, c=epoch < 3)))
     return topics

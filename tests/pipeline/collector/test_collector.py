@@ -93,7 +93,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     assert (await client.report(body(job, 2))).status == 202
     world.clock.note(BEGIN + DAY + LATE, 0.0)
     assert (await client.report(body(job))).problem == "/problems/late"
-    assert world.collector.served[0].gathering._first_open == 0
+    assert world.collector.served[0].batch_writer._first_open == 0
     world.clock.note(BEGIN + DAY + LATE + SETTLING - 1, 0.0)
     running = world.collector._running["phones"]
     await world.collector._write_watermarks(running)
@@ -106,7 +106,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     assert (await client.report(body(job))).problem == "/problems/late"
     text = generate_latest(registry_of(world.collector.snapshot)).decode()
     assert 'dpstream_collector_acknowledged_reports_total{dpstream_job="phones"} 3.0' in text
-    assert 'refused_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
+    assert 'rejected_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
     assert world.collector.readiness().good
     assert world.collector.liveness().good
     world.clock.note(BEGIN + 2 * DAY + LATE + SETTLING, 0.0)
@@ -125,12 +125,12 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     world.wanted(job)
     client = await world.client()
     assert (await client.report(body(job))).status == 202
-    gathering = world.collector.served[0].gathering
+    batch_writer = world.collector.served[0].batch_writer
     world.writer.gate = asyncio.Event()
     replies: list[HttpResponse] = []
-    assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
+    assert batch_writer.offer(body(job), None, BEGIN + 1000, replies.append) is None
     world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
-    await until(lambda: gathering._first_open == 2)
+    await until(lambda: batch_writer._first_open == 2)
     await asyncio.sleep(0)
     assert RecordType.WATERMARK not in map(kind_of, filter(is_ours, world.writer.requested))
     world.writer.gate.set()
@@ -192,9 +192,9 @@ async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
     longer = again.model_copy(
         update={"devices": again.devices.model_copy(update={"late": 60.0})}  # type: ignore[union-attr]
     )
-    before = world.collector.served[0].gathering
+    before = world.collector.served[0].batch_writer
     world.wanted(longer)
-    assert world.collector.served[0].gathering is before
+    assert world.collector.served[0].batch_writer is before
     assert before.counters.acknowledged == 1
     world.wanted(longer, phase=Phase.DRAINED)
     assert (await client.report(body(again))).problem == "/problems/drained"
@@ -227,14 +227,14 @@ async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Pa
     client = await world.client()
     assert (await client.report(body(job), bearer(0))).status == 202
     # In flight while the keys are changed.
-    gathering = world.collector.served[0].gathering
+    batch_writer = world.collector.served[0].batch_writer
     world.writer.gate = asyncio.Event()
     client.send(report(body(job), bearer(0)))
-    await until(lambda: gathering.is_open(1))
+    await until(lambda: batch_writer.is_open(1))
     assert job.devices is not None
     other = device_job(tokens={"keys": [jwk(1)]}).devices
     world.wanted(job.model_copy(update={"devices": other}))
-    assert world.collector.served[0].gathering is gathering
+    assert world.collector.served[0].batch_writer is batch_writer
     world.writer.gate.set()
     assert (await client.reply()).status == 202
     assert (await client.report(body(job), bearer(0))).problem == "/problems/token"
@@ -243,7 +243,7 @@ async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Pa
     client.writer.close()
 
 
-async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path: Path) -> None:
+async def test_a_key_that_is_not_the_jobs_is_rejected(job: DeployedJob, tmp_path: Path) -> None:
     path = tmp_path / "other"
     world = World(path)
     world.wanted(job)

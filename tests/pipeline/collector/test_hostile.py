@@ -91,8 +91,8 @@ async def test_a_reply_that_fails_does_not_end_the_others(job: DeployedJob) -> N
             raise RuntimeError
 
         for reply in (answers.append, broken, answers.append):
-            assert server.gathering.offer(body(job), None, NOW, reply) is None
-        await server.gathering.finish()
+            assert server.batch_writer.offer(body(job), None, NOW, reply) is None
+        await server.batch_writer.finish()
         assert [answer.status for answer in answers] == [202, 202]
         assert [type(error) for error in server.failed] == [RuntimeError]
         server.failed.clear()
@@ -103,7 +103,7 @@ async def test_nobody_waits_for_ever(job: DeployedJob) -> None:
         server.writer.gate = asyncio.Event()
         client = await server.connect()
         client.send(report(body(job)))
-        await until(lambda: server.gathering.is_open(1))
+        await until(lambda: server.batch_writer.is_open(1))
         server.connections.tick(59.0)
         assert len(server.connections.open) == 1
         server.connections.tick(61.0)
@@ -180,13 +180,13 @@ async def test_bodies_that_are_not_complete_have_one_room(job: DeployedJob) -> N
         await until(lambda: server.connections.transit_bytes >= 80_000)
         kinds = {type(each._body) for each in server.connections.open}
         assert kinds <= {bytes, bytearray}
-        refused = 0
+        rejected = 0
         for client in clients[2:]:
             reply = await client.reply()
             assert reply.problem == "/problems/busy"
             assert reply.headers["retry-after"] == "5"
-            refused += 1
-        assert refused == 2
+            rejected += 1
+        assert rejected == 2
         assert server.connections.transit_bytes == 80_000
         other = await server.connect()
         assert (await other.report(body(job))).status == 202
@@ -202,7 +202,7 @@ async def test_slow_heads_and_bodies_make_room(job: DeployedJob) -> None:
         server.writer.gate = asyncio.Event()
         waiting = await server.connect()
         waiting.send(report(body(job)))
-        await until(lambda: server.gathering.is_open(1))
+        await until(lambda: server.batch_writer.is_open(1))
         slow = [await server.connect() for _ in range(99)]
         for index, client in enumerate(slow):
             client.send(b"P" if index % 2 else report(body(job))[:-1])
@@ -279,7 +279,7 @@ def test_handshakes_that_do_not_end_are_counted_and_closed(
         runner.run(asyncio.wait_for(work(), 60))
 
 
-async def test_refusals_reach_pages_too(job: DeployedJob) -> None:
+async def test_rejections_reach_pages_too(job: DeployedJob) -> None:
     access = Access(frozenset({APP}))
     rates = Rates(1.0, lambda: 0.0, burst=1)
     async with collecting(job, access=access, rates=rates) as server:

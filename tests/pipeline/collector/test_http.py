@@ -102,7 +102,7 @@ async def test_the_interface_is_described_as_it_is(job: DeployedJob) -> None:
                     assert reply.problem in ("/problems/method", "/problems/not-found")
 
 
-async def test_refusals_are_problems(job: DeployedJob) -> None:
+async def test_rejections_are_problems(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         good = body(job)
@@ -126,7 +126,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
             assert b"unlisted" not in reply.body
         server.service.clock.note(BEGIN + DAY + LATE, 0.0)
         assert (await client.report(good)).problem == "/problems/late"
-        assert server.gathering.counters.refused == {
+        assert server.batch_writer.counters.rejected == {
             "media_type": 1,
             "malformed": 1,
             "early": 1,
@@ -134,7 +134,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
         }
 
 
-async def test_what_is_not_known_yet_is_no_refusal(job: DeployedJob) -> None:
+async def test_what_is_not_known_yet_is_no_rejection(job: DeployedJob) -> None:
     async with collecting(job, now=None) as server:
         client = await server.connect()
         for reply in (
@@ -165,7 +165,7 @@ async def test_phases_and_the_end(job: DeployedJob) -> None:
         waiting = await server.connect()
         server.writer.gate = asyncio.Event()
         waiting.send(report(body(job)))
-        while not server.gathering.is_open(1):
+        while not server.batch_writer.is_open(1):
             await asyncio.sleep(0.001)
         server.service.stopping = True
         server.connections.close_idle()
@@ -282,7 +282,7 @@ async def test_heads_without_end(job: DeployedJob) -> None:
             await _no_answer_or(client, *problems)
 
 
-async def test_requests_that_mean_two_things_are_refused(job: DeployedJob) -> None:
+async def test_requests_that_mean_two_things_are_rejected(job: DeployedJob) -> None:
     async with collecting(job) as server:
         for lines in (
             "Content-Length: 3\r\nTransfer-Encoding: chunked",

@@ -43,7 +43,7 @@ def sealing() -> DeployedJob:
 def passed(intake: Intake, data: bytes, now: int = NOW) -> IntakeRules:
     rules = intake.rules(data)
     assert isinstance(rules, IntakeRules), rules
-    assert rules.refusal(len(data), now) is None
+    assert rules.rejection(len(data), now) is None
     return rules
 
 
@@ -63,13 +63,13 @@ def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
         for word, device in enumerate(devices)
     ]
     found = taken(Intake(job, KEY), *bodies)
-    assert list(found.refusals) == [None] * 5
+    assert list(found.rejections) == [None] * 5
     assert found.reports == 5
     (batch,) = map(decode_loose_batch, found.batches)
     assert (batch.deployment, batch.fingerprint) == (job.deployment, job.fingerprint)
     assert (batch.epoch, batch.key) == (1, None)
     subjects = list(map(subject_of_device, devices))
-    slots, used, good = job.content_form.unpack(batch.contents)
+    slots, used, good = job.content_format.unpack(batch.contents)
     assert good.all()
     assert used.tolist() == [1] * 5
     tags = [report_tag(KEY.secret, job.deployment, 1, subject) for subject in subjects]
@@ -105,7 +105,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     (batch,) = map(decode_loose_batch, found.batches)
     tags = np.ascontiguousarray(batch.rows[:, :8]).view("<u8")[:, 0]
     assert (np.diff(tags.astype(object)) >= 0).all()
-    slots, _, _ = job.content_form.unpack(batch.contents)
+    slots, _, _ = job.content_format.unpack(batch.contents)
     assert slots[:, 0, 0].tolist() == [0, 1] * 200
     (enrolled,) = map(decode_enrollments, found.enrollments)
     numbers = np.frombuffer(enrolled.tags.tobytes(), "<u8")
@@ -126,7 +126,7 @@ def test_who_sent_no_token_is_not_taken_for_another() -> None:
     asking = device_job(tokens=TOKENS)
     bodies = [body(asking, 1, [envelope(asking)]) for _ in range(3)]
     found = taken(Intake(asking, KEY), *bodies, subjects=[None, "ann", None])
-    assert [said(refusal) for refusal in found.refusals] == [
+    assert [said(rejection) for rejection in found.rejections] == [
         (401, "no_token"),
         None,
         (401, "no_token"),
@@ -145,7 +145,7 @@ def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
         assert near.settles(1) - near.closes(1) == settling
 
 
-def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
+def test_sealed_reports_keep_their_ids_and_ciphertexts(sealing: DeployedJob) -> None:
     reports = [secrets.token_bytes(16) for _ in range(3)]
     envelopes = [envelope(sealing, 3, [1], report=report, enrolls=False) for report in reports]
     intake = Intake(sealing, KEY)
@@ -155,9 +155,11 @@ def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
     assert not found.enrollments
     (batch,) = map(decode_loose_batch, found.batches)
     assert batch.key == key_id(bytes.fromhex(PUBLIC_KEYS[1]))
-    found_boxes = zip(batch.reports, batch.contents, strict=True)
-    boxes = {report.tobytes(): box.tobytes() for report, box in found_boxes}
-    assert boxes == dict(zip(reports, [each[33:] for each in envelopes], strict=True))
+    found_ciphertexts = zip(batch.reports, batch.contents, strict=True)
+    ciphertexts = {
+        report.tobytes(): ciphertext.tobytes() for report, ciphertext in found_ciphertexts
+    }
+    assert ciphertexts == dict(zip(reports, [each[33:] for each in envelopes], strict=True))
 
 
 def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
@@ -165,14 +167,14 @@ def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
     rules = Intake(job, KEY).rules(data)
     assert isinstance(rules, IntakeRules)
     begins = BEGIN + DAY
-    early = rules.refusal(len(data), begins - 60_001)
+    early = rules.rejection(len(data), begins - 60_001)
     assert said(early) == (409, "early")
     assert early is not None
     assert b'"begins":%d' % begins in early.body
-    assert rules.refusal(len(data), begins - 60_000) is None
+    assert rules.rejection(len(data), begins - 60_000) is None
     closes = BEGIN + 2 * DAY + LATE
-    assert rules.refusal(len(data), closes - 1) is None
-    assert said(rules.refusal(len(data), closes)) == (409, "late")
+    assert rules.rejection(len(data), closes - 1) is None
+    assert said(rules.rejection(len(data), closes)) == (409, "late")
 
 
 def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: DeployedJob) -> None:
@@ -198,7 +200,7 @@ def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: Deplo
     for key in (None, b"k" * 8, key_id(bytes.fromhex(PUBLIC_KEYS[0]))):
         data = of(sealing.deployment, sealing.fingerprint, 3, key, boxed)
         assert said(strict.rules(data)) == (400, "sealed")
-    plain = [encode_envelope(b"d" * 16, b"r" * 16, True, b"\0" * sealing.content_form.size)]
+    plain = [encode_envelope(b"d" * 16, b"r" * 16, True, b"\0" * sealing.content_format.size)]
     key = key_id(bytes.fromhex(PUBLIC_KEYS[0]))
     data = of(sealing.deployment, sealing.fingerprint, 1, key, plain)
     assert said(strict.rules(data)) == (400, "malformed")
@@ -216,12 +218,12 @@ def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
     rules = passed(intake, data)
     for wrong in (data[:HEADER_BYTES], data[:-1], data + b"\0"):
         assert intake.rules(wrong) in (rules, RequestProblem.MALFORMED.answer())
-        assert said(rules.refusal(len(wrong), NOW)) == (400, "malformed")
+        assert said(rules.rejection(len(wrong), NOW)) == (400, "malformed")
 
 
 def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
-    form = job.content_form
+    form = job.content_format
     crowded = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\2\0\1")
     unclean = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\0\0\1")
     strange = bytearray(envelope(job))
@@ -240,7 +242,7 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
         body(job, 1, [envelope(job, 1, [1], device)]),
     ]
     found = taken(Intake(job, KEY), *bodies)
-    reasons = [said(refusal) for refusal in found.refusals]
+    reasons = [said(rejection) for rejection in found.rejections]
     malformed, twice, words = (400, "malformed"), (400, "twice"), (400, "foreign")
     assert reasons == [None, malformed, malformed, malformed, words, twice, None]
     (batch,) = map(decode_loose_batch, found.batches)
@@ -249,25 +251,27 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     assert tag in {row[:8].tobytes() for row in batch.rows}
 
 
-def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
+def test_a_rejection_says_nothing_of_what_is_rejected(job: DeployedJob) -> None:
     bodies = [
         body(
             job,
             1,
             [
                 encode_envelope(
-                    b"d" * 16, b"r" * 16, False, job.content_form.pack(messages_of(job, [w]))
+                    b"d" * 16, b"r" * 16, False, job.content_format.pack(messages_of(job, [w]))
                 )
             ],
         )
         for w in (77, 99)
     ]
-    assert list(taken(Intake(job, KEY), *bodies).refusals) == [RequestProblem.FOREIGN.answer()] * 2
+    assert (
+        list(taken(Intake(job, KEY), *bodies).rejections) == [RequestProblem.FOREIGN.answer()] * 2
+    )
 
 
 def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
     foreign = encode_envelope(
-        b"d" * 16, b"r" * 16, True, job.content_form.pack(messages_of(job, [9]))
+        b"d" * 16, b"r" * 16, True, job.content_format.pack(messages_of(job, [9]))
     )
     found = taken(Intake(job, KEY), body(job, 1, [foreign]))
     assert (found.reports, found.batches, found.enrollments) == (0, (), ())
@@ -279,7 +283,7 @@ def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
     two = body(asking, 1, [envelope(asking), envelope(asking)])
     one = body(asking, 1, [envelope(asking, 1, [1], device)])
     found = taken(Intake(asking, KEY), two, one, one, subjects=["eve", "ann", "bob"])
-    assert [said(refusal) for refusal in found.refusals] == [(403, "several"), None, None]
+    assert [said(rejection) for rejection in found.rejections] == [(403, "several"), None, None]
     (batch,) = map(decode_loose_batch, found.batches)
     deployment = asking.deployment
     wanted = {report_tag(KEY.secret, deployment, 1, subject_of_token(n)) for n in ("ann", "bob")}
@@ -298,12 +302,12 @@ def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
     envelopes = [envelope(wide, 1, [0]) for _ in range(4000)]
     found = taken(Intake(wide, KEY), *(body(wide, 1, [each]) for each in envelopes))
     batches = list(map(decode_loose_batch, found.batches))
-    row = 8 + wide.content_form.size
+    row = 8 + wide.content_format.size
     most = LOOSE_PAYLOAD_TARGET // row
     assert [len(batch.rows) for batch in batches] == [most, most, 4000 - 2 * most]
 
 
-def test_another_key_is_refused(job: DeployedJob) -> None:
+def test_another_key_is_rejected(job: DeployedJob) -> None:
     with pytest.raises(WrongKeyError, match="not the collector key"):
         Intake(job, CollectorKey(b"x" * 32))
 
@@ -313,7 +317,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
     """`most` is the largest possible word at the first epoch."""
     job = device_job(protocol=protocol)
     intake = Intake(job, KEY)
-    slots = job.content_form.slots
+    slots = job.content_format.slots
     generator = np.random.default_rng(3)
     devices = [secrets.token_bytes(16) for _ in range(300)]
     seen = set()
@@ -333,7 +337,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
         seen.add(
             (
                 tuple(map(len, bodies)),
-                tuple(map(said, found.refusals)),
+                tuple(map(said, found.rejections)),
                 found.reports,
                 tuple(map(len, found.batches)),
                 tuple(record.tags.tobytes() for record in enrollments),
@@ -359,16 +363,18 @@ def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) 
                 data += generator.bytes(int(generator.integers(1, 300)))
             whole = bytes(data)
             rules = intake.rules(whole)
-            refusal = rules if isinstance(rules, HttpResponse) else rules.refusal(len(whole), NOW)
-            if isinstance(rules, IntakeRules) and refusal is None:
+            rejection = (
+                rules if isinstance(rules, HttpResponse) else rules.rejection(len(whole), NOW)
+            )
+            if isinstance(rules, IntakeRules) and rejection is None:
                 found = intake.take(rules, [whole], [None])
-                (refusal,) = found.refusals
-                if refusal is None:
+                (rejection,) = found.rejections
+                if rejection is None:
                     assert sum(len(decode_loose_batch(b).rows) for b in found.batches) > 0
                 else:
                     assert not found.batches
-            statuses.add(None if refusal is None else refusal.status)
-            assert refusal is None or refusal.status in (400, 409, 410)
+            statuses.add(None if rejection is None else rejection.status)
+            assert rejection is None or rejection.status in (400, 409, 410)
         assert statuses >= {None, 400, 409, 410}
 
 

@@ -84,10 +84,10 @@ def test_without_an_audience_tokens_are_for_the_job() -> None:
     ],
 )
 def test_claims_that_are_not_ours(changes: dict[str, Any]) -> None:
-    refused(bearer(token(**changes)), 'Bearer error="invalid_token"')
+    rejected(bearer(token(**changes)), 'Bearer error="invalid_token"')
 
 
-def refused(authorization: bytes | None, challenge: str) -> None:
+def rejected(authorization: bytes | None, challenge: str) -> None:
     with pytest.raises(TokenError) as caught:
         check().subject(authorization)
     answer = caught.value.answer
@@ -103,13 +103,13 @@ def test_a_clock_may_differ_a_little() -> None:
 
 @pytest.mark.parametrize("header", [None, b"", b"Bearer", b"Bearer ", b"Basic YTpi", b"\xff\xfe"])
 def test_no_token(header: bytes | None) -> None:
-    refused(header, "Bearer")
+    rejected(header, "Bearer")
 
 
 def test_algorithms_follow_from_keys() -> None:
     wrong = 'Bearer error="invalid_token"'
     none = jwt.encode(CLAIMS, "", "none", headers={"kid": "ec"})
-    refused(bearer(none), wrong)
+    rejected(bearer(none), wrong)
     # The public key used as a shared secret.
     pem = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     header, payload = (
@@ -118,19 +118,19 @@ def test_algorithms_follow_from_keys() -> None:
     )
     signature = HMACAlgorithm(HMACAlgorithm.SHA256).sign(header + b"." + payload, pem)
     forged = b".".join((header, payload, jwt.utils.base64url_encode(signature)))
-    refused(b"Bearer " + forged, wrong)
+    rejected(b"Bearer " + forged, wrong)
     for algorithm in ("RS384", "PS256"):
-        refused(bearer(jwt.encode(CLAIMS, RSA, algorithm, headers={"kid": "rsa"})), wrong)
+        rejected(bearer(jwt.encode(CLAIMS, RSA, algorithm, headers={"kid": "rsa"})), wrong)
 
 
 def test_keys_that_are_not_named() -> None:
     wrong = 'Bearer error="invalid_token"'
-    refused(bearer(jwt.encode(CLAIMS, OTHER, "ES256", headers={"kid": "ec"})), wrong)
-    refused(bearer(jwt.encode(CLAIMS, EC, "ES256", headers={"kid": "other"})), wrong)
-    refused(bearer(jwt.encode(CLAIMS, EC, "ES256")), wrong)
+    rejected(bearer(jwt.encode(CLAIMS, OTHER, "ES256", headers={"kid": "ec"})), wrong)
+    rejected(bearer(jwt.encode(CLAIMS, EC, "ES256", headers={"kid": "other"})), wrong)
+    rejected(bearer(jwt.encode(CLAIMS, EC, "ES256")), wrong)
     whole = token()
     for text in (whole[:-5], whole + "A" * 9000, "a.b.c", "..", "é", whole.replace(".", "")):
-        refused(bearer(text), wrong)
+        rejected(bearer(text), wrong)
 
 
 def test_a_key_that_is_none_is_named() -> None:

@@ -72,9 +72,9 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
         assert len({len(body) for body in bodies.values()}) == 1
         rules = intake.rules(bodies[0])
         assert isinstance(rules, IntakeRules)
-        assert rules.refusal(len(bodies[0]), int(1000 * statement.begins(epoch)) + 1) is None
+        assert rules.rejection(len(bodies[0]), int(1000 * statement.begins(epoch)) + 1) is None
         taken = intake.take(rules, list(bodies.values()), [None] * 50)
-        assert taken.refusals == [None] * 50
+        assert taken.rejections == [None] * 50
         (batch,) = map(decode_loose_batch, taken.batches)
         assert len(set(batch.tags.tolist())) == 50
         enrolled = [tag for each in taken.enrollments for tag in decode_enrollments(each).tags]

@@ -19,7 +19,7 @@ epochs: {{count: 2}}
 """
 
 
-def test_labels_that_look_alike_are_refused() -> None:
+def test_labels_that_look_alike_are_rejected() -> None:
     with pytest.raises(JobError, match="twice"):
         parse_job(_JOB.format(labels=f"{_COMPOSED}, {_DECOMPOSED}"))
 

@@ -112,7 +112,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) // 1024)
 
 
 @pytest.mark.parametrize("kind", ["a bomb of one line", "a bomb of long lines", "/dev/zero"])
-def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, kind: str) -> None:
+def test_a_bomb_is_rejected_in_little_memory(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "bomb.csv.gz"
     if kind == "/dev/zero":
         path = Path("/dev/zero")

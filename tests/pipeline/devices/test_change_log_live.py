@@ -177,7 +177,7 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
         (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
     ],
 )
-def test_input_of_no_use_is_refused(data: bytes, message: str) -> None:
+def test_input_of_no_use_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         LiveSource(MINUTES, 1).receive(data, at(0))
 

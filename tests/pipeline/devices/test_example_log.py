@@ -46,9 +46,9 @@ def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     assert np.array_equal(again.examples, log.examples)
 
 
-def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
+def test_a_user_list_says_who_there_is(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
-    assert (log.users, log.rostered, log.strangers) == (("b", "c"), True, 1)
+    assert (log.users, log.on_user_list, log.unknown_users) == (("b", "c"), True, 1)
     assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]
     assert "not on the user list: 1 user" in log.warnings[0]
 
@@ -79,7 +79,7 @@ def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: 
         (HEADER, "no usable rows"),
     ],
 )
-def test_files_that_are_none_of_examples_are_refused(
+def test_files_that_are_none_of_examples_are_rejected(
     tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -119,7 +119,7 @@ def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
         ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is no whole number"),
     ],
 )
-def test_test_sets_that_cannot_be_are_refused(
+def test_test_sets_that_cannot_be_are_rejected(
     tmp_path: Path, text: str | None, message: str
 ) -> None:
     if text is not None:

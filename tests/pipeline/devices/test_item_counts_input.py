@@ -37,7 +37,7 @@ def test_an_input_file_is_another_kind(tmp_path: Path) -> None:
         ("a,0\n", ": no item has a count above 0"),
     ],
 )
-def test_wrong_counts_are_refused_with_their_line(tmp_path: Path, rows: str, message: str) -> None:
+def test_wrong_counts_are_rejected_with_their_line(tmp_path: Path, rows: str, message: str) -> None:
     path = tmp_path / "counts.csv"
     path.write_text(f"item,count\n{rows}")
     with pytest.raises(InputError) as caught:

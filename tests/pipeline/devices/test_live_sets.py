@@ -89,7 +89,7 @@ def test_sets_are_those_of_the_epoch_also_after_a_restart(job: DeployedJob, tmp_
         producer = Recorded(job, tmp_path, name="gateway", transport=MemoryDriver(MemoryLog()))
         producer.sets = sets
         with producer:
-            live = LiveProducer(producer, tmp_path, roster=["ann", "bob", "eve"])
+            live = LiveProducer(producer, tmp_path, user_list=["ann", "bob", "eve"])
             source = source_of(job, producer.closed_epoch + 1)
             live.take(source.receive(data, at(minutes)))
             live.keep()

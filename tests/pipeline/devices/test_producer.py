@@ -214,7 +214,7 @@ def test_who_is_not_named_is_not_present(job: DeployedJob, log: MemoryLog) -> No
     assert [(record.contributors, record.population) for record in records] == [(1, 2), (0, 2)]
 
 
-def test_wrong_users_epochs_and_shapes_are_refused(
+def test_wrong_users_epochs_and_shapes_are_rejected(
     job: DeployedJob, log: MemoryLog, tmp_path: Path
 ) -> None:
     with open_producer(job, tmp_path / "state", log) as producer:
@@ -326,12 +326,12 @@ def test_state_is_for_its_owner_alone(job: DeployedJob, log: MemoryLog, tmp_path
     assert stat.S_IMODE((tmp_path / "state" / "producer.sqlite3").stat().st_mode) == 0o600
 
 
-def test_leaving_writes_a_farewell(job: DeployedJob, log: MemoryLog) -> None:
+def test_leaving_writes_a_deregistration(job: DeployedJob, log: MemoryLog) -> None:
     with open_producer(job, None, log) as producer:
         producer.leave(3)
-    registration, farewell = log.values(Role.PRODUCERS)
-    assert b'"last_epoch":3' in farewell
-    assert Registration.from_bytes(registration).enrollment.hex().encode() in farewell
+    registration, deregistration = log.values(Role.PRODUCERS)
+    assert b'"last_epoch":3' in deregistration
+    assert Registration.from_bytes(registration).enrollment.hex().encode() in deregistration
 
 
 def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: MemoryLog) -> None:
@@ -340,7 +340,9 @@ def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: Memo
     assert isinstance(generator.bit_generator, AESCounter)
 
 
-def test_a_text_that_is_no_value_is_refused_with_its_user(job: DeployedJob, log: MemoryLog) -> None:
+def test_a_text_that_is_no_value_is_rejected_with_its_user(
+    job: DeployedJob, log: MemoryLog
+) -> None:
     with open_producer(job, None, log) as producer:
         producer.enroll(["a", "b"])
         with pytest.raises(ProducerError, match="user 'b': value 'red' is not 0 or 1"):

@@ -46,7 +46,7 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
         ([1.5], "user 'bob': got 1.5; expected a text or a whole number"),
     ],
 )
-def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
+def test_what_is_no_set_is_rejected_and_nothing_is_taken_in(
     producer: Producer, said: list[Value], complaint: str
 ) -> None:
     with pytest.raises(ProducerError, match=complaint):

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclaration, binding_budget
 from dpstream.pipeline.jobs.budgets import (
     BudgetError,
     Charge,
@@ -20,7 +21,6 @@ from dpstream.pipeline.jobs.budgets import (
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import charges, deploy
@@ -57,7 +57,7 @@ def test_charges_add_up_to_the_budget_and_no_further() -> None:
     check_budget(deployed(population="students"), charges)
 
 
-def test_a_charge_survives_its_bytes_and_other_bytes_are_refused() -> None:
+def test_a_charge_survives_its_bytes_and_other_bytes_are_rejected() -> None:
     charge = Charge.of(deployed())
     assert Charge.from_bytes(charge.to_bytes()) == charge
     for data in (b"", b"[]", b"{}", b'{"population": "a"}'):
@@ -100,7 +100,7 @@ def test_all_horizons_of_a_job_must_fit_its_budget() -> None:
         check_budget(job.model_copy(update={"horizons": 3}), earlier)
 
 
-def test_a_job_without_room_for_one_horizon_is_refused() -> None:
+def test_a_job_without_room_for_one_horizon_is_rejected() -> None:
     job = renewing(budget={"epsilon": 3.9})
     assert horizons_within_budget(job, []) == 1
     with pytest.raises(
@@ -198,7 +198,7 @@ def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> N
             check_budget(counted(budget=little), [])
 
 
-COMPOSED = StatedBudget(
+COMPOSED = BudgetDeclaration(
     "students", 17.0, 1e-6, "dpstream budget", BY_COMMAND, 5, True, "ticket 12", composed=True
 )
 
@@ -220,8 +220,8 @@ def small(count: int, delta: float = 0.0, epsilon: float = 0.25) -> list[Charge]
     ]
 
 
-def stated_by_a_job(epsilon: float, delta: float) -> StatedBudget:
-    return StatedBudget("students", epsilon, delta, "first", "ab" * 16, 6)
+def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
+    return BudgetDeclaration("students", epsilon, delta, "first", "ab" * 16, 6)
 
 
 def test_many_small_charges_have_room_where_their_sum_has_none() -> None:
@@ -259,23 +259,23 @@ def test_the_charges_own_deltas_have_half_of_it() -> None:
     with pytest.raises(BudgetError, match="may be charged delta 5e-07 in all, as an operator"):
         check_budget(job(), small(6, delta=1e-7), [COMPOSED])
     check_budget(job(), small(6, delta=1e-7), [replace(COMPOSED, composed=False)])
-    binding = binding_budget("students", [COMPOSED, stated_by_a_job(20, 7e-7)])
+    binding = binding_budget("students", [COMPOSED, declared_by_a_job(20, 7e-7)])
     assert binding["delta"] is COMPOSED, "half of it is less"
 
 
 def test_every_budget_that_stands_has_to_bear_the_charges() -> None:
     """Passing one budget's filter does not satisfy a larger budget that sums charges."""
     charges = small(100)
-    check_budget(job(), charges, [COMPOSED, stated_by_a_job(26, 1e-6)])
-    adding = [COMPOSED, stated_by_a_job(25, 1e-6)]
+    check_budget(job(), charges, [COMPOSED, declared_by_a_job(26, 1e-6)])
+    adding = [COMPOSED, declared_by_a_job(25, 1e-6)]
     with pytest.raises(BudgetError, match="may be charged epsilon 25 in all, as job first"):
         check_budget(job(), charges, adding)
     (epsilon, _) = accounts_of(job(), charges, adding)
     assert (epsilon.allowed, epsilon.remaining, epsilon.filtered) == (25, -1, None)
     with pytest.raises(BudgetError, match="may be charged epsilon 9 in all, as job first"):
-        check_budget(job(), charges, [COMPOSED, stated_by_a_job(9, 1e-6)])
-    set_anew = replace(COMPOSED, at=9, reason="again")
-    check_budget(job(), charges, [stated_by_a_job(9, 1e-6), set_anew])
+        check_budget(job(), charges, [COMPOSED, declared_by_a_job(9, 1e-6)])
+    set_again = replace(COMPOSED, at=9, reason="again")
+    check_budget(job(), charges, [declared_by_a_job(9, 1e-6), set_again])
 
 
 def test_charges_without_end_have_no_filter() -> None:
@@ -293,14 +293,14 @@ def test_without_delta_nothing_is_composed() -> None:
 
 
 def test_composed_budget_survives_encoding() -> None:
-    assert StatedBudget.from_bytes(COMPOSED.to_bytes()) == COMPOSED
+    assert BudgetDeclaration.from_bytes(COMPOSED.to_bytes()) == COMPOSED
     summed = replace(COMPOSED, composed=False)
-    assert StatedBudget.from_bytes(summed.to_bytes()) == summed
+    assert BudgetDeclaration.from_bytes(summed.to_bytes()) == summed
     for wrong in (b'"composed": 1', b'"composed": null'):
         with pytest.raises(CodecError):
-            StatedBudget.from_bytes(COMPOSED.to_bytes().replace(b'"composed": true', wrong))
+            BudgetDeclaration.from_bytes(COMPOSED.to_bytes().replace(b'"composed": true', wrong))
     with pytest.raises(CodecError):
-        StatedBudget.from_bytes(COMPOSED.to_bytes().replace(b'"ticket 12"', b"7"))
+        BudgetDeclaration.from_bytes(COMPOSED.to_bytes().replace(b'"ticket 12"', b"7"))
     assert COMPOSED.who == "an operator set it by dpstream budget (1970-01-01: ticket 12)"
     lifted = replace(COMPOSED, epsilon=None, delta=None)
     assert "an operator lifted it" in lifted.who

@@ -139,7 +139,7 @@ def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
         (lambda record: record.pop("constants"), "constants: is required"),
     ],
 )
-def test_an_altered_record_is_refused(
+def test_an_altered_record_is_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     record = json.loads(deployed().to_bytes())
@@ -160,7 +160,7 @@ def test_an_altered_record_is_refused(
         (change("constants.order_weights", []), "constants: not a FutureRand law"),
     ],
 )
-def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
+def test_constants_that_do_not_keep_what_the_parameters_promise_are_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     """Even with a matching fingerprint: the writer of the record is not trusted."""
@@ -173,7 +173,7 @@ def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delta_beyond_that_of_the_parameters_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Approximate:
         epsilon: float = 1.0
@@ -181,13 +181,13 @@ def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.Mo
 
     record = deployed().to_bytes()
     promised = deployed().guarantee
-    for delta, refused in ((1e-9, False), (2e-9, True)):
+    for delta, rejected in ((1e-9, False), (2e-9, True)):
         job = deployed().model_copy(update={"parameters": Approximate()})
         job.__dict__["guarantee"] = replace(promised, delta=delta)
         monkeypatch.setattr(
             "dpstream.pipeline.jobs.deployed_job.validate", lambda cls, values, job=job: job
         )
-        if refused:
+        if rejected:
             with pytest.raises(JobError, match=r"spend delta 2e-09, parameters\.delta is 1e-09"):
                 DeployedJob.from_bytes(record)
         else:
@@ -253,7 +253,7 @@ def test_both_sides_are_promised() -> None:
     guarantee = deployed.guarantee
     assert 5.9 < guarantee.epsilon <= 5.917
     assert guarantee.delta == 0.0
-    assert guarantee.trust.startswith("nobody")
+    assert guarantee.trust.startswith("none")
     shuffled = guarantee.to_json()["shuffled"]
     assert shuffled == {"epsilon": 0.5, "delta": 1e-6, "contributors": 100_000}
     assert "epsilon 0.5, delta 1e-06 if these are trusted:" in str(guarantee)

@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployments import begun_horizons, deploy
+from dpstream.pipeline.operations.deployments import deploy, started_horizons
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support.memory_cluster import MemoryCluster
 
@@ -49,9 +49,9 @@ def job_of(devices: str = "{}", text: str = TEXT, folder: Path = Path()) -> Job:
 
 
 def problem_of(devices: str, text: str = TEXT, folder: Path = Path()) -> str:
-    with pytest.raises(JobError) as refused:
+    with pytest.raises(JobError) as rejected:
         job_of(devices, text, folder)
-    return str(refused.value)
+    return str(rejected.value)
 
 
 def deployed_of(devices: str = "{}", day: int = 1) -> DeployedJob:
@@ -114,7 +114,7 @@ def test_a_deployed_job_is_read_back() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(devices: str, text: str, message: str) -> None:
+def test_what_cannot_be_is_rejected(devices: str, text: str, message: str) -> None:
     assert message in problem_of(devices, text)
 
 
@@ -132,12 +132,12 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     )
 
 
-def test_a_key_serves_its_turn() -> None:
+def test_a_key_serves_its_period() -> None:
     devices = job_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3}}").devices
     assert devices is not None
     first, second = map(bytes.fromhex, PUBLIC)
     assert [devices.key_at(epoch) for epoch in (1, 3, 4, 99)] == [first, first, second, second]
-    assert devices.turns() == [(first, 1, 3), (second, 4, None)]
+    assert devices.periods() == [(first, 1, 3), (second, 4, None)]
     assert job_of().devices.key_at(1) is None  # type: ignore[union-attr]
 
 
@@ -185,7 +185,7 @@ def test_a_new_budget_keeps_the_horizons_begun_since_the_deployment() -> None:
     cluster = cast(Cluster, MemoryCluster())
     deployed_at = 1_767_225_600_000 + 29 * day
     job = deploy(cluster, job_of(text=RENEWING), deployment=bytes(16), now=deployed_at)
-    found = [begun_horizons(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
+    found = [started_horizons(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
     assert found == [1, 1, 2]
 
 

@@ -285,10 +285,10 @@ def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
 def test_what_the_protocol_cannot_be_calibrated_for_is_a_job_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(parameters: object, last_epoch: int, minimum: int) -> Law:
+    def reject(parameters: object, last_epoch: int, minimum: int) -> Law:
         raise ValueError(f"nothing for {last_epoch} epochs")
 
-    monkeypatch.setitem(PROTOCOLS, "cells", replace(CELLS, calibrate=refuse))
+    monkeypatch.setitem(PROTOCOLS, "cells", replace(CELLS, calibrate=reject))
     job = parse_job("name: a\nprotocol: cells\nparameters: {cells: 4}\nepochs: {count: 4}\n")
     with pytest.raises(JobError, match=r"^parameters: nothing for 4 epochs$"):
         job.calibrate()

@@ -102,7 +102,7 @@ def test_charges_stay_when_jobs_go_and_the_last_of_a_deployment_counts() -> None
         {"job": None, "deployment": None},
     ],
 )
-def test_a_phase_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+def test_a_phase_that_cannot_be_is_rejected(wrong: dict[str, object]) -> None:
     body = json.loads(JobPhase("small", FIRST, Phase.PAUSED, 7).to_bytes())
     with pytest.raises(CodecError, match="not the phase of a job"):
         JobPhase.from_bytes(json.dumps(body | wrong).encode())

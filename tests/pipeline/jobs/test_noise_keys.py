@@ -41,7 +41,7 @@ def test_a_key_is_named_by_its_digest_and_never_shown() -> None:
     assert repr(key) == "NoiseKey()"
 
 
-def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_key_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "key"
     with pytest.raises(
         WrongKeyError,
@@ -61,7 +61,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_key_that_others_have_access_to_is_rejected(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
     NoiseKey.at(path)
     path.chmod(mode)
@@ -112,7 +112,7 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     assert deployed(cluster).deployment != first.deployment
 
 
-def test_a_worker_without_the_key_refuses_to_start(
+def test_a_worker_without_the_key_rejects_to_start(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
     dpstream("deploy", job_file, "--noise-key", tmp_path / "shared")

@@ -29,7 +29,7 @@ def read(file: Path, *lines: str) -> ClientProperties:
     return read_client_properties(file)
 
 
-def refusal(file: Path, *lines: str) -> str:
+def rejection(file: Path, *lines: str) -> str:
     with pytest.raises(ConnectionSettingsError) as caught:
         read(file, *lines)
     message = str(caught.value)
@@ -79,8 +79,8 @@ class TestPlaintext:
         assert read(file, "").bootstrap_servers == ()
 
     @pytest.mark.parametrize("servers", ["a", "PLAINTEXT://a:9092", " "])
-    def test_refuses_what_is_no_list_of_servers(self, file: Path, servers: str) -> None:
-        message = refusal(file, "# who", f"bootstrap.servers={servers}")
+    def test_rejects_what_is_no_list_of_servers(self, file: Path, servers: str) -> None:
+        message = rejection(file, "# who", f"bootstrap.servers={servers}")
         assert "FILE, line 2: bootstrap.servers: got " in message
 
     @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ class TestPlaintext:
             ("anything=1", "remove it"),
         ],
     )
-    def test_unknown_settings_are_refused(self, file: Path, line: str, advice: str) -> None:
-        message = refusal(file, "# first", line)
+    def test_unknown_settings_are_rejected(self, file: Path, line: str, advice: str) -> None:
+        message = rejection(file, "# first", line)
         assert message.startswith(f"FILE, line 2: {line.partition('=')[0]}: unsupported setting")
         assert advice in message
 
@@ -100,13 +100,17 @@ class TestPlaintext:
         ("protocol", "line"),
         [("PLAINTEXT", "sasl.mechanism=PLAIN"), ("SASL_PLAINTEXT", "ssl.keystore.location=me.pem")],
     )
-    def test_security_without_effect_is_refused(self, file: Path, protocol: str, line: str) -> None:
-        message = refusal(file, f"security.protocol={protocol}", line)
+    def test_security_without_effect_is_rejected(
+        self, file: Path, protocol: str, line: str
+    ) -> None:
+        message = rejection(file, f"security.protocol={protocol}", line)
         assert "line 2" in message
         assert f"has no effect with security.protocol {protocol}" in message
 
-    def test_an_unknown_protocol_is_refused(self, file: Path) -> None:
-        assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in refusal(file, "security.protocol=TLS")
+    def test_an_unknown_protocol_is_rejected(self, file: Path) -> None:
+        assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in rejection(
+            file, "security.protocol=TLS"
+        )
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(
@@ -170,10 +174,10 @@ class TestSasl:
             ),
         ],
     )
-    def test_other_logins_are_refused(
+    def test_other_logins_are_rejected(
         self, file: Path, mechanism: str, jaas: str, problem: str
     ) -> None:
-        message = refusal(
+        message = rejection(
             file,
             "security.protocol=SASL_SSL",
             f"sasl.mechanism={mechanism}",
@@ -229,7 +233,7 @@ class TestTls:
         lax = read(file, *lines, "ssl.endpoint.identification.algorithm=")
         assert lax.tls is not None
         assert handshake(lax.tls, host="elsewhere.example") == "TLSv1.3"
-        assert "expected one of HTTPS" in refusal(
+        assert "expected one of HTTPS" in rejection(
             file, *lines, "ssl.endpoint.identification.algorithm=none"
         )
 
@@ -238,7 +242,7 @@ class TestTls:
         old = read(file, *lines, "ssl.enabled.protocols=TLSv1.2")
         assert old.tls is not None
         assert handshake(old.tls) == "TLSv1.2"
-        message = refusal(file, *lines, "ssl.enabled.protocols=TLSv1.1,TLSv1.2")
+        message = rejection(file, *lines, "ssl.enabled.protocols=TLSv1.1,TLSv1.2")
         assert "expected TLSv1.2 and TLSv1.3" in message
 
     @pytest.mark.parametrize("inline", [False, True])
@@ -273,25 +277,25 @@ class TestTls:
         assert handshake(known.tls, asks_for_certificate=True) == "TLSv1.3"
 
     @pytest.mark.parametrize("password", ["", "ssl.key.password=guess"])
-    def test_a_wrong_password_of_the_key_is_refused_and_never_asked_for(
+    def test_a_wrong_password_of_the_key_is_rejected_and_never_asked_for(
         self, file: Path, password: str
     ) -> None:
         location = f"ssl.keystore.location={TLS}/client-locked.pem"
-        message = refusal(file, "security.protocol=SSL", location, password)
+        message = rejection(file, "security.protocol=SSL", location, password)
         assert "line 2: cannot load the client's key" in message
 
-    def test_half_an_identity_is_refused(self, file: Path) -> None:
+    def test_half_an_identity_is_rejected(self, file: Path) -> None:
         key, _ = split("client.pem")
-        message = refusal(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
+        message = rejection(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
         assert "ssl.keystore.certificate.chain and ssl.keystore.key must be set together" in message
 
     @pytest.mark.parametrize("store", ["truststore", "keystore"])
-    def test_java_key_stores_are_refused_with_the_way_to_convert_them(
+    def test_java_key_stores_are_rejected_with_the_way_to_convert_them(
         self, file: Path, store: str
     ) -> None:
         jks = file.with_name("store.jks")
         jks.write_bytes(bytes.fromhex("feedfeed00000002"))
-        message = refusal(
+        message = rejection(
             file,
             "security.protocol=SSL",
             f"ssl.{store}.password=changeit",
@@ -305,5 +309,5 @@ class TestTls:
 
         shutil.copy(TLS / "client.pem", jks)
         lines = ("security.protocol=SSL", f"ssl.{store}.location={jks}")
-        assert "must be PEM" in refusal(file, *lines, f"ssl.{store}.type=JKS")
+        assert "must be PEM" in rejection(file, *lines, f"ssl.{store}.type=JKS")
         assert read(file, *lines, f"ssl.{store}.type=pem").tls is not None

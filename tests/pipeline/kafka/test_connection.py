@@ -100,6 +100,6 @@ def test_a_file_without_servers_is_not_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "99999"])
-def test_port_that_cannot_be_is_refused_at_once(port: str) -> None:
+def test_port_that_cannot_be_is_rejected_at_once(port: str) -> None:
     with pytest.raises(ConnectionSettingsError, match=f"got b:{port}; expected a port from 1 to"):
         find_cluster(f"a:9092,b:{port}")

@@ -110,7 +110,7 @@ def test_a_broken_connection_is_tried_again(repository: Repository, tmp_path: Pa
     assert repository.requests["one"] == jars.ATTEMPTS
 
 
-def test_what_is_not_the_locked_jar_is_refused(repository: Repository, tmp_path: Path) -> None:
+def test_what_is_not_the_locked_jar_is_rejected(repository: Repository, tmp_path: Path) -> None:
     repository.replaced["two"] = b"malice"
     with pytest.raises(LocalKafkaError, match=r"two-1.0.jar: wrong SHA-256 checksum"):
         kafka_jars(silent, tmp_path)

@@ -165,7 +165,7 @@ def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
     assert not north.is_old_copy(1)
     decide(cluster, 3, True, True)
     assert north.is_old_copy(1)
-    assert north.is_old_copy(2), "what was refused is not taken for read"
+    assert north.is_old_copy(2), "what was rejected is not taken for read"
     assert not north.is_old_copy(3)
 
 
@@ -174,7 +174,7 @@ def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
     cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
 
 
-def test_a_first_start_reads_the_roster_alone(tmp_path: Path) -> None:
+def test_a_first_start_reads_the_registry_alone(tmp_path: Path) -> None:
     cluster = new_cluster()
     north, south = (Folder(name, cluster) for name in NAMES)
     for epoch in range(1, LAST):

@@ -99,7 +99,7 @@ def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
 
 
-def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
+def test_what_can_never_be_written_is_rejected_before_anybody_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocols of other packages may have larger domains; here numbers have as many digits."""
@@ -112,12 +112,12 @@ def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
     assert "4,000 items" in said
     assert "Use fewer items" in said
     plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
-    assert isinstance(plan.refusal, RecordSizeError)
+    assert isinstance(plan.rejection, RecordSizeError)
     law = deploy_job(job, deployed_at=0).law
     assert any("deploy rejects it" in each for each in warnings_for(job, law, 5_000))
 
 
-def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:
+def test_labels_that_no_deployed_job_has_room_for_are_rejected() -> None:
     job = job_of(
         "projective_geometry", epsilon=1, domain=["x" * 60 + each for each in labels(20_000)]
     )

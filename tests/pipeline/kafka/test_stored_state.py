@@ -79,12 +79,12 @@ def test_contradictions_name_what_was_never_decided(kept: StoredState, said: str
             "1000",
             ("-1. Kafka deletes required records. Set it with kafka-configs.sh --alter --topic"),
         ),
-        (Role.SHUFFLED, "max.message.bytes", "300", "needed is 524288 or more: it refuses"),
+        (Role.SHUFFLED, "max.message.bytes", "300", "needed is 524288 or more: it rejects"),
         (Role.REPORTS, "retention.ms", "-1", None),
         (Role.REPORTS, "max.message.bytes", "1048576", None),
     ],
 )
-def test_contradictions_name_settings_that_lose_or_refuse_records(
+def test_contradictions_name_settings_that_lose_or_reject_records(
     role: Role, key: str, value: str, said: str | None
 ) -> None:
     found = list(contradictions(JOB, StoredState(settings={role: {key: value}})))

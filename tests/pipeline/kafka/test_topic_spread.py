@@ -142,7 +142,7 @@ def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_that_were_created_otherwise_meanwhile_are_refused() -> None:
+def test_topics_that_were_created_otherwise_meanwhile_are_rejected() -> None:
     """A topic created by an unanswered request is compared like any existing one."""
     brokers = Brokers(0)
     brokers.faults = [KafkaTimeoutError("no answer within 30 s")]

@@ -243,7 +243,7 @@ async def test_restoration_that_is_interrupted_begins_again() -> None:
     assert world.execution.positions == {1: 0}
 
 
-async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -> None:
+async def test_rejected_commit_ends_the_assignment_before_anything_is_deleted() -> None:
     stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 1), DeleteBelow(Role.REPORTS, 0, 1)))
     world = World(stage)
     await world.own(0)

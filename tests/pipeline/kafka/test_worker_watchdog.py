@@ -62,6 +62,6 @@ def test_outage_of_any_length_is_no_fault(restored: bool) -> None:
 
 
 @pytest.mark.parametrize("session", [1.5, 31.0])
-def test_timings_that_kafka_would_refuse(session: float) -> None:
+def test_timings_that_kafka_would_reject(session: float) -> None:
     with pytest.raises(ValueError, match=r"expected from twice the heartbeat \(2\.0 s\) to"):
         Timings(session=session, heartbeat=1.0, request=30.0)

@@ -66,7 +66,7 @@ def problems(chain: Chain) -> list[ChainProblem]:
         {"budgets": [{}]},
     ],
 )
-def test_what_is_no_entry_is_refused(change: dict[str, object]) -> None:
+def test_what_is_no_entry_is_rejected(change: dict[str, object]) -> None:
     body = json.loads(draft(1).under(GENESIS, nonce="n", software="9")) | change
     record = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(CodecError):

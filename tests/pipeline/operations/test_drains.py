@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, read_jobs, set_phase
 from dpstream.pipeline.kafka.workers.groups import Committed
-from dpstream.pipeline.operations.drains import DrainWatch, begin_drain, end_drain
+from dpstream.pipeline.operations.drains import DrainWatch, end_drain, start_drain
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import decode_producer_record
@@ -109,23 +109,23 @@ def drains(world: World) -> list[tuple[int, int]]:
 def test_a_drain_is_asked_for_once_and_joined_afterwards(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
-    ends = begin_drain(topics.cluster, job, NOW)
+    ends = start_drain(topics.cluster, job, NOW)
     assert dict(ends) == {0: 0, 1: 2}
     assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINING
     world.close_epoch("north", 2)
-    assert begin_drain(topics.cluster, job, NOW) == ends
+    assert start_drain(topics.cluster, job, NOW) == ends
     assert drains(world) == [(0, 0), (1, 2)]
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)
-    assert dict(begin_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
+    assert dict(start_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
 
 
 def test_what_was_asked_by_half_is_asked_again_whole(topics: Topics) -> None:
     """The earlier command was killed before it wrote the phase."""
     world, job = topics.world, topics.world.job
-    begin_drain(topics.cluster, job, NOW)
+    start_drain(topics.cluster, job, NOW)
     topics.jobs.pop()
     world.close_epoch("north", 1)
-    assert dict(begin_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
+    assert dict(start_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
 
 
 def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -> None:
@@ -133,7 +133,7 @@ def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -
     for epoch in (1, 3):
         world.close_epoch("north", epoch)
     world.settle()
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     begun = watch.progress(NOW)
     assert (begun.unfinished, begun.undecided, begun.unpublished, begun.done) == (4, (), (), False)
     assert begun.idle == ("shuffle", "aggregate", "publish")
@@ -148,7 +148,7 @@ def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -
 
 def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> None:
     job = topics.world.job
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     assert watch.progress(NOW).done
     end_drain(topics.cluster, job, NOW)
     assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINED
@@ -158,7 +158,7 @@ def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> N
     """Epoch 4 is released complete, but stays unpublished: epoch 3 waits for the south."""
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     for name, epoch in (("north", 3), ("north", 4), ("south", 4)):
         world.close_epoch(name, epoch)
     world.settle()
@@ -174,7 +174,7 @@ def replaced(job: DeployedJob) -> bytes:
 
 def test_a_drain_ends_nothing_that_was_decided_otherwise_meanwhile(topics: Topics) -> None:
     job = topics.world.job
-    begin_drain(topics.cluster, job, NOW)
+    start_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)
     with pytest.raises(
         DeploymentError, match="everything is published, but job drained is running"

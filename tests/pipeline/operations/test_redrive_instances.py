@@ -118,7 +118,7 @@ def sent_by_south(scenario: LateRegistrationScenario, role: Role) -> list[bytes]
     return [value for value in scenario.south.values(role, 1) if decode_raw(value).epoch == 1]
 
 
-def test_what_was_refused_where_it_lies_is_no_part_of_anything(
+def test_what_was_rejected_where_it_lies_is_no_part_of_anything(
     scenario: LateRegistrationScenario,
 ) -> None:
     scenario.register()

@@ -81,7 +81,7 @@ def count_of(scenario: LateRegistrationScenario, epoch: int) -> float:
     return ((released(scenario)[epoch] - SUM_ZERO - noise) / STEPS + users / 2) / (1 + law.boost)
 
 
-def test_what_was_refused_and_fed_back_is_in_the_one_sum(
+def test_what_was_rejected_and_fed_back_is_in_the_one_sum(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     scenario.north(1, 2)

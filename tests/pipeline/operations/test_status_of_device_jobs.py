@@ -67,13 +67,13 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
             "stage": "collect",
             "worker": "ab" * 16,
             "waiting": 1,
-            "counts": {"received": stored, "reports": stored, "refused late": 4},
+            "counts": {"received": stored, "reports": stored, "rejected late": 4},
         }
         value = json.dumps(body).encode()
         heard.apply(LogRecord(moment, value, moment, b"collect/ab"))
         (collector,) = heard.collectors(3_000)
         assert collector.stored_per_second == (15.0 if moment else None)
-    assert (collector.acknowledged, collector.refused, collector.waiting) == (130, {"late": 4}, 1)
+    assert (collector.acknowledged, collector.rejected, collector.waiting) == (130, {"late": 4}, 1)
 
 
 def test_reports_of_a_window_that_is_open_are_not_behind() -> None:
@@ -95,7 +95,7 @@ def dpstream(
     return Commands(capsys)
 
 
-def test_verbs_of_producers_are_refused_with_what_to_do(dpstream: Commands) -> None:
+def test_verbs_of_producers_are_rejected_with_what_to_do(dpstream: Commands) -> None:
     assert dpstream("deploy", "phones.yaml").code == 0
     for command in (
         ("producers", "phones"),
@@ -104,8 +104,8 @@ def test_verbs_of_producers_are_refused_with_what_to_do(dpstream: Commands) -> N
         ("produce", "phones", "--input", "-"),
         ("up", "phones.yaml", "--input", "rows.csv"),
     ):
-        refused = dpstream(*command)
-        assert (refused.code, refused.output) == (2, ""), command
-        (sentence,) = refused.errors.splitlines()
+        rejected = dpstream(*command)
+        assert (rejected.code, rejected.output) == (2, ""), command
+        (sentence,) = rejected.errors.splitlines()
         assert "devices of job phones report for themselves" in sentence
         assert "'dpstream collect' receives their reports" in sentence

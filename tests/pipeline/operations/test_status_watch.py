@@ -73,12 +73,12 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     assert [each["job"] for each in json.loads(said.output)] == ["small"]
 
 
-def test_watching_with_json_is_refused(
+def test_watching_with_json_is_rejected(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused = Commands(capsys)("status", "--watch", "--json")
-    assert (refused.code, refused.output) == (2, "")
-    assert "call status repeatedly" in refused.errors
+    rejected = Commands(capsys)("status", "--watch", "--json")
+    assert (rejected.code, rejected.output) == (2, "")
+    assert "call status repeatedly" in rejected.errors
 
 
 def status_of(issues: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
@@ -172,13 +172,13 @@ def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(
     def visible() -> dict[str, int]:
         return {name: n for name, n in counts().items() if name.split(".")[0] not in secret}
 
-    def exists_or_refused(topic: str) -> bool:
+    def exists_or_rejected(topic: str) -> bool:
         if topic.split(".")[0] in secret:
             raise AccessError("User:ann", "see", "topic", topic)
         return exists(topic)
 
     monkeypatch.setattr(cluster, "partition_counts", visible)
-    monkeypatch.setattr(cluster, "exists", exists_or_refused)
+    monkeypatch.setattr(cluster, "exists", exists_or_rejected)
     said = dpstream("status")
     assert "first, running" in said.output
     assert "last, running" in said.output

@@ -39,7 +39,7 @@ def running(tokens: dict[str, Any] | None) -> DeployedJob:
 def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
     state: Any = SimpleNamespace(
         topic=SimpleNamespace(jobs={"logins": before}, unreadable=set()),
-        stated=[],
+        declared=[],
         charges=[Charge.of(before)],
     )
     return plan_deployment(state, {}, job_with(tokens), deployment=b"x" * 16, now=NOW)
@@ -48,7 +48,7 @@ def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
 def test_keys_are_rotated() -> None:
     before = running({"keys": [jwk("a")], "issuer": "app"})
     plan = over(before, {"keys": [jwk("a"), jwk("b")], "issuer": "app"})
-    assert plan.refusal is None
+    assert plan.rejection is None
     assert plan.step is Step.CHANGE
     deployed = plan.deployed
     assert deployed.devices is not None
@@ -71,5 +71,5 @@ def test_who_may_report_is_not_changed(
     before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> None:
     plan = over(running(before), after)
-    assert "the keys of devices.tokens" in str(plan.refusal)
+    assert "the keys of devices.tokens" in str(plan.rejection)
     assert plan.step is Step.NOTHING

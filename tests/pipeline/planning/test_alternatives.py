@@ -58,7 +58,7 @@ def test_all_have_the_numbers_of_their_own_plans() -> None:
 
 
 def by_stage(alternative: Alternative) -> bool:
-    return not alternative.trusts_nobody and "honest" not in alternative.trust
+    return not alternative.needs_no_trust and "honest" not in alternative.trust
 
 
 SETS: dict[str, Any] = {"delta": 1e-6, "domain": ["a", "b", "c"], "items": 2}

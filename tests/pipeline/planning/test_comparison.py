@@ -48,10 +48,10 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
         assert 0 < each.cpu_seconds < 100_000
 
 
-NOBODY, STAGE = "nobody: it holds against everyone", "the shuffler to shuffle, and"
+NO_TRUST, STAGE = "none: it holds against everyone", "the shuffler to shuffle, and"
 
 
-def compared(protocol: str, rmse: float, bytes_: float, trust: str = NOBODY) -> Compared:
+def compared(protocol: str, rmse: float, bytes_: float, trust: str = NO_TRUST) -> Compared:
     expected = Alternative(protocol, 2, None, rmse, bytes_, trust, 1.0, 0.0)
     return Compared(expected, 1.0, 0.0, 1.0, bytes_, 1.0)
 
@@ -67,10 +67,10 @@ FOUND = (
 @pytest.mark.parametrize(
     ("trust", "error", "chosen", "second"),
     [
-        ("nobody", None, "accurate", "small"),
-        ("nobody", 100.0, "small", "accurate"),
-        ("nobody", 60.0, "accurate", "small"),
-        ("nobody", 1.0, "accurate", "small"),
+        ("none", None, "accurate", "small"),
+        ("none", 100.0, "small", "accurate"),
+        ("none", 60.0, "accurate", "small"),
+        ("none", 1.0, "accurate", "small"),
         ("shuffle", None, "shuffled", "lean"),
         ("shuffle", 100.0, "small", "accurate"),  # requires no trusted party
         ("shuffle", 10.0, "lean", "shuffled"),
@@ -88,12 +88,12 @@ def test_the_one_that_is_chosen_asks_for_least(
     assert {*others, chosen} == {each.expected.protocol for each in FOUND}
     if error == 1.0:
         assert found.why.startswith("no protocol has an RMSE of at most 1.0 users;")
-    if trust == "nobody":
+    if trust == "none":
         assert dict(found.why_not)[2] == "asks to trust the shuffle stage to shuffle"
 
 
 def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
-    found = recommend(FOUND[2:], "nobody")
+    found = recommend(FOUND[2:], "none")
     assert found.chosen is None
     assert (
         "every protocol for this job requires a trusted party. Trust the shuffler, or change"
@@ -117,7 +117,7 @@ def test_no_protocol_is_recommended_over_itself_alone(
 
 
 def _may_be_trusted(found: Sequence[Compared], trust: Trust) -> int:
-    return sum(trust == "shuffle" or each.expected.trusts_nobody for each in found)
+    return sum(trust == "shuffle" or each.expected.needs_no_trust for each in found)
 
 
 def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:

@@ -20,7 +20,7 @@ from dpstream.randomizers.guarantee import Guarantee
 from tests.support.new_jobs import new_job
 from tests.support.sealing import public_key, sealed_section, shares_section
 
-EVERYBODY = {"analyst", "adder", "stage", "broker"}
+EVERYBODY = {"analyst", "aggregator", "stage", "broker"}
 ITEMS = ["a", "b", "c"]
 
 
@@ -268,9 +268,9 @@ def test_words_are_rounded_against_ourselves() -> None:
 
 
 def test_epochs_that_are_charged_each_add_up() -> None:
-    one = Guarantee(0.25, 1e-6, "epoch", "any two items", "nobody", "exact")
+    one = Guarantee(0.25, 1e-6, "epoch", "any two items", "none", "exact")
     epsilon, delta = whole_loss(one, 8)
     assert (epsilon, delta) == pytest.approx((2.0, 8e-6))
     assert epsilon >= 2.0
-    stream = Guarantee(0.25, 1e-6, "stream", "any two streams", "nobody", "exact")
+    stream = Guarantee(0.25, 1e-6, "stream", "any two streams", "none", "exact")
     assert whole_loss(stream, 8) == (0.25, 1e-6)

@@ -154,9 +154,9 @@ def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:
         make_job({**planned.to_json(), "budget": {"epsilon": epsilon}}) for epsilon in (1, 0.5)
     )
     assert plan(enough).warnings == ()
-    (refused,) = plan(little).warnings
-    assert refused.startswith("deploy will refuse this job: population planned may be charged")
-    assert "epsilon 0.5" in refused
+    (rejected,) = plan(little).warnings
+    assert rejected.startswith("deploy will reject this job: population planned may be charged")
+    assert "epsilon 0.5" in rejected
 
 
 def shares(*amounts: float) -> NDArray[np.float64]:
@@ -213,7 +213,7 @@ def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
         ),
     ],
 )
-def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_histogram_is_rejected_in_a_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "histogram.csv"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -222,7 +222,7 @@ def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, messa
     assert "\n" not in str(caught.value)
 
 
-def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
+def test_plan_counts_the_bytes_of_ciphertexts_and_chaff(folder: Path) -> None:
     values = {
         "name": "sealed",
         "protocol": "fragments",

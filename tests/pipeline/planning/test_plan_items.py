@@ -98,9 +98,9 @@ class TestCommand:
         assert found[0].json == found[1].json
         assert all(each.errors.startswith("not private: errors are predicted") for each in found)
         log.write_text("user,epoch,value\nann,1,d\n")
-        refused = dpstream("plan", job, "--reference-input", log)
-        assert refused.code == 2
-        assert "'d' is not in the domain" in refused.errors
+        rejected = dpstream("plan", job, "--reference-input", log)
+        assert rejected.code == 2
+        assert "'d' is not in the domain" in rejected.errors
 
 
 @pytest.mark.parametrize(

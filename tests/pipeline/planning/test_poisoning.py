@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance, Estimate
+from dpstream.aggregators.estimate import Estimate, Participation
 from dpstream.pipeline.jobs.device_reports import Tokens
 from dpstream.pipeline.planning.job_plan import _of_strangers, plan
 from dpstream.pipeline.planning.poisoning import poisoning_bound
@@ -22,7 +22,7 @@ def test_where_reports_are_counts_one_device_moves_one_by_as_many_as_it_has_slot
         1,
         shuffle={"minimum": 1000, "grace": "PT40S"},
     )
-    assert poisoning_bound(job) == pytest.approx(job.content_form.slots, rel=1e-9)
+    assert poisoning_bound(job) == pytest.approx(job.content_format.slots, rel=1e-9)
 
 
 @pytest.mark.parametrize("protocol", ["future_rand", "value_stream"])
@@ -39,8 +39,8 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
         words = written_out(devices.report(epoch, np.zeros(users, np.int8), None, rng))
         honest.add(epoch, words, None)
         messages_of[epoch] = np.unique(words[:, 0])
-    attendance = Attendance.constant(8, users)
-    before = honest.estimate(8, attendance)
+    participation = Participation.constant(8, users)
+    before = honest.estimate(8, participation)
     assert isinstance(before, Estimate)
     assert before.value is not None
     for seed in range(300):
@@ -49,7 +49,7 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
         for epoch, words in messages_of.items():
             word = words[int(chance.integers(0, len(words)))]
             state.add(epoch, np.array([[word]], np.uint8), None)
-        after = state.estimate(8, attendance)
+        after = state.estimate(8, participation)
         assert isinstance(after, Estimate)
         assert after.value is not None
         moved = max(moved, abs(after.value - before.value))

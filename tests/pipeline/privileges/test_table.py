@@ -167,7 +167,7 @@ def test_roles_are_given_to_users_of_their_names_unless_others_are_named() -> No
         (("page",), "shuffle=User:ann", "but --role selects only page"),
     ],
 )
-def test_what_is_no_role_or_no_principal_is_refused(
+def test_what_is_no_role_or_no_principal_is_rejected(
     roles: tuple[str, ...], named: str, said: str
 ) -> None:
     with pytest.raises(PrincipalError, match=r".*".join(map(str, [said.replace("*", ".")]))):

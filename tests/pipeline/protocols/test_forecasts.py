@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.pipeline.protocols.forecasts import FreezingForecast
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
@@ -68,12 +68,12 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
     requested = entry.examples[0].parameters
     devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, requested)
     devices.enroll(USERS, rng)
-    attendance = Attendance.constant(EPOCHS, USERS)
+    participation = Participation.constant(EPOCHS, USERS)
     found = []
     for epoch, now in enumerate(values, 1):
         reports: Any = devices.report(epoch, now, None, seeded_generator(1))
         aggregator.add(epoch, reports.values, reports.counts)
-        estimate: Any = aggregator.estimate(epoch, attendance)
+        estimate: Any = aggregator.estimate(epoch, participation)
         found.append((estimate.value - int(now.sum())) / USERS)
     assert entry.planning is not None
     forecast = entry.planning.forecast(law, None, EPOCHS)

@@ -77,12 +77,12 @@ class TestLabels:
             ("{file: none.txt}", "none.txt: cannot read the file of labels: No such file"),
         ],
     )
-    def test_what_is_no_domain_is_refused_in_one_line(self, domain: str, message: str) -> None:
-        with pytest.raises(JobError) as refused:
+    def test_what_is_no_domain_is_rejected_in_one_line(self, domain: str, message: str) -> None:
+        with pytest.raises(JobError) as rejected:
             parse_job(modes_text(domain), source="modes.yaml")
-        assert str(refused.value).startswith("modes.yaml:3: parameters.domain")
-        assert message in str(refused.value)
-        assert "\n" not in str(refused.value)
+        assert str(rejected.value).startswith("modes.yaml:3: parameters.domain")
+        assert message in str(rejected.value)
+        assert "\n" not in str(rejected.value)
 
 
 class TestValues:

@@ -630,7 +630,7 @@ def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> 
         {"missing": (Missing(None, 3, "gone"),)},  # type: ignore[arg-type]
     ],
 )
-def test_an_index_of_other_things_is_refused_even_with_its_right_sum(
+def test_an_index_of_other_things_is_rejected_even_with_its_right_sum(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     (tmp_path / INDEX_FILE).write_bytes(replace(index_of(), **changed).to_bytes())
@@ -647,7 +647,7 @@ def swap_contents(path: Path, kind: RecordKind, data: bytes) -> None:
     (path / INDEX_FILE).write_bytes(replace(index, files=kept).to_bytes())
 
 
-def test_what_is_no_table_is_refused_even_with_right_sums(tmp_path: Path) -> None:
+def test_what_is_no_table_is_rejected_even_with_right_sums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (file,) = tmp_path.glob("manifests-*")
     footer = b"\xff" * 40 + (40).to_bytes(4, "little") + b"PAR1"
@@ -657,7 +657,7 @@ def test_what_is_no_table_is_refused_even_with_right_sums(tmp_path: Path) -> Non
             read_all(tmp_path)
 
 
-def test_other_columns_are_refused_even_with_right_sums(tmp_path: Path) -> None:
+def test_other_columns_are_rejected_even_with_right_sums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (partials,) = tmp_path.glob("partials-*")
     swap_contents(tmp_path, RecordKind.WINDOWS, partials.read_bytes())

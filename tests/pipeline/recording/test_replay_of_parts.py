@@ -34,7 +34,7 @@ def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
         assert len(log.values(Role.SHUFFLED, 1)) == 1
 
 
-def test_recording_and_replay_have_copied_boxes_once(
+def test_recording_and_replay_have_copied_ciphertexts_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = sealed_instances.copied(folder, monkeypatch)

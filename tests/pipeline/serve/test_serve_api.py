@@ -230,7 +230,7 @@ async def test_no_raw_messages_are_counted_where_devices_hide_among_them(
         assert "4242" not in json.dumps(body).replace(str(body["at"]), "")
 
 
-async def refused(page: LivePage, path: str, status: int = 400) -> str:
+async def rejected(page: LivePage, path: str, status: int = 400) -> str:
     body = await page.get(path, status)
     assert list(body) == ["error"]
     assert len(body["error"]) < 400
@@ -258,12 +258,12 @@ HOSTILE = [
 ]
 
 
-async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster) -> None:
+async def test_hostile_queries_are_rejected_in_a_sentence(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         for path in HOSTILE:
             if path.endswith("series=r0:"):
                 continue  # an open end is a range
-            assert await refused(page, path), path
+            assert await rejected(page, path), path
         await page.get("/api/jobs/hours/curve?series=r0:")
         for path in (
             "/api/jobs/nobody",
@@ -272,15 +272,15 @@ async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster)
             "/x",
             "/static/../x",
         ):
-            await refused(page, path, 404)
-        said = await refused(page, "/api/jobs/modes/top?epoch=99", 404)
+            await rejected(page, path, 404)
+        said = await rejected(page, "/api/jobs/modes/top?epoch=99", 404)
         assert said == "epoch 99 of job modes is not available"
-        said = await refused(page, "/api/jobs/count/curve?columns=-1")
+        said = await rejected(page, "/api/jobs/count/curve?columns=-1")
         assert said.startswith("columns: got '-1'; expected a whole number from 1 to ")
         assert (
-            await refused(page, "/charts.json") == "parameter 'job' is missing; expected ?job=NAME"
+            await rejected(page, "/charts.json") == "parameter 'job' is missing; expected ?job=NAME"
         )
-        said = await refused(page, "/api/jobs/" + "n" * 300, 404)
+        said = await rejected(page, "/api/jobs/" + "n" * 300, 404)
         assert said.endswith("jobs on this server: count, hours, modes, words")
 
 
@@ -300,7 +300,7 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
             with pytest.raises(aiohttp.ClientPayloadError):
                 await page.body("/api/jobs/count/estimates?format=csv")
         monkeypatch.setattr(views, "details", broken)
-        assert "see the server log" in await refused(page, "/api/jobs/count", 500)
+        assert "see the server log" in await rejected(page, "/api/jobs/count", 500)
         monkeypatch.setattr(page.site, "take", broken)
         page.site.tell(BrokerAvailability(True))
         await asyncio.sleep(0)
@@ -333,7 +333,9 @@ def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form:
     assert found == [1, 2, 3, 4, 7]
 
 
-async def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: MemoryCluster) -> None:
+async def test_more_downloads_than_there_may_be_at_once_are_rejected(
+    cluster: MemoryCluster,
+) -> None:
     async with live_page(cluster, limits=Limits(downloads=1)) as page:
         reading, told = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
@@ -346,13 +348,13 @@ async def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: Mem
         cluster.read = read  # type: ignore[method-assign]
         first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
         await reading.wait()
-        said = await refused(page, "/api/jobs/count/estimates", 503)
+        said = await rejected(page, "/api/jobs/count/estimates", 503)
         assert "too many concurrent downloads" in said
         told.set()
         assert json.loads(await first)["estimates"] == []
 
 
-def test_serve_refuses_what_it_cannot_do(
+def test_serve_rejects_what_it_cannot_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     use_memory_cluster(monkeypatch)

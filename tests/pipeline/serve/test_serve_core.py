@@ -122,7 +122,7 @@ def test_what_some_reports_of_a_device_tell_is_more_with_each(
     assert exposure is not None
     body = exposure_body(exposure)
     assert body["reports"] == reports
-    assert sends in body["words"]
+    assert sends in body["description"]
     assert body["epsilons"] == sorted(body["epsilons"])
     assert body["epsilons"][0] < 0.9 * body["limit"]
     assert body["limit"] >= body["epsilons"][-1] > 0.99 * body["limit"]
@@ -144,4 +144,4 @@ def test_a_budget_adds_up_what_all_deployments_took() -> None:
     assert body["charged"]["epsilon"] == 8.2
     assert body["remaining"]["epsilon"] == 11.8
     assert budget_line(body) == "epsilon 8.2 of 20 charged in total"
-    assert any("3 deployments have charged" in words for words in body["words"])
+    assert any("3 deployments have charged" in words for words in body["description"])

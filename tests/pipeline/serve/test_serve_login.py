@@ -78,7 +78,7 @@ def test_a_password_is_known_by_its_hash_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", SECRET, "dpstream-scrypt$32768$AAAA$AAAA", "a$b$c$d", "dpstream-scrypt$2$$"]
 )
-def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_no_hash_is_rejected(tmp_path: Path, text: str) -> None:
     file = tmp_path / "page.password"
     file.write_text(text)
     with pytest.raises(PasswordError, match="is not a password file"):
@@ -87,7 +87,7 @@ def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
         HashedPassword.read(tmp_path / "missing")
 
 
-def test_a_costly_hash_from_elsewhere_is_refused(tmp_path: Path, hashed: HashedPassword) -> None:
+def test_a_costly_hash_from_elsewhere_is_rejected(tmp_path: Path, hashed: HashedPassword) -> None:
     file = tmp_path / "page.password"
     file.write_text(str(hashed).replace("$1024$", "$1073741824$"))
     with pytest.raises(PasswordError, match="is not a password file"):

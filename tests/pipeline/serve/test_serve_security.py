@@ -106,7 +106,7 @@ MALFORMED = {
 }
 
 
-async def test_malformed_requests_are_refused_and_leave_nothing_open(
+async def test_malformed_requests_are_rejected_and_leave_nothing_open(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster) as page:
@@ -148,10 +148,10 @@ async def test_pages_of_other_sites_are_not_answered(cluster: MemoryCluster) -> 
 @pytest.mark.parametrize(
     "host", ["", ":", "[", "[::1", "localhost:x", "localhost:99999", "a/b", "a?b", "a#b", "\u2100"]
 )
-def test_hosts_that_are_none_are_refused(host: str) -> None:
-    refusal = Gatekeeper().refuse("GET", "/", {"Host": host}, has_body=False)
-    assert refusal is not None
-    assert refusal.status == 421
+def test_hosts_that_are_none_are_rejected(host: str) -> None:
+    rejection = Gatekeeper().reject("GET", "/", {"Host": host}, has_body=False)
+    assert rejection is not None
+    assert rejection.status == 421
 
 
 async def test_the_longest_address_is_answered_and_no_longer_one(cluster: MemoryCluster) -> None:

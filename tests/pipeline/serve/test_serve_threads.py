@@ -12,9 +12,9 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from dpstream.aggregators.estimate import Published as Estimated
+from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclaration
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
 from dpstream.pipeline.ledger.ledger_topic import write_entries
@@ -82,12 +82,12 @@ def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
     deploy_text(cluster, COUNT)
     (before,) = read_all(reader, cluster)
     assert isinstance(before, Jobs)
-    assert not before.stated
-    budget = StatedBudget("count", 9.0, 0.0, "dpstream budget", BY_COMMAND, 5, True, "a")
+    assert not before.declared
+    budget = BudgetDeclaration("count", 9.0, 0.0, "dpstream budget", BY_COMMAND, 5, True, "a")
     write_entries(cast(Cluster, cluster), of_budget(budget, 5))
     (after,) = read_all(reader, cluster)
     assert isinstance(after, Jobs)
-    assert after.stated == (budget,)
+    assert after.declared == (budget,)
     assert after.charges == before.charges
 
 
@@ -173,10 +173,10 @@ def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
 class Heard:
     pipelines: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     horizons: list[tuple[int, SmoothedHorizon]] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
 
-    def refused(self, message: str) -> None:
-        self.refusals.append(message)
+    def rejected(self, message: str) -> None:
+        self.rejections.append(message)
 
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float

@@ -108,7 +108,7 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         assert body["position"] == f"epoch {last:,} (horizon 4, 2023-11-15 01:59)"
         assert body["guarantee"]["horizons"] == 4
         assert body["guarantee"]["epsilon"] == pytest.approx(16, rel=1e-3)
-        words = " ".join(body["guarantee_words"])
+        words = " ".join(body["guarantee_description"])
         assert "one user's whole stream of 4 horizons by at most a factor of" in words
         assert "protects nothing" not in words
 
@@ -147,8 +147,8 @@ def test_the_boundary_of_trust_is_that_of_the_guarantee(
 ) -> None:
     job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
     assert [party.name for party in parties_of(job) if party.trusted] == trusted
-    assert trust_body(job)["words"] == words
-    assert (len(trusted) == 1) == job.guarantee.trust.startswith("nobody")
+    assert trust_body(job)["description"] == words
+    assert (len(trusted) == 1) == job.guarantee.trust.startswith("none")
     assert parties_of(job)[-1].name == "readers"
 
 
@@ -163,8 +163,8 @@ def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
     assert [party.name for party in parties if party.trusted] == ["devices, producers"]
     body = trust_body(job)
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
-    assert "either one of the two aggregators" in body["words"]
-    assert body["words"].endswith("This assumes at least 2,000 honest users per epoch.")
+    assert "either one of the two aggregators" in body["description"]
+    assert body["description"].endswith("This assumes at least 2,000 honest users per epoch.")
     assert (
         "the shuffler to shuffle and to suppress windows below the minimum, and"
     ) in job.guarantee.trust

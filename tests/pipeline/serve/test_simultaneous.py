@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.future_rand import FutureRandAggregator
 from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.results.expected_errors import EXCEEDED, widening
@@ -50,12 +50,12 @@ def estimates_of_run(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     devices, rng = FutureRand(law), seeded_generator(121, run)
     devices.enroll(USERS, rng)
-    aggregator, attendance = FutureRandAggregator(law), Attendance.constant(EPOCHS, USERS)
+    aggregator, participation = FutureRandAggregator(law), Participation.constant(EPOCHS, USERS)
     rows, ground_truth = [], []
     for epoch in range(1, EPOCHS + 1):
         values = np.full(USERS, epoch > 4, np.int8)
         aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         rows.append([estimate.value, estimate.ci95_low, estimate.ci95_high])
         ground_truth.append(int(values.sum()))
@@ -85,7 +85,7 @@ async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
         told = (await page.get("/api/jobs/count"))["simultaneous"]
         assert told["epochs"] == 12
         assert told["widening"] == widening(12)
-        assert told["words"].startswith("The wide band holds for all 12 epochs of a horizon")
+        assert told["description"].startswith("The wide band holds for all 12 epochs of a horizon")
         (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
         half = 9.8 * widening(12)
         for end, sign in (("low", -1), ("high", 1)):

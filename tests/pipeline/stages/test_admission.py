@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
+from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Rejection
 from dpstream.topics.batches import Batch, encode_batch
 from dpstream.topics.messages import Messages
 from dpstream.topics.records import Reason
@@ -50,20 +50,20 @@ def test_words_are_below_the_number_of_different_ones(
     assert isinstance(admitted(job, largest), Batch)
     assert isinstance(admitted(job, encoded(np.zeros((0, 1), "<u2"))), Batch)
     for word in (CELLS, 2**16 - 1):
-        refusal = admitted(job, encoded(np.array([[0], [word]], "<u2")))
-        assert refusal == Refusal(
+        rejection = admitted(job, encoded(np.array([[0], [word]], "<u2")))
+        assert rejection == Rejection(
             Reason.PROTOCOL, f"message: got {word}; noisy_cells expects less than {CELLS}"
         )
 
 
 @pytest.mark.parametrize("values", [np.zeros((1, 1), "<u4"), np.zeros((1, 2), "<u2")])
-def test_words_of_another_form_are_refused(
+def test_words_of_another_form_are_rejected(
     job: DeployedJob, values: NDArray[np.unsignedinteger]
 ) -> None:
-    refusal = admitted(job, Messages(values))
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason is Reason.PROTOCOL
-    assert refusal.detail.endswith("noisy_cells expects 1 x uint16")
+    rejection = admitted(job, Messages(values))
+    assert isinstance(rejection, Rejection)
+    assert rejection.reason is Reason.PROTOCOL
+    assert rejection.detail.endswith("noisy_cells expects 1 x uint16")
 
 
 def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -> None:
@@ -76,6 +76,6 @@ def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -
         if messages == WRITTEN_OUT_MAX:
             assert isinstance(found, Batch)
         else:
-            assert isinstance(found, Refusal)
+            assert isinstance(found, Rejection)
             assert found.reason is Reason.OVERSIZED
             assert "got 16777217 messages" in found.detail

@@ -140,9 +140,9 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
         lambda state: _longest(state).update(value=[_longest(state)["value"][0] + 1])
     ),
     "a variance": in_state(lambda state: _longest(state).update(variance=1.0)),
-    "the population": in_state(lambda state: state["attendance"][-1].__setitem__(2, 7)),
+    "the population": in_state(lambda state: state["participation"][-1].__setitem__(2, 7)),
     "an interval is missing": in_state(lambda state: state["counts"]["pieces"].pop()),
-    "an epoch that is not over": in_state(lambda state: state["attendance"].append([200, 1, 1])),
+    "an epoch that is not over": in_state(lambda state: state["participation"].append([200, 1, 1])),
     "nothing": changed(state={}),
     "a list as counts": in_state(lambda state: state.update(counts=[])),
     "another digest": changed(manifest_digest="00" * 32),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpstream.pipeline import actions
 from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.memory import MemoryWorker
 from dpstream.topics.batches import (
     Batch,
@@ -109,10 +109,10 @@ def test_killed_after_every_single_action(
 ) -> None:
     job = deployed(*FUTURE_RAND, order=order)
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(World(job, place, boolean_values(), accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         assert world.accidents.count > 150
         assert len(world.published()) == len(world.log.values(Role.ESTIMATES)) == EPOCHS
 
@@ -138,7 +138,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 200)
 
 
-def refused_places(world: World) -> set[tuple[str, int, int]]:
+def rejected_places(world: World) -> set[tuple[str, int, int]]:
     records = world.log.read(Role.DEAD_LETTERS, 0, 0, world.log.end(Role.DEAD_LETTERS, 0)).records
     letters = (DeadLetter.from_record(record.value, record.headers) for record in records)
     return {(letter.topic, letter.partition, letter.offset) for letter in letters}
@@ -164,7 +164,7 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, st
 
     for world in killed_worlds(short_run, folder, keep=keep, stride=stride):
         assert sorted(world.published()) == [1, 2]
-        assert len(refused_places(world)) == 8 <= len(world.log.values(Role.DEAD_LETTERS))
+        assert len(rejected_places(world)) == 8 <= len(world.log.values(Role.DEAD_LETTERS))
         assert len(world.log.values(Role.SHUFFLED, 1)) >= 4 + 2
         assert len(world.log.values(Role.PARTIALS)) > 2 * len(world.integers()) == 4
         assert all_is_read(world, Role.REPORTS, Role.SHUFFLED), "leftovers hold the floor"
@@ -195,7 +195,7 @@ def expected_cells(world: World, epoch: int) -> np.ndarray:
     manifest = world.manifests()[epoch]
     counts = np.zeros(30, np.int64)
     if manifest.window_status is WindowStatus.RELEASED:
-        for producer, inside in zip(world.roster(), manifest.producers, strict=False):
+        for producer, inside in zip(world.registry(), manifest.producers, strict=False):
             if inside:
                 counts[list(world.values[producer.name][epoch].values())] = 1
     return counts
@@ -356,7 +356,7 @@ def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) ->
     world.close_epoch("east", 1)
     while worker.run(worker.poll(62.0)):
         pass
-    assert [producer.name for producer in world.roster()] == ["east", "north", "south"]
+    assert [producer.name for producer in world.registry()] == ["east", "north", "south"]
     assert world.manifests()[1].producers == (False, True, True)
     world.shut()
 
@@ -426,7 +426,7 @@ def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
     worker.driver.carry_out(action)
 
 
-def test_epochs_that_are_too_far_ahead_are_refused(
+def test_epochs_that_are_too_far_ahead_are_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
@@ -525,22 +525,24 @@ def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str)
 
 
 def test_the_first_registration_of_a_name_counts() -> None:
-    roster = Roster(deployed(*CELLS))
+    registry = ProducerRegistry(deployed(*CELLS))
     first, second = bytes([1] * 16), bytes([2] * 16)
     for name, enrollment in (("north", first), ("north", second), ("south", first)):
-        roster.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrollment, 1).to_bytes()))
-    assert [(producer.name, producer.enrollment) for producer in roster] == [("north", first)]
-    assert roster.find(second) is None
+        registry.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrollment, 1).to_bytes()))
+    assert [(producer.name, producer.enrollment) for producer in registry] == [("north", first)]
+    assert registry.find(second) is None
 
 
 def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.jobs.roster.PRODUCERS_MAX", 3)
-    roster = Roster(deployed(*CELLS))
+    monkeypatch.setattr("dpstream.pipeline.jobs.user list.PRODUCERS_MAX", 3)
+    registry = ProducerRegistry(deployed(*CELLS))
     for number in range(4):
         enrollment = number.to_bytes(16, "big")
-        roster.apply(LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrollment, 1).to_bytes()))
-    assert [producer.name for producer in roster] == ["0", "1", "2"]
-    assert roster.find(number.to_bytes(16, "big")) is None
+        registry.apply(
+            LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrollment, 1).to_bytes())
+        )
+    assert [producer.name for producer in registry] == ["0", "1", "2"]
+    assert registry.find(number.to_bytes(16, "big")) is None
 
 
 GARBAGE = (

@@ -440,7 +440,7 @@ def test_copies_of_a_sealed_report_count_once_whoever_sends_them(first: bool) ->
     assert copied.integers() == alone.integers()
 
 
-def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
+def test_a_batch_that_is_not_sealed_or_to_another_key_is_rejected() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(3, 10)
     plain = DeviceWorld(device_job(private_keys=PRIVATE_KEYS[:1]))
@@ -479,7 +479,7 @@ def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, obj
         shape = (1, *job.domain.shape)
         reported = device.report(1, np.ones(shape, np.int64), None, rng)
         words = written_out(reported)
-        assert len(words) <= job.content_form.slots
+        assert len(words) <= job.content_format.slots
         sent.append(Sent(number, words[:, 0].tolist(), enrolls=True))
     world = DeviceWorld(job)
     world.at(1, 10)

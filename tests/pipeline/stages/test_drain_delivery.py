@@ -9,7 +9,7 @@ import pytest
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
@@ -206,7 +206,7 @@ def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: 
 
 
 def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -> None:
-    roster = Roster(job)
+    registry = ProducerRegistry(job)
     for record in (
         Drain(DEPLOYMENT, 0, 7),
         Drain(DEPLOYMENT, 0, 5),
@@ -214,6 +214,6 @@ def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -
         Drain(DEPLOYMENT, 1, 0),
         Drain(DEPLOYMENT, PARTITIONS, 9),
     ):
-        roster.apply(LogRecord(0, record.to_bytes()))
-    assert roster.drains == {0: 7, 1: 0}
-    assert not list(roster)
+        registry.apply(LogRecord(0, record.to_bytes()))
+    assert registry.drains == {0: 7, 1: 0}
+    assert not list(registry)

@@ -278,7 +278,7 @@ def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -
     world.shut()
 
 
-def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_come(
+def test_an_instance_rejects_only_what_the_first_one_rejects_however_far_it_has_come(
     folder: Path,
 ) -> None:
     """The first shuffler may be the maximum number of epochs ahead of this one."""
@@ -293,9 +293,9 @@ def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_
         far = encode_punctuation(replace(decode_punctuation(records[-1]), epoch=epoch))
         worker.run(worker.stage.record(1, offset, far, 0.0))
     (letter,) = worker.driver.pending
-    refused = DeadLetter.from_record(letter.value, letter.headers)
-    assert refused.reason is Reason.EPOCH
-    assert refused.detail.startswith(f"epoch {last + 2} is more than")
+    rejected = DeadLetter.from_record(letter.value, letter.headers)
+    assert rejected.reason is Reason.EPOCH
+    assert rejected.detail.startswith(f"epoch {last + 2} is more than")
     world.shut()
 
 
@@ -349,10 +349,10 @@ def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instanc
     assert job.to_json()["shuffle"]["instances"] == 3
 
 
-def test_misfits_that_cost_more_than_is_spared_are_refused(
+def test_misfits_that_cost_more_than_is_spared_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpstream.randomizers.division.MISFIT", 2.0**-70)
+    monkeypatch.setattr("dpstream.randomizers.division.REDRAW_PROBABILITY", 2.0**-70)
     with pytest.raises(JobError, match="leaves no capacity for the messages of 3 instances"):
         make_job(FRAGMENTS).calibrate()
 
@@ -380,7 +380,7 @@ def test_misfits_that_cost_more_than_is_spared_are_refused(
         ),
     ],
 )
-def test_where_instances_cannot_be_right_they_are_refused(
+def test_where_instances_cannot_be_right_they_are_rejected(
     values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobError, match=message):

@@ -230,7 +230,7 @@ def test_a_producer_stays_in_its_group(folder: Path) -> None:
     assert punctuations(log)[0].contributors == 5
 
 
-def test_examples_that_are_none_are_refused() -> None:
+def test_examples_that_are_none_are_rejected() -> None:
     with opened(deployed(), MemoryLog()) as producer:
         producer.enroll(["a"])
         for value, message in (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Action, Steps, Yield, carry_out
 from dpstream.pipeline.stages import multisets, sorted_runs
-from dpstream.pipeline.stages.boxes_of_windows import distinct
+from dpstream.pipeline.stages.ciphertexts_of_windows import distinct
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.randomizers.randomness import seeded_generator

@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.batches import (
     Punctuation,
@@ -129,10 +129,10 @@ def test_killed_after_every_single_action_across_horizons(
 ) -> None:
     world_job = deployed(SHORT, epochs=OVER)
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(World(world_job, place, values(), accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         assert world.accidents.count > 250
         assert sorted(world.published()) == list(range(1, EPOCHS + 1))
         assert world.manifests()[5].producers == (True, False)
@@ -216,7 +216,7 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
     admission = Admission(renewing)
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
-            assert not isinstance(admission.admit(partition, value), Refusal)
+            assert not isinstance(admission.admit(partition, value), Rejection)
 
 
 def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def estimates(
         renewing, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(seed)
     )
     users = {group: [f"{group} {number}" for number in range(USERS)] for group in values_of}
-    attendance = np.random.default_rng(seed)
+    participation = np.random.default_rng(seed)
     for epoch in range(1, last_epoch + 1):
         present: dict[str, int] = {}
         for group, by_epoch in values_of.items():
@@ -336,7 +336,7 @@ def estimates(
             if epoch >= enrolled.get(group, 1) and epoch not in absent.get(group, ()) and not gone:
                 here = users[group]
                 if absence:
-                    drawn = attendance.random(USERS) >= absence
+                    drawn = participation.random(USERS) >= absence
                     here = [user for user, is_here in zip(here, drawn, strict=True) if is_here]
                 present.update(dict.fromkeys(here, int(by_epoch[epoch])))
         producer.report(epoch, present)
@@ -444,7 +444,7 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
     assert [record.contributors for record in sorted_punctuations(log)] == [1, 1]
 
 
-def test_a_single_0_before_silence_is_no_farewell() -> None:
+def test_a_single_0_before_silence_is_no_deregistration() -> None:
     """Intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
@@ -501,9 +501,9 @@ def test_nothing_comes_after_the_last_horizon() -> None:
     late = encode_punctuation(
         Punctuation(counted.fingerprint, counted.deployment, bytes(16), 9, 0, 0, 0, bytes(8))
     )
-    refusal = Admission(counted).admit(1, late)
-    assert isinstance(refusal, Refusal)
-    assert (refusal.reason, refusal.detail) == (
+    rejection = Admission(counted).admit(1, late)
+    assert isinstance(rejection, Rejection)
+    assert (rejection.reason, rejection.detail) == (
         Reason.EPOCH,
         ("epoch 9 is out of range: the last epoch is"),
     )
@@ -520,9 +520,9 @@ def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> N
     admission = Admission(deployed())
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
-            assert not isinstance(admission.admit(partition, value), Refusal)
+            assert not isinstance(admission.admit(partition, value), Rejection)
     ending = Admission(deployed(epochs={"count": 4 * HORIZON}))
-    assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Refusal)
+    assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Rejection)
 
 
 # Messages to users.

@@ -37,7 +37,7 @@ SCHEMA = json.loads(
     (Path(dpstream.pipeline.stages.__path__[0]) / "result_document.schema.json").read_text()
 )
 VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream", "trust": "nobody"}
+GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream", "trust": "none"}
 
 
 def deployed(protocol: str, parameters: str, epochs: str = "count: 9") -> DeployedJob:

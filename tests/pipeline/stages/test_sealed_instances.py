@@ -22,8 +22,8 @@ from dpstream.pipeline.kafka.memory import (
     MemoryDriver,
     MemoryLog,
 )
-from dpstream.pipeline.stages.admission import Refusal
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.admission import Rejection
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch
@@ -68,7 +68,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
         return split_messages(words, payload_bytes=2 * words.values.itemsize * words.width)
 
-    for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
+    for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
@@ -90,10 +90,10 @@ def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
 def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(begun(job, place, KEYS, accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         parts = [decode_chunk(value).instance for value in world.log.values(Role.SHUFFLED, 1)]
         assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks of each part"
@@ -112,14 +112,14 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
                     continue
                 batch = open_batch(decode_sealed_batch(value), private_key, lock.context)
                 try:
-                    rows = BoxOpener(job, "aggregate", keys).open(epoch, batch.words.values)
+                    rows = Decryptor(job, "aggregate", keys).open(epoch, batch.words.values)
                 except WrongKeyError:
                     continue
                 cells |= set(rows.view("u1")[:, 1].tolist())
     return cells
 
 
-def begun_and_sent(job: DeployedJob, folder: Path) -> World:
+def started_and_sent(job: DeployedJob, folder: Path) -> World:
     world = begun(job, folder, KEYS)
     for epoch in range(1, EPOCHS + 1):
         world.close_all(epoch)
@@ -129,7 +129,7 @@ def begun_and_sent(job: DeployedJob, folder: Path) -> World:
 def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path) -> None:
     """Even if all collude; a shuffler that colludes with the aggregator sees its part alone."""
     job = deployed(SIDE_BY_SIDE[:3])
-    world = begun_and_sent(job, folder)
+    world = started_and_sent(job, folder)
     for role in job.route.reports:
         kinds = {kind_of(value) for value in world.log.values(role, 1)}
         assert kinds == {RecordType.SEALED_BATCH, RecordType.PUNCTUATION}
@@ -144,18 +144,18 @@ def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path
 
 def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
     job = deployed()
-    world = begun_and_sent(job, folder)
+    world = started_and_sent(job, folder)
     for index, role in enumerate(job.route.reports):
         batch = next(v for v in world.log.values(role, 1) if kind_of(v) is RecordType.SEALED_BATCH)
         assert isinstance(producer_admission(job, KEYS, role).admit(1, batch), Batch)
         other = job.route.reports[1 - index]
-        refused = producer_admission(job, KEYS, other).admit(1, batch)
-        assert isinstance(refused, Refusal)
-        assert refused.reason is Reason.SEALED
-        assert "requires key" in refused.detail
-        refused = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
-        assert isinstance(refused, Refusal)
-        assert "which is no longer here" in refused.detail
+        rejected = producer_admission(job, KEYS, other).admit(1, batch)
+        assert isinstance(rejected, Rejection)
+        assert rejected.reason is Reason.SEALED
+        assert "requires key" in rejected.detail
+        rejected = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
+        assert isinstance(rejected, Rejection)
+        assert "which is no longer here" in rejected.detail
     world.shut()
 
 
@@ -177,18 +177,18 @@ def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 @pytest.mark.usefixtures("small_records")
-def test_boxes_that_were_copied_to_another_instance_count_once(
+def test_ciphertexts_that_were_copied_to_another_instance_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(copied(folder, monkeypatch))
 
 
-def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
+def test_every_epoch_is_sealed_to_the_keys_of_its_period(folder: Path) -> None:
     stages = [[2, 5], [3, 6]]
     job = deployed(stages, [1, 7], 1)
     world = begun(job, folder, all_keys(stages, [1, 7]))
     check(run(world))
-    sent = begun_and_sent(job, folder / "sent")
+    sent = started_and_sent(job, folder / "sent")
     for index, role in enumerate(job.route.reports):
         for epoch in (1, 2):
             value = next(v for v in sent.log.values(role, epoch % 2))
@@ -214,7 +214,7 @@ def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
 def test_no_instance_sees_how_many_messages_there_are() -> None:
     """Parts are padded with cover traffic, which only the aggregator can tell from reports."""
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
-    records, boxes = set(), set()
+    records, ciphertexts = set(), set()
     for seed, held in enumerate(([1], [0], [1, 2, 3])):
         log = MemoryLog()
         with Producer(
@@ -236,8 +236,8 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
                 open_batch(decode_sealed_batch(value), key, lock.context).words.rows
                 for value in log.values(role, 1)[:-1]
             ]
-            boxes.add(tuple(in_batches))
-    assert len(records) == len(boxes) == 1
+            ciphertexts.add(tuple(in_batches))
+    assert len(records) == len(ciphertexts) == 1
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
         ),
     ],
 )
-def test_other_keys_than_one_for_each_instance_are_refused(
+def test_other_keys_than_one_for_each_instance_are_rejected(
     sealed: dict[str, Any], instances: int, message: str
 ) -> None:
     with pytest.raises(JobError, match=message):

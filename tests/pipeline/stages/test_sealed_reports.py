@@ -17,8 +17,8 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.stages.admission import Refusal
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
+from dpstream.pipeline.stages.admission import Rejection
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor, reports_in
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
@@ -51,7 +51,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
         return split_messages(words, payload_bytes=4 * words.values.itemsize * words.width)
 
-    for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
+    for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
@@ -117,10 +117,10 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
 def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
     job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(begun(job, place, keys, accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         assert len(world.log.values(Role.HOP_1, 1)) >= 3
         assert all_is_read(world, Role.REPORTS, Role.HOP_1, Role.SHUFFLED)
@@ -141,7 +141,7 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
                 rows = chunk.words.values
                 for party in job.locks.parties_after(role):
                     try:
-                        rows = BoxOpener(job, party, keys).open(epoch, rows)
+                        rows = Decryptor(job, party, keys).open(epoch, rows)
                     except WrongKeyError:
                         break
                 else:
@@ -158,7 +158,7 @@ def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> No
     assert holders(job, world, [1]) == set(range(CELLS))
 
 
-def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> None:
+def test_who_adds_up_meets_no_ciphertext_that_a_stage_before_has_seen(folder: Path) -> None:
     """Output of a stage shares only the opened layer with its input."""
     job = deployed(IN_SERIES)
     world = run(begun(job, folder, all_keys(IN_SERIES)))
@@ -174,7 +174,7 @@ def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> 
     ("stages", "written", "reader"),
     [(1, Role.SHUFFLED, "aggregate"), (2, Role.HOP_1, "shuffle-2")],
 )
-def test_a_box_that_was_copied_counts_once(
+def test_a_ciphertext_that_was_copied_counts_once(
     folder: Path, stages: int, written: Role, reader: str
 ) -> None:
     """The stage drops duplicates, and the next party rejects duplicates of a stage."""
@@ -187,9 +187,9 @@ def test_a_box_that_was_copied_counts_once(
     steps = worker.stage.record(1, 0, encode_chunk(forged), 0.0)
     worker.run(steps)
     (letter,) = worker.driver.pending
-    refused = DeadLetter.from_record(letter.value, letter.headers)
-    assert refused.reason is Reason.PROTOCOL
-    assert "one may be duplicated" in refused.detail
+    rejected = DeadLetter.from_record(letter.value, letter.headers)
+    assert rejected.reason is Reason.PROTOCOL
+    assert "one may be duplicated" in rejected.detail
     world.kill(reader)
     world.settle()
     assert world.published()[1].headline is not None
@@ -212,7 +212,7 @@ def test_a_device_that_sends_its_report_many_times_is_counted_once(
 
 @pytest.mark.parametrize("arrival", [1, -1], ids=["the first one first", "the last one first"])
 @pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
-def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
+def test_chunks_that_do_not_increase_from_one_to_the_next_are_rejected(
     folder: Path, order: list[int], arrival: int
 ) -> None:
     job = deployed()
@@ -232,7 +232,7 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
     world.shut()
 
 
-def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> None:
+def test_chaff_and_ciphertexts_for_others_are_left_out_and_counted(folder: Path) -> None:
     job = new_job(
         "sealed",
         "fragments",
@@ -283,7 +283,7 @@ def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
     assert found[:, 0].tolist() == [1, 2]
 
 
-def test_boxes_that_do_not_open_move_no_estimate(folder: Path) -> None:
+def test_ciphertexts_that_do_not_open_move_no_estimate(folder: Path) -> None:
     job = deployed()
     world = begun(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
@@ -310,19 +310,19 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     world.shut()
     # Records of another job's producer have its fingerprint; here only the key differs.
     forged = DeployedJob.model_copy(job, update={"fingerprint": plain.fingerprint})
-    refused = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
-    assert isinstance(refused, Refusal)
-    assert refused.reason is Reason.SEALED
-    assert "requires key" in refused.detail
+    rejected = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
+    assert isinstance(rejected, Rejection)
+    assert rejected.reason is Reason.SEALED
+    assert "requires key" in rejected.detail
 
     unsealed = deployed().model_copy(update={"sealed": None})
     open_world = begun(unsealed, folder / "open", KeyRing({}))
     open_world.close_epoch("north", 1)
     (batch, _) = open_world.log.values(Role.REPORTS, 1)
     open_world.shut()
-    refused = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
-    assert isinstance(refused, Refusal)
-    assert refused.detail == "not sealed, but all reports of this job must be"
+    rejected = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
+    assert isinstance(rejected, Rejection)
+    assert rejected.detail == "not sealed, but all reports of this job must be"
 
 
 @pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])
@@ -339,14 +339,14 @@ def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
 class TestRotation:
     job = staticmethod(partial(deployed, [[2, 5], [3, 6]], [1, 7], 1))
 
-    def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
+    def test_every_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
         job = self.job()
         world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         check(world)
         assert holders(job, world, [1, 7]) == set(range(CELLS))
         assert job.sealed is not None
-        turns = [job.sealed.public_key("aggregate", epoch) for epoch in (1, 2, 3, 99)]
-        assert turns[0] != turns[1] == turns[2] == turns[3]
+        periods = [job.sealed.public_key("aggregate", epoch) for epoch in (1, 2, 3, 99)]
+        assert periods[0] != periods[1] == periods[2] == periods[3]
         assert job.sealed.last_epoch_of("aggregate", 0) == 1
         assert job.sealed.last_epoch_of("aggregate", 1) is None
 
@@ -358,12 +358,12 @@ class TestRotation:
             epoch: decode_chunk(world.log.values(Role.SHUFFLED, epoch % 2)[0]).words.values
             for epoch in (1, 2)
         }
-        opener = BoxOpener(job, "aggregate", later)
+        opener = Decryptor(job, "aggregate", later)
         assert len(opener.open(2, rows[2])) == CELLS
         with pytest.raises(WrongKeyError, match="cannot be read without that key"):
             opener.open(1, rows[1])
         with pytest.raises(WrongKeyError, match="no private key"):
-            BoxOpener(job, "aggregate", ring([1]))
+            Decryptor(job, "aggregate", ring([1]))
 
 
 @pytest.mark.parametrize(
@@ -383,12 +383,12 @@ class TestRotation:
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],
 )
-def test_other_keys_than_these_are_refused(sealed: dict[str, Any], message: str) -> None:
+def test_other_keys_than_these_are_rejected(sealed: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(sealed=sealed)
 
 
-def test_what_would_tell_reports_apart_is_refused() -> None:
+def test_what_would_tell_reports_apart_is_rejected() -> None:
     with pytest.raises(JobError, match=r"shuffle\.order is random"):
         deployed(shuffle={"minimum": 10, "order": "random"})
     noisy: dict[str, Any] = {

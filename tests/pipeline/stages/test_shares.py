@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_shares import window_payload
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
@@ -41,9 +41,9 @@ from dpstream.topics.shares import (
     MOST_SHARED,
     Counts,
     PartialSum,
-    ShareForm,
+    ShareFormat,
     ShareSum,
-    boxes_of,
+    ciphertexts_of,
     share_table,
 )
 from tests.support.killed_worlds import killed_worlds
@@ -54,7 +54,7 @@ from tests.support.sealed_cells import (
     run,
     written_job,
 )
-from tests.support.sealed_cells import begun as begun_with_keys
+from tests.support.sealed_cells import begun as started_with_keys
 from tests.support.sealing import public_key, ring, sealed_section
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World
 
@@ -86,7 +86,7 @@ def begun(
     accidents: Accidents | None = None,
     keys: KeyRing | None = None,
 ) -> World:
-    return begun_with_keys(job, folder, keys or ring(KEYS), accidents)
+    return started_with_keys(job, folder, keys or ring(KEYS), accidents)
 
 
 def sums(world: World, epoch: int) -> list[PartialSum]:
@@ -94,7 +94,7 @@ def sums(world: World, epoch: int) -> list[PartialSum]:
     for role in SUMS:
         parts = map(decode_partial, world.log.values(role))
         payload = next(part.payload for part in parts if part.epoch == epoch)
-        found.append(PartialSum.from_bytes(world.job.table_form, payload))
+        found.append(PartialSum.from_bytes(world.job.table_format, payload))
     return found
 
 
@@ -113,10 +113,10 @@ def test_killed_after_every_single_action(
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)
     job = deployed()
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(begun(job, place, accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         for reader, role in (("", Role.REPORTS), *((party, Role.SHUFFLED) for party in PARTIES)):
             for partition in range(2):
@@ -214,8 +214,8 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
 
 def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> list[bytes]:
     """Return the contents that a party can decrypt of boxes for a party."""
-    opener = BoxOpener(job, PARTIES[party], keys)
-    return [each for each in opener.open_all(1, boxes_of(rows, party)) if each is not None]
+    opener = Decryptor(job, PARTIES[party], keys)
+    return [each for each in opener.open_all(1, ciphertexts_of(rows, party)) if each is not None]
 
 
 def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
@@ -226,7 +226,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
     batches = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1)[:-1]]
     world.shut()
     rows = np.concatenate([batch.words.values for batch in batches])
-    assert len(rows) == job.table_form.chunks == 5
+    assert len(rows) == job.table_format.chunks == 5
     for party in range(2):
         assert len(opened(job, rows, party, ring(KEYS))) == 5
         # Under the context of the other party the right key opens nothing.
@@ -235,8 +235,8 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
         assert not opened(other, rows, party, ring(KEYS))
         with pytest.raises(WrongKeyError, match="'dpstream keygen' created it"):
             opened(job, rows, party, ring([KEYS[1 - party]]))
-        assert not BoxOpener(job, PARTIES[party], ring(KEYS)).open_all(
-            1, boxes_of(rows, 1 - party)
+        assert not Decryptor(job, PARTIES[party], ring(KEYS)).open_all(
+            1, ciphertexts_of(rows, 1 - party)
         )[0]
 
 
@@ -337,20 +337,20 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     check(run(begun(deployed(), folder / "just as many")))
 
 
-def test_windows_that_may_all_wrap_around_are_refused() -> None:
+def test_windows_that_may_all_wrap_around_are_rejected() -> None:
     parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
     job = written(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
     law = job.calibrate()
-    assert job.share_form(law).cells
+    assert job.share_format(law).cells
     larger = job.model_copy(
         update={"shuffle": job.shuffle.model_copy(update={"minimum": MOST_ALIKE})}
     )
-    assert larger.share_form(law).cells
+    assert larger.share_format(law).cells
     too_large = job.model_copy(
         update={"shuffle": job.shuffle.model_copy(update={"minimum": MOST_ALIKE + 1})}
     )
     with pytest.raises(JobError, match=r"shuffle\.minimum: is 4,294,967,296: of so many devices"):
-        too_large.share_form(law)
+        too_large.share_format(law)
 
 
 def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> None:
@@ -387,11 +387,11 @@ def test_corrupt_epoch_has_no_reports() -> None:
     )
     estimation = Estimation(job)
     estimation.take_in(manifest, None)
-    assert estimation.attendance.contributors[1] == 0
-    assert estimation.attendance.population[1] == 13
+    assert estimation.participation.contributors[1] == 0
+    assert estimation.participation.population[1] == 13
     estimation = Estimation(job)
     estimation.take_in(manifest, job.aggregator().to_bytes())
-    assert estimation.attendance.contributors[1] == 12
+    assert estimation.participation.contributors[1] == 12
 
 
 @pytest.mark.usefixtures("few_cells")
@@ -403,7 +403,7 @@ def test_shares_that_are_copied_or_paired_with_others_count_once(
     def pair(rows: MessageArray) -> MessageArray:
         first, second = rows
         mixed = first.copy()
-        words = len(boxes_of(rows, 0)[0]) // 8
+        words = len(ciphertexts_of(rows, 0)[0]) // 8
         mixed[:words] = second[:words]
         return np.stack([first, mixed, second, first])
 
@@ -412,7 +412,7 @@ def test_shares_that_are_copied_or_paired_with_others_count_once(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_a_box_that_nobody_opens_and_nobody_misses_spoils_nothing(
+def test_a_ciphertext_that_nobody_opens_and_nobody_misses_spoils_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
@@ -434,7 +434,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
     """A malicious producer counts an invalid word, or a word beyond the table."""
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
-    form = job.table_form
+    form = job.table_format
     for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.chunks * form.chunk_cells))):
 
         def share(
@@ -445,7 +445,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
         monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
         if table.size > CELLS + 1:
             monkeypatch.setattr(
-                ShareForm, "cut", lambda form, table: table.reshape(form.chunks, -1)
+                ShareFormat, "cut", lambda form, table: table.reshape(form.chunks, -1)
             )
         world = run(begun(job, folder / str(table.size)))
         for record in world.published().values():
@@ -503,7 +503,7 @@ def test_what_either_party_and_everybody_else_sees_is_uniform(
         seeds.append(secrets.token_bytes(size))
         return seeds[-1]
 
-    form = job.table_form
+    form = job.table_format
     locks = job.locks.of(PARTIES[0], 1), job.locks.of(PARTIES[1], 1)
     totals = [ShareSum.empty(form, party) for party in range(2)]
     for value in (0, 1):
@@ -530,21 +530,21 @@ def looks_uniform(data: np.ndarray[Any, Any]) -> bool:
 
 
 class TestRotation:
-    def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
-        turns = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
-        job = deployed(sealed={"shares": turns, "rotate": 1})
+    def test_every_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
+        periods = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
+        job = deployed(sealed={"shares": periods, "rotate": 1})
         world = begun(job, folder, keys=ring([1, 2, 3, 4]))
         check(run(world))
         world.keys = ring([3, 4])
         for partition, epoch in ((1, 1), (0, 2)):
             chunk = decode_chunk(world.log.values(Role.SHUFFLED, partition)[0])
-            opener = BoxOpener(job, PARTIES[0], world.keys)
-            boxes = boxes_of(chunk.words.values, 0)
+            opener = Decryptor(job, PARTIES[0], world.keys)
+            ciphertexts = ciphertexts_of(chunk.words.values, 0)
             if epoch == 1:
                 with pytest.raises(WrongKeyError, match="cannot be read without that key"):
-                    opener.open_all(epoch, boxes)
+                    opener.open_all(epoch, ciphertexts)
             else:
-                assert None not in opener.open_all(epoch, boxes)
+                assert None not in opener.open_all(epoch, ciphertexts)
 
 
 @pytest.mark.parametrize(
@@ -563,14 +563,14 @@ class TestRotation:
         ({"shuffle": {"minimum": 10, "order": "random"}}, "shuffle.order is random"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(values: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_shared_is_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(**values)
 
 
-def test_tables_above_a_sensible_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_above_a_sensible_size_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
-    assert deployed().table_form.cells == MOST_SHARED
+    assert deployed().table_format.cells == MOST_SHARED
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
     with pytest.raises(JobError, match="different reports, expected at most 4,194,304"):
         deployed()

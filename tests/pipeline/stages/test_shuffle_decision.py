@@ -6,7 +6,7 @@ import pytest
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
@@ -15,7 +15,7 @@ from dpstream.pipeline.stages.window_states import Event
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Punctuation
 from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
-from dpstream.topics.records import Drain, Farewell, Registration
+from dpstream.topics.records import Deregistration, Drain, Registration
 from tests.support.new_jobs import new_job
 
 DEPLOYMENT = bytes(range(16))
@@ -42,15 +42,15 @@ def deployed() -> DeployedJob:
 class Worker:
     def __init__(self, *producers: tuple[str, bytes]) -> None:
         self.job = deployed()
-        self.roster = Roster(self.job)
+        self.registry = ProducerRegistry(self.job)
         self.log = DecisionLog(self.job)
         timeline = Timeline(self.job, lambda: None)
-        self.decision = ShuffleDecision(self.job, self.roster, self.log, timeline)
+        self.decision = ShuffleDecision(self.job, self.registry, self.log, timeline)
         for name, enrollment in producers or (("north", NORTH), ("south", SOUTH)):
             self.read(Registration(DEPLOYMENT, name, enrollment, 1))
 
-    def read(self, record: Registration | Farewell | Drain) -> None:
-        self.roster.apply(LogRecord(0, record.to_bytes()))
+    def read(self, record: Registration | Deregistration | Drain) -> None:
+        self.registry.apply(LogRecord(0, record.to_bytes()))
 
     def append(self, manifest: Manifest) -> None:
         self.log.apply(LogRecord(0, encode_manifest(manifest)))
@@ -115,9 +115,9 @@ def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> 
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)
-    worker.read(Farewell(DEPLOYMENT, SOUTH, 1))
+    worker.read(Deregistration(DEPLOYMENT, SOUTH, 1))
     assert worker.decision.event(window, 4, 0.0) is Event.COMPLETE
-    worker.read(Farewell(DEPLOYMENT, NORTH, 2))
+    worker.read(Deregistration(DEPLOYMENT, NORTH, 2))
     assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
 
 

@@ -86,7 +86,7 @@ def check_noise(world: World) -> int:
     for epoch, attempts in writings(world).items():
         expected = dummies(world.job, epoch)
         inside = world.manifests()[epoch].producers
-        for producer, is_in in zip(world.roster(), inside, strict=False):
+        for producer, is_in in zip(world.registry(), inside, strict=False):
             if is_in:
                 expected[list(world.values[producer.name][epoch].values())] += 1
         for total, chunks in attempts:
@@ -229,7 +229,7 @@ def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
     world.shut()
 
 
-def test_a_worker_with_another_key_or_none_refuses_to_start(folder: Path) -> None:
+def test_a_worker_with_another_key_or_none_rejects_to_start(folder: Path) -> None:
     world = world_of(deployed(), folder)
     for key in (None, NoiseKey(bytes(32))):
         world.noise_key = key

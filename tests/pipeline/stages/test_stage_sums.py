@@ -81,7 +81,7 @@ def check_sums(world: World) -> int:
         assert manifest.window_status is WindowStatus.RELEASED
         total = sum(
             256 * value - 128
-            for producer, is_in in zip(world.roster(), manifest.producers, strict=False)
+            for producer, is_in in zip(world.registry(), manifest.producers, strict=False)
             if is_in
             for value in world.values[producer.name][epoch].values()
             if value is not None
@@ -191,7 +191,7 @@ def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> N
             StageNoise(job, key)
 
 
-def test_several_instances_are_refused() -> None:
+def test_several_instances_are_rejected() -> None:
     with pytest.raises(
         JobError,
         match=(

@@ -52,7 +52,7 @@ def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], 
 
 def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     job = device_job()
-    form = job.content_form
+    form = job.content_format
     window = DeviceWindow(
         1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file
     )
@@ -71,14 +71,17 @@ def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
 
 def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory() -> None:
     job = device_job()
-    form = job.content_form
+    form = job.content_format
     rng = np.random.default_rng(3)
     tags = rng.integers(2**64, size=500, dtype=np.uint64)
-    boxes = rng.integers(100, size=500).astype(np.uint64)
+    ciphertexts = rng.integers(100, size=500).astype(np.uint64)
     words = rng.integers(2, size=500)
     packed = [form.pack(np.array([[word]], form.dtype)) for word in words.tolist()]
     contents = np.frombuffer(b"".join(packed), np.uint8).reshape(500, -1)
-    lowest = {box: words[boxes == box][np.argmin(tags[boxes == box])] for box in set(boxes)}
+    lowest = {
+        ciphertext: words[ciphertexts == ciphertext][np.argmin(tags[ciphertexts == ciphertext])]
+        for ciphertext in set(ciphertexts)
+    }
     found = set()
     for spilled_after in (None, 1, 250):
         window = DeviceWindow(
@@ -86,7 +89,7 @@ def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory(
         )
         for at in range(0, 500, 50):
             part = slice(at, at + 50)
-            window.add(AdmittedReports(1, tags[part], contents[part], 0, boxes[part]))
+            window.add(AdmittedReports(1, tags[part], contents[part], 0, ciphertexts[part]))
             if spilled_after is not None and at >= spilled_after:
                 window.drop_messages()
         assert window.devices == len(lowest)
@@ -116,7 +119,7 @@ def test_a_window_of_ten_million_devices_stays_within_300_mb(
     protocol: str, parameters: dict[str, object], sealed: bool
 ) -> None:
     job = device_job(protocol, parameters)
-    form = job.content_form
+    form = job.content_format
     rng = np.random.default_rng(1)
     packed = [form.pack(np.array([[word]], form.dtype)) for word in range(2)]
     contents = np.frombuffer(b"".join(packed), np.uint8).reshape(2, -1)
@@ -127,8 +130,8 @@ def test_a_window_of_ten_million_devices_stays_within_300_mb(
     for start in range(0, DEVICES, 50_000):
         numbers = np.arange(start, start + 50_000, dtype=np.uint64) + np.uint64(1)
         tags = numbers * np.uint64(0x9E3779B97F4A7C15)
-        boxes = numbers * np.uint64(0xBF58476D1CE4E5B9) if sealed else None
-        window.add(AdmittedReports(1, tags, contents[rng.integers(0, 2, 50_000)], 0, boxes))
+        ciphertexts = numbers * np.uint64(0xBF58476D1CE4E5B9) if sealed else None
+        window.add(AdmittedReports(1, tags, contents[rng.integers(0, 2, 50_000)], 0, ciphertexts))
     assert window.devices == DEVICES
     words = window.take_messages()
     assert words.sorted().messages == DEVICES

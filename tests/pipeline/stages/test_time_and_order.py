@@ -14,7 +14,7 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -26,7 +26,7 @@ from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.records import DeadLetter, Drain, Farewell, Reason, Registration
+from dpstream.topics.records import DeadLetter, Deregistration, Drain, Reason, Registration
 from tests.support import cells
 from tests.support.new_jobs import new_job
 from tests.support.world import BEGUN, World, memory_folder
@@ -142,8 +142,8 @@ def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -
     settle(world, HOUR)
     assert sorted(world.manifests()) == [1]
     for name in ("east", "west"):
-        farewell = Farewell(DEPLOYMENT, world.producer(name).enrollment, 1)
-        world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+        deregistration = Deregistration(DEPLOYMENT, world.producer(name).enrollment, 1)
+        world.log.append(Append(Role.PRODUCERS, 0, deregistration.to_bytes()))
     settle(world)
     assert world.manifests()[2].contributors == 4
     world.shut()
@@ -160,8 +160,8 @@ def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) 
         world.log.append(Append(Role.PRODUCERS, 0, Drain(DEPLOYMENT, partition, end).to_bytes()))
     settle(world)
     for name in ("south", "east", "west"):
-        farewell = Farewell(DEPLOYMENT, world.producer(name).enrollment, 1)
-        world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+        deregistration = Deregistration(DEPLOYMENT, world.producer(name).enrollment, 1)
+        world.log.append(Append(Role.PRODUCERS, 0, deregistration.to_bytes()))
     settle(world)
     close(world, 3)
     settle(world)
@@ -186,8 +186,8 @@ def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Pa
     close(world, 2000, "north")
     settle(world)
     assert heartbeat(world)["open_windows"] == 1
-    farewell = Farewell(DEPLOYMENT, world.producer("north").enrollment, 1)
-    world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+    deregistration = Deregistration(DEPLOYMENT, world.producer("north").enrollment, 1)
+    world.log.append(Append(Role.PRODUCERS, 0, deregistration.to_bytes()))
     settle(world)
     assert heartbeat(world)["open_windows"] == 0
     assert world.log.committed[Role.REPORTS, 0] == world.log.end(Role.REPORTS, 0)
@@ -246,7 +246,7 @@ def test_no_single_producer_costs_the_others_an_epoch(
     assert max(decided) == len(pauses)
 
 
-def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_much(
+def test_an_epoch_that_the_calendar_has_not_begun_is_rejected_with_who_and_how_much(
     folder: Path,
 ) -> None:
     world = World(deployed(calendar=True), folder, values())
@@ -254,10 +254,10 @@ def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_mu
     close(world, 1)
     close(world, 9, "north")
     settle(world)
-    refused = letters(world)
-    assert {letter.reason.value for letter in refused} == {"epoch"}
-    assert len(refused) == 2
-    assert refused[0].detail == (
+    rejected = letters(world)
+    assert {letter.reason.value for letter in rejected} == {"epoch"}
+    assert len(rejected) == 2
+    assert rejected[0].detail == (
         "producer north is ahead of time: epoch 9 begins at 2023-11-15 06:13:20 UTC, 7.5 h later "
         "by the broker's clock (60 s before is early enough)"
     )
@@ -276,12 +276,12 @@ def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_mu
 
 
 def test_an_epoch_is_taken_from_the_tolerance_before_it_begins(folder: Path) -> None:
-    for early, refusals in ((60.0, 0), (60.001, 2)):
+    for early, rejections in ((60.0, 0), (60.001, 2)):
         world = World(deployed(calendar=True), folder / str(early), values())
         world.now = HOUR - early
         close(world, 2, "north")
         settle(world)
-        assert len(letters(world)) == refusals, early
+        assert len(letters(world)) == rejections, early
         world.shut()
 
 
@@ -354,7 +354,7 @@ def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> N
     world.shut()
 
 
-def test_a_producer_refuses_an_epoch_that_has_not_begun_before_it_draws(folder: Path) -> None:
+def test_a_producer_rejects_an_epoch_that_has_not_begun_before_it_draws(folder: Path) -> None:
     now = BEGUN
     log = MemoryLog(clock=lambda: now)
     with Producer(
@@ -420,8 +420,8 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             return Role.MANIFESTS, encode_manifest(record)
         case "registration":
             return Role.PRODUCERS, Registration(DEPLOYMENT, "other", enrollment, epoch).to_bytes()
-        case "farewell":
-            return Role.PRODUCERS, Farewell(DEPLOYMENT, enrollment, epoch).to_bytes()
+        case "deregistration":
+            return Role.PRODUCERS, Deregistration(DEPLOYMENT, enrollment, epoch).to_bytes()
         case "drain":
             return Role.PRODUCERS, Drain(DEPLOYMENT, epoch, first).to_bytes()
         case "punctuation":
@@ -452,7 +452,7 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
 KINDS = (
     "manifest",
     "registration",
-    "farewell",
+    "deregistration",
     "drain",
     "punctuation",
     "chunk",
@@ -507,15 +507,15 @@ def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> N
 
 
 def test_what_a_job_does_not_have_is_passed_over_in_the_producers_topic() -> None:
-    roster = Roster(deployed(64))
+    registry = ProducerRegistry(deployed(64))
     for record in (
         Registration(DEPLOYMENT, "beyond", bytes([1] * 16), 65),
         Registration(DEPLOYMENT, "last", bytes([2] * 16), 64),
         Drain(DEPLOYMENT, 2, 1),
     ):
-        roster.apply(LogRecord(0, record.to_bytes()))
-    assert [producer.name for producer in roster] == ["last"]
-    assert roster.drains == {}
+        registry.apply(LogRecord(0, record.to_bytes()))
+    assert [producer.name for producer in registry] == ["last"]
+    assert registry.drains == {}
 
 
 def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> None:
@@ -571,4 +571,4 @@ def test_no_epoch_is_too_large_for_the_calendar(epoch: int, now: int) -> None:
     assert times is not None
     times.has_ended(epoch, now)
     times.epoch_of(now)
-    assert (times.refusal(epoch, now) is None) == (times.early_by(epoch, now) is None)
+    assert (times.rejection(epoch, now) is None) == (times.early_by(epoch, now) is None)

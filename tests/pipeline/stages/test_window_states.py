@@ -63,6 +63,6 @@ def test_words_are_written_of_released_windows_alone() -> None:
     assert written == {(State.PENDING, Event.WORDS_WRITTEN)}
 
 
-def test_what_cannot_happen_is_refused() -> None:
+def test_what_cannot_happen_is_rejected() -> None:
     with pytest.raises(ValueError, match="GRACE_OVER cannot occur in a window that is COLLECTING"):
         next_state(State.COLLECTING, Event.GRACE_OVER)

@@ -76,7 +76,7 @@ def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
     assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_a_drawing_that_contradicts_itself_is_refused() -> None:
+def test_a_drawing_that_contradicts_itself_is_rejected() -> None:
     one = window()
     one.add(punctuation(ONE, 2, 5))
     assert not one.add(punctuation(ONE, 2, 5))
@@ -89,7 +89,7 @@ def test_a_drawing_that_contradicts_itself_is_refused() -> None:
         one.add(punctuation(ONE, 3, 5))
 
 
-def test_more_batches_than_announced_are_refused() -> None:
+def test_more_batches_than_announced_are_rejected() -> None:
     one = window()
     one.add(batch(OTHER, 0, 1))
     one.add(batch(OTHER, 1, 1))
@@ -106,7 +106,7 @@ def chunk(index: int, total: int) -> Chunk:
     return Chunk(ID, ID, 1, 0, ID, index, total, Messages(np.ones((2, 1), np.uint8)))
 
 
-def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing() -> None:
+def test_a_chunk_that_contradicts_the_first_one_is_rejected_and_changes_nothing() -> None:
     added: list[int] = []
     attempts = Attempts(lambda: added, lambda content, each: content.append(each.index))
     assert attempts.take_in(5, chunk(0, 3)) is None

@@ -56,7 +56,7 @@ def test_text_round_trip(duration: Duration) -> None:
     "text",
     ["", "P", "P1DT", "60", "5m", "1.5h", "-P1D", "PT1H30", "²s", "1 d ay"],
 )
-def test_anything_else_is_refused_with_what_is_accepted(text: str) -> None:
+def test_anything_else_is_rejected_with_what_is_accepted(text: str) -> None:
     with pytest.raises(
         ValueError, match=re.escape("give ISO 8601 (P7D, PT1H, P1M) or a whole number")
     ):
@@ -70,7 +70,7 @@ def test_nothing_is_not_a_length(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["P1001Y", "999999999999999w", "400000 d"])
-def test_more_than_a_thousand_years_is_refused(text: str) -> None:
+def test_more_than_a_thousand_years_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="a duration must be from 0 to 1000 years"):
         parse_duration(text)
 

@@ -101,7 +101,7 @@ def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: P
     assert log.warnings == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
 
 
-def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
+def test_a_producer_takes_values_and_rejects_too_many_items() -> None:
     deployed = deploy_job(job(items=2), deployed_at=0)
     run = SimulatedCluster(deployed, generators)
     with Producer(
@@ -133,12 +133,12 @@ def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
         ("{grid: [1]}", "grid is [1], must be 1 to 6 numbers of at least 2"),
     ],
 )
-def test_what_is_no_domain_is_refused_in_one_line(domain: str, message: str) -> None:
-    with pytest.raises(JobError) as refused:
+def test_what_is_no_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
+    with pytest.raises(JobError) as rejected:
         job(1, domain)
-    assert message in str(refused.value)
-    assert str(refused.value).startswith("job:3: parameters.domain")
-    assert "\n" not in str(refused.value)
+    assert message in str(rejected.value)
+    assert str(rejected.value).startswith("job:3: parameters.domain")
+    assert "\n" not in str(rejected.value)
 
 
 ATTRIBUTES = "{attributes: {region: [north, south], age: [17, old, '']}}"
@@ -167,7 +167,7 @@ def test_values_of_attributes_are_items() -> None:
         ("{attributes: {a: [[b]]}}", "is not a label: give text"),
     ],
 )
-def test_what_are_no_attributes_is_refused(domain: str, message: str) -> None:
+def test_what_are_no_attributes_is_rejected(domain: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         parse_job(text(domain))
 
@@ -284,7 +284,7 @@ def test_producers_are_told_crowds_and_items() -> None:
         ({"delta": 0}, "crowds.delta"),
     ],
 )
-def test_crowds_that_cannot_be_are_refused(crowds: dict[str, Any], problem: str) -> None:
+def test_crowds_that_cannot_be_are_rejected(crowds: dict[str, Any], problem: str) -> None:
     with pytest.raises(JobError) as caught:
         make_job({**JOB, "crowds": {**JOB["crowds"], **crowds}})
     assert problem in str(caught.value)

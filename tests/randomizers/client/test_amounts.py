@@ -46,7 +46,7 @@ def test_what_was_not_written_is_not_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), True, "1", None])
-def test_what_is_no_loss_is_refused(number: object) -> None:
+def test_what_is_no_loss_is_rejected(number: object) -> None:
     with pytest.raises(ValueError, match="expected a number, at least 0"):
         spent(number, 9)  # type: ignore[arg-type]
 
@@ -96,7 +96,7 @@ def test_each_epoch_is_charged_for_exactly_once() -> None:
     ("unit", "charges", "last"),
     [("stream", 0, -1), ("epoch", 0, 3), ("epoch", -1, -1), ("epoch", 1, -2), ("week", 1, 1)],
 )
-def test_an_account_that_cannot_have_been_kept_is_refused(
+def test_an_account_that_cannot_have_been_kept_is_rejected(
     unit: str, charges: int, last: int
 ) -> None:
     entry = AccountEntry("people", "logins", "00" * 16, 5, unit, 1, 0, charges, last)

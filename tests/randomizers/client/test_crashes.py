@@ -313,7 +313,7 @@ def test_what_arrives_is_of_the_known_form(phone: Phone) -> None:
     device.report(True)
     (body,) = phone.collector.taken.values()
     envelopes = decode_body(body)
-    form = phone.collector.job.content_form
+    form = phone.collector.job.content_format
     slots, counts, good = form.unpack(envelopes.contents)
     assert good.all()
     assert counts[0] <= form.slots

@@ -25,7 +25,7 @@ from dpstream.randomizers.client import (
     StatementError,
     StoreError,
     UnreachableError,
-    ValueRefusedError,
+    ValueRejectedError,
     steps,
 )
 from dpstream.randomizers.client.account import Account
@@ -136,7 +136,7 @@ def test_offline_the_oldest_reports_are_given_up(phone: Phone) -> None:
     assert [each["epoch"] for each in waiting] == list(range(4, MOST_WAITING + 4))
 
 
-def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> None:
+def test_one_report_that_is_rejected_does_not_hold_up_the_next(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: ServerResponse(400, b"of a proxy")
     device.report(True)
@@ -241,7 +241,7 @@ def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
     ] * 2
 
 
-def test_another_statement_for_what_was_joined_is_refused(phone: Phone) -> None:
+def test_another_statement_for_what_was_joined_is_rejected(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
     device.report(True)
@@ -324,10 +324,10 @@ def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
     terms = device.terms()
     assert phone.store.text is None
     assert (terms.epsilon, terms.delta, terms.unit) == (1.0, 0.0, "stream")
-    assert (terms.charges, terms.renews, terms.sealed, terms.tokens) == (100, True, False, False)
+    assert (terms.charges, terms.recurring, terms.sealed, terms.tokens) == (100, True, False, False)
     assert (terms.epochs.count, terms.deployed) == (4, START)
-    assert str(terms) == terms.words
-    assert terms.words.startswith(
+    assert str(terms) == terms.description
+    assert terms.description.startswith(
         "Job logins asks every day, without end, from 2026-03-01 00:00 UTC on. All answers before "
         "2026-03-05 00:00 UTC together cost epsilon 1; every 4 times after that cost as much again."
     )
@@ -351,7 +351,7 @@ def test_nothing_is_charged_to_an_account_without_an_entry(phone: Phone) -> None
         Account().charged(read_statement(told.statement.encode()), 1, phone.limit)
 
 
-def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:
+def test_what_nobody_known_has_signed_is_rejected(phone: Phone) -> None:
     phone.collector.job = deployed(key=Ed25519PrivateKey.from_private_bytes(bytes(32)))
     with pytest.raises(StatementError, match="not signed by the key"):
         phone.start().join()
@@ -370,7 +370,7 @@ def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_description_of_a_job_is_refused(answer: bytes) -> None:
+def test_what_is_no_description_of_a_job_is_rejected(answer: bytes) -> None:
     with pytest.raises(StatementError, match="the server's response is not a job description"):
         signed_statement(answer, [bytes.fromhex(SIGNER)])
 
@@ -378,7 +378,7 @@ def test_what_is_no_description_of_a_job_is_refused(answer: bytes) -> None:
 @pytest.mark.parametrize(
     "more", [{"name": "others"}, {"population": "everybody"}, {"population": "zebras"}]
 )
-def test_a_statement_about_others_is_refused(phone: Phone, more: dict[str, Any]) -> None:
+def test_a_statement_about_others_is_rejected(phone: Phone, more: dict[str, Any]) -> None:
     told = deployed(**more).signed_description
     assert told is not None
     with pytest.raises(StatementError, match="the statement is about job"):
@@ -386,7 +386,7 @@ def test_a_statement_about_others_is_refused(phone: Phone, more: dict[str, Any])
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 2}', b"\xff", b"[" * 100_000])
-def test_what_is_no_statement_is_refused(phone: Phone, text: bytes) -> None:
+def test_what_is_no_statement_is_rejected(phone: Phone, text: bytes) -> None:
     with pytest.raises(StatementError):
         phone.start().join(text)
 
@@ -407,7 +407,7 @@ def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
     "wrong",
     [{"slots": 0}, {"slots": -1}, {"width": 0}, {"width": 1.0}, {"word_bytes": 3}],
 )
-def test_a_statement_of_content_of_no_size_is_refused(phone: Phone, wrong: dict[str, Any]) -> None:
+def test_a_statement_of_content_of_no_size_is_rejected(phone: Phone, wrong: dict[str, Any]) -> None:
     whole = phone.statement()
     whole["content"] |= wrong
     with pytest.raises(StatementError, match="the content has an invalid size"):
@@ -455,10 +455,10 @@ def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -
     assert device.report(True).drawn
 
 
-def test_a_value_that_is_none_is_refused_before_anything_else(phone: Phone) -> None:
+def test_a_value_that_is_none_is_rejected_before_anything_else(phone: Phone) -> None:
     device = phone.joined()
     before, requested = phone.store.text, len(phone.collector.requests)
-    with pytest.raises(ValueRefusedError, match="expected True or False"):
+    with pytest.raises(ValueRejectedError, match="expected True or False"):
         device.report("secret")
     assert phone.store.text == before
     assert len(phone.collector.requests) == requested
@@ -539,7 +539,7 @@ def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
 
 
 @pytest.mark.parametrize("protocol", sorted(JOBS))
-def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
+def test_a_statement_that_promises_less_than_its_law_loses_is_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
@@ -559,7 +559,7 @@ def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "single_message", "shuffled_counts"])
-def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
+def test_a_law_whose_noise_cannot_give_what_it_states_is_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     """Even if the operator signed it: the device computes a lower bound on delta."""
@@ -583,7 +583,7 @@ def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
 
 
 @pytest.mark.parametrize("protocol", sorted(JOBS))
-def test_a_law_of_fewer_epochs_than_a_horizon_is_refused(
+def test_a_law_of_fewer_epochs_than_a_horizon_is_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     """Otherwise a device would join, be charged, and be silent from the law's last epoch on."""
@@ -602,7 +602,7 @@ def laws_of_booleans(law: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "hadamard_values", "range_values"])
-def test_constants_that_lose_more_than_epsilon_are_refused(
+def test_constants_that_lose_more_than_epsilon_are_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
@@ -629,9 +629,9 @@ def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:
     phone.wait(DAY)
     said = set()
     for value in (True, False):
-        with pytest.raises(DeviceError, match="nothing was sent") as refusal:
+        with pytest.raises(DeviceError, match="nothing was sent") as rejection:
             device.report(value)
-        said.add(str(refusal.value))
+        said.add(str(rejection.value))
     assert len(said) == 1, "the same, whatever the value is"
     assert len(bodies(phone)) == 1
 
@@ -651,7 +651,7 @@ def test_sealed_reports_open_for_the_stage_alone(make_phone: MakePhone) -> None:
         assert sealing_info(statement, day + 1, parts[3]) == device_context(*parts)
         content = unseal(envelopes.contents.tobytes(), key, device_context(*parts))
         assert content is not None
-        assert len(content) == statement.form.size
+        assert len(content) == statement.content_format.size
         phone.wait(DAY)
 
 

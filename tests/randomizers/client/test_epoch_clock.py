@@ -58,6 +58,6 @@ def test_horizons_begin_anew() -> None:
         (10**18, 0, 5, 4, 1, None),
     ],
 )
-def test_what_is_no_calendar_is_refused(parts: tuple[int, int, int, int, int, int | None]) -> None:
+def test_what_is_no_calendar_is_rejected(parts: tuple[int, int, int, int, int, int | None]) -> None:
     with pytest.raises(ValueError, match="epoch"):
         EpochClock(*parts)

@@ -81,7 +81,7 @@ def test_what_is_replaced_is_nowhere_in_the_file(tmp_path: Path) -> None:
     assert secret[:31].encode() not in (tmp_path / "device").read_bytes()
 
 
-def test_files_that_others_can_read_are_refused(tmp_path: Path) -> None:
+def test_files_that_others_can_read_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.touch(0o644)
     path.chmod(0o644)
@@ -91,7 +91,7 @@ def test_files_that_others_can_read_are_refused(tmp_path: Path) -> None:
         FileStore(tmp_path / "missing" / "device")
 
 
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.write_bytes(b"nothing of SQLite" * 100)
     path.chmod(0o600)

@@ -30,12 +30,12 @@ from dpstream.pipeline.jobs.descriptions import described, restated
 from dpstream.pipeline.values.durations import Duration
 from dpstream.randomizers.client import Device, DeviceError, Limit, ServerResponse
 from dpstream.randomizers.client.amounts import allowed, read, spent, written
-from dpstream.randomizers.client.device_errors import ValueRefusedError
+from dpstream.randomizers.client.device_errors import ValueRejectedError
 from dpstream.randomizers.client.epoch_clock import EpochClock
 from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     outcome_of,
-    seconds_to_begin,
+    seconds_to_start,
     seconds_to_wait,
 )
 from dpstream.randomizers.client.values import DeviceValues
@@ -63,7 +63,7 @@ KINDS: Final = {
     "LimitError": "limit",
     "NotJoinedError": "not-joined",
     "ClosedError": "closed",
-    "ValueRefusedError": "value",
+    "ValueRejectedError": "value",
     "StoreError": "store",
     "UnreachableError": "unreachable",
     "DeviceError": "app",
@@ -419,7 +419,7 @@ def values() -> list[dict[str, Any]]:
                 continue
             try:
                 pairs.append([value, domain.number(value)])
-            except ValueRefusedError:
+            except ValueRejectedError:
                 pairs.append([value, None])
         rows.append({"values": each, "numbers": pairs})
     return rows
@@ -464,7 +464,7 @@ def outcomes() -> list[list[Any]]:
 def pauses_before_epochs() -> list[list[Any]]:
     """List the start of an epoch, now, jitter, and seconds to wait."""
     return [
-        [begins, START, jitter, seconds_to_begin(begins, START, jitter)]
+        [begins, START, jitter, seconds_to_start(begins, START, jitter)]
         for begins in (0, START, START + 1500, START + DAY, START + 2 * DAY)
         for jitter in (0, 0.25, 1)
     ]

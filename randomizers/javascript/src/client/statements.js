@@ -110,7 +110,7 @@ function read(text, body) {
     width: sizes[1],
     wordBytes: sizes[2],
     epochs: readEpochs(body.epochs),
-    renews: Boolean(body.epochs.renew),
+    recurring: Boolean(body.epochs.renew),
     guarantee,
     epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
     delta: amount(guarantee.delta, DELTA_DIGITS, true),

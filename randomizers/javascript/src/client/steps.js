@@ -26,7 +26,7 @@ const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
 const IDENTITY_BYTES = 16;
-const REFUSALS = [400, 403, 413, 415];
+const REJECTIONS = [400, 403, 413, 415];
 /** Prefix of the problem types of collectors; intermediaries also respond with 400 and 403. */
 const PROBLEMS = '/problems/';
 
@@ -300,7 +300,7 @@ function contentOf({ slots, width, wordBytes }, words, device) {
  *
  * @param {number} status
  * @param {any} problem - JSON of the answer, if any
- * @returns {{ kind: 'acknowledged' | 'refused' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
+ * @returns {{ kind: 'acknowledged' | 'rejected' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
  *   `others`: true if other reports can be sent at once; `begins`: start of an early report's epoch
  */
 export function outcomeOf(status, problem) {
@@ -310,13 +310,13 @@ export function outcomeOf(status, problem) {
   const begins = problem?.begins;
   if (status === 202) return { kind: 'acknowledged', others: true, begins: null };
   if (status === 410) return { kind: 'gone', others: false, begins: null };
-  if (kind && (REFUSALS.includes(status) || (status === 409 && ['late', 'fingerprint'].includes(kind)))) {
-    return { kind: 'refused', others: true, begins: null };
+  if (kind && (REJECTIONS.includes(status) || (status === 409 && ['late', 'fingerprint'].includes(kind)))) {
+    return { kind: 'rejected', others: true, begins: null };
   }
   if (status === 409 && kind === 'early' && isCount(begins) && begins <= LAST_MOMENT) {
     return { kind: 'early', others: true, begins };
   }
-  return { kind: 'again', others: status === 409 || REFUSALS.includes(status), begins: null };
+  return { kind: 'again', others: status === 409 || REJECTIONS.includes(status), begins: null };
 }
 
 /**

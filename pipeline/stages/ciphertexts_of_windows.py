@@ -28,7 +28,7 @@ from dpstream.topics.sealed_messages import (
     NAME_WORDS,
     open_named_rows,
     open_rows,
-    sealed_form,
+    sealed_format,
     strictly_increases,
     unpack_reports,
 )
@@ -36,7 +36,7 @@ from dpstream.topics.sealing import key_id, unseal_all
 
 
 @dataclass(slots=True)
-class IncreasingBoxes:
+class IncreasingCiphertexts:
     """Check that the received chunks of an attempt increase from first to last.
 
     `ends` has the first and last row of each chunk, by index.
@@ -73,17 +73,17 @@ def distinct(words: Messages) -> Messages:
 
 class SealedRelease(WindowRelease):
     def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
-        return (yield from boxes_in_order(words))
+        return (yield from ciphertexts_in_order(words))
 
 
-def boxes_in_order(words: MessageMultiset) -> Steps[Chunks]:
+def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
     """Return distinct ciphertexts in increasing order, cut for chunks, in little memory."""
     if words.in_files:
         return (yield from words.once())
     return Chunks.of(split_messages(distinct(words.sorted())))
 
 
-class BoxOpener:
+class Decryptor:
     """Decrypt the outermost layer of reports with a party's private keys.
 
     `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. Raises `WrongKeyError` if
@@ -99,20 +99,20 @@ class BoxOpener:
 
     def open(self, epoch: int, rows: MessageArray) -> MessageArray:
         """Return the contents of ciphertexts, without those that do not open."""
-        private_key, context = self._turn(epoch)
+        private_key, context = self._period(epoch)
         return open_rows(rows, private_key, context)
 
     def open_named(self, epoch: int, rows: MessageArray) -> MessageArray:
         """Decrypt as `open` does, with names before the contents; see `open_named_rows`."""
-        private_key, context = self._turn(epoch)
+        private_key, context = self._period(epoch)
         return open_named_rows(rows, private_key, context)
 
-    def open_all(self, epoch: int, boxes: list[bytes]) -> list[bytes | None]:
+    def open_all(self, epoch: int, ciphertexts: list[bytes]) -> list[bytes | None]:
         """Return the content of each ciphertext, None for those that do not open."""
-        private_key, context = self._turn(epoch)
-        return unseal_all(boxes, private_key, context)
+        private_key, context = self._period(epoch)
+        return unseal_all(ciphertexts, private_key, context)
 
-    def _turn(self, epoch: int) -> tuple[X25519PrivateKey, bytes]:
+    def _period(self, epoch: int) -> tuple[X25519PrivateKey, bytes]:
         lock = self._job.locks.of(self._party, epoch)
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
@@ -132,15 +132,15 @@ class ReportReader:
 
     def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
         self._job = job
-        self._opener = BoxOpener(job, AGGREGATE, keys)
+        self._opener = Decryptor(job, AGGREGATE, keys)
 
     def add(self, aggregator: Aggregator, epoch: int, words: Messages) -> int:
         """Add the reports in an epoch's ciphertexts, and return their number."""
         return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
 
     @property
-    def named_form(self) -> MessageFormat:
-        packed = sealed_form(self._job.message_format, 0)
+    def named_format(self) -> MessageFormat:
+        packed = sealed_format(self._job.message_format, 0)
         return MessageFormat(packed.dtype, NAME_WORDS + packed.width)
 
     def open_named(self, epoch: int, words: Messages) -> Messages:

@@ -25,7 +25,7 @@ function* mutations(value) {
 }
 
 /** What a call throws has to be a sentence of a `DeviceError`. */
-function refusal(call) {
+function rejection(call) {
   try {
     call();
   } catch (error) {
@@ -38,58 +38,58 @@ function refusal(call) {
 
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
-  test(`${protocol}: laws that are none are refused with a sentence`, () => {
-    let [refused, read] = [0, 0];
+  test(`${protocol}: laws that are none are rejected with a sentence`, () => {
+    let [rejected, read] = [0, 0];
     for (const { law } of cases) {
       for (const wrong of mutations(law)) {
-        if (refusal(() => createDevice(protocol, wrong)) === null) read++;
-        else refused++;
+        if (rejection(() => createDevice(protocol, wrong)) === null) read++;
+        else rejected++;
       }
     }
     // Some numbers may be others, and some places are not of this law.
-    assert.ok(refused > 8 * read, `${refused} refused, ${read} read`);
+    assert.ok(rejected > 8 * read, `${rejected} rejected, ${read} read`);
   });
 
-  test(`${protocol}: states that are none are refused with a sentence, and values too`, () => {
+  test(`${protocol}: states that are none are rejected with a sentence, and values too`, () => {
     for (const { law, runs } of cases) {
       const [[epoch, value]] = runs[0].epochs;
       for (const wrong of mutations(runs[0].state)) {
-        const why = refusal(() => restoreDevice(protocol, law, wrong));
+        const why = rejection(() => restoreDevice(protocol, law, wrong));
         if (why === null) assert.equal(typeof wrong.epoch, 'number');
       }
-      assert.match(refusal(() => createDevice(protocol, law).report(epoch, value)), /call enroll first/);
+      assert.match(rejection(() => createDevice(protocol, law).report(epoch, value)), /call enroll first/);
       const device = restoreDevice(protocol, law, runs[0].enrolled[1]);
-      assert.match(refusal(() => device.enroll()), /would cost its privacy/);
-      assert.match(refusal(() => device.restore(runs[0].state)), /restore a new one/);
+      assert.match(rejection(() => device.enroll()), /would cost its privacy/);
+      assert.match(rejection(() => device.restore(runs[0].state)), /restore a new one/);
       const fits = Array.isArray(value) ? [0, true, 'x', null, {}, [0.5], ['1'], [-1], [1e17], [null]] : [[], [1], 'x', null, {}, 0.5, -1, 1e17, 1n];
       for (const wrong of fits) {
-        assert.match(refusal(() => device.report(epoch, wrong)) ?? 'taken', /must be/);
+        assert.match(rejection(() => device.report(epoch, wrong)) ?? 'taken', /must be/);
       }
       for (const wrong of [0, -1, 1.5, '1', null, device.lastEpoch + 1, NaN]) {
-        assert.match(refusal(() => device.report(wrong, value)) ?? 'taken', /must be after the last one/);
+        assert.match(rejection(() => device.report(wrong, value)) ?? 'taken', /must be after the last one/);
       }
       assert.deepEqual(device.state(), runs[0].enrolled[1]);
       device.report(epoch, value);
-      assert.match(refusal(() => device.report(epoch, value)) ?? 'taken', /must be after the last one/);
+      assert.match(rejection(() => device.report(epoch, value)) ?? 'taken', /must be after the last one/);
     }
   });
 }
 
-test('protocols that no device runs by itself are refused', () => {
+test('protocols that no device runs by itself are rejected', () => {
   for (const name of ['bun', '', null, 3, '__proto__', 'toString', {}]) {
-    assert.match(refusal(() => createDevice(name, {})), /no device of its own runs/);
+    assert.match(rejection(() => createDevice(name, {})), /no device of its own runs/);
   }
 });
 
-test('a law that costs more than it says is refused', () => {
+test('a law that costs more than it says is rejected', () => {
   const [{ law }] = vectorsOf('future_rand').cases;
-  assert.match(refusal(() => createDevice('future_rand', { ...law, epsilon: law.epsilon * 0.9 })), /a loss of/);
+  assert.match(rejection(() => createDevice('future_rand', { ...law, epsilon: law.epsilon * 0.9 })), /a loss of/);
   const [[, heavy], ...others] = law.laws[0].weights;
   const sharper = { weights: [[1, String(3n * BigInt(heavy))], ...others] };
-  assert.match(refusal(() => createDevice('future_rand', { ...law, laws: [sharper, ...law.laws.slice(1)] })), /a loss of/);
+  assert.match(rejection(() => createDevice('future_rand', { ...law, laws: [sharper, ...law.laws.slice(1)] })), /a loss of/);
   const [{ law: stream }] = vectorsOf('value_stream').cases;
   for (const change of [{ epsilon: stream.epsilon * 0.9 }, { noise: stream.noise / 2n }, { noise: 1 }]) {
-    assert.match(refusal(() => createDevice('value_stream', { ...stream, ...change })), /a loss of/);
+    assert.match(rejection(() => createDevice('value_stream', { ...stream, ...change })), /a loss of/);
   }
 });
 
@@ -105,17 +105,17 @@ test('range_values costs what the most expensive level that is drawn costs', () 
   assert.equal(createDevice('range_values', { ...law, levels, level_weights: weights }).loss.epsilon, booleans.epsilon);
 });
 
-test('a boost for items that share buckets is refused: no noise is proven to suffice', () => {
+test('a boost for items that share buckets is rejected: no noise is proven to suffice', () => {
   const { law } = vectorsOf('shuffled_counts').cases.find((each) => each.law.boost && each.law.buckets);
-  assert.match(refusal(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);
+  assert.match(rejection(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);
 });
 
-test('a law read by JSON.parse, which has lost digits, is refused', () => {
+test('a law read by JSON.parse, which has lost digits, is rejected', () => {
   const [{ law }] = vectorsOf('value_stream').cases;
-  assert.match(refusal(() => createDevice('value_stream', { ...law, noise: Number(law.noise) })), /parseJson/);
+  assert.match(rejection(() => createDevice('value_stream', { ...law, noise: Number(law.noise) })), /parseJson/);
 });
 
-test('codes of cells that contradict themselves are refused', () => {
+test('codes of cells that contradict themselves are rejected', () => {
   const [{ law }] = vectorsOf('count_min').cases;
   for (const [code, why] of [
     [{ kind: 'prefixes', levels: [[4, 16], [4, 16]], seed: 'x' }, /length is 4; expected a whole number from 5/],
@@ -126,6 +126,6 @@ test('codes of cells that contradict themselves are refused', () => {
     [{ kind: 'grid', axes: [{ kind: 'rows', size: 5, rows: 1, buckets: 5, seed: '' }] }, /expected one of levels/],
     [{ kind: 'kept_nodes', size: 2 ** 33 }, /expected a whole number from 1/],
   ]) {
-    assert.match(refusal(() => createDevice('count_min', { ...law, code })) ?? 'read', why);
+    assert.match(rejection(() => createDevice('count_min', { ...law, code })) ?? 'read', why);
   }
 });

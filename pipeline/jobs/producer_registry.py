@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 from dpstream.topics.manifests import PRODUCERS_MAX, PRODUCERS_OF_INSTANCES_MAX
-from dpstream.topics.records import Drain, Farewell, Registration, decode_producer_record
+from dpstream.topics.records import Deregistration, Drain, Registration, decode_producer_record
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class EnrolledProducer:
         return self.first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
 
 
-class Roster:
+class ProducerRegistry:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
     The first registration of a name counts. Skipped are records of other deployments, unreadable
@@ -98,7 +98,7 @@ class Roster:
         elif isinstance(record, Drain):
             self._drain(record)
         else:
-            self._farewell(record)
+            self._deregistration(record)
 
     @property
     def _most(self) -> int:
@@ -125,7 +125,7 @@ class Roster:
         if record.partition < self._job.topics.partitions:
             self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
 
-    def _farewell(self, record: Farewell) -> None:
+    def _deregistration(self, record: Deregistration) -> None:
         producer = self._by_enrollment.get(record.enrollment)
         if producer is not None and producer.last_epoch is None:
             producer.last_epoch = self._last_epochs[producer.index] = record.last_epoch

@@ -134,7 +134,7 @@ def read_sums(data: bytes) -> object:
         (read_sums, b"abc", "sums of 3 bytes"),
     ],
 )
-def test_bytes_that_are_no_state_are_refused(
+def test_bytes_that_are_no_state_are_rejected(
     read: Callable[[bytes], object], data: bytes, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -150,7 +150,7 @@ def test_bytes_that_are_no_state_are_refused(
         (1, [[0, 0]], r"words of epoch 1 are uint8 of shape \(1, 2\)"),
     ],
 )
-def test_words_that_are_not_due_are_refused(
+def test_words_that_are_not_due_are_rejected(
     epoch: int, words: list[list[int]], message: str
 ) -> None:
     law = of_future_rand.calibrate(future_rand.FutureRandParameters(1.0, 2), EPOCHS)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dpstream.pipeline.collector.batch_writer import Gathering, IntakeCapacity
+from dpstream.pipeline.collector.batch_writer import BatchWriter, IntakeCapacity
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -30,7 +30,7 @@ class World:
         self.failed: list[Exception] = []
         self.answers: list[HttpResponse] = []
         self.now: int | None = NOW
-        self.gathering = Gathering(
+        self.batch_writer = BatchWriter(
             Intake(job, KEY),
             self.writer,
             self.capacity,
@@ -41,7 +41,7 @@ class World:
         )
 
     def offer(self, data: bytes, now: int = NOW) -> HttpResponse | None:
-        return self.gathering.offer(data, None, now, self.answers.append)
+        return self.batch_writer.offer(data, None, now, self.answers.append)
 
     @property
     def statuses(self) -> list[int]:
@@ -58,14 +58,14 @@ async def test_bodies_that_come_together_are_written_together(job: DeployedJob) 
         assert world.offer(body(job, 1, [envelope(job), envelope(job)])) is None
     assert world.offer(body(job, 2), BEGIN + 86_400_000) is None
     assert not world.answers
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     assert world.statuses == [202] * 4
     assert b'"accepted":2,"epoch":1' in world.answers[0].body
     topics = [(topic, partition) for topic, partition, _ in world.writer.records]
     assert topics.count(("phones.reports", job.topics.partition_of(1))) == 1
     assert topics.count(("phones.reports", job.topics.partition_of(2))) == 1
     assert world.rows() == 7
-    assert world.gathering.counters.acknowledged == world.gathering.counters.received == 7
+    assert world.batch_writer.counters.acknowledged == world.batch_writer.counters.received == 7
     assert world.capacity.waiting == 0
 
 
@@ -73,7 +73,7 @@ async def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> No
     world = World(job)
     for words in ([], [0], [1]):
         world.offer(body(job, 1, [envelope(job, 1, words)]))
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     assert world.statuses == [202] * 3
     assert len(set(world.answers)) == 1
 
@@ -82,11 +82,11 @@ async def test_enrollments_are_acknowledged_before_reports_are_written(job: Depl
     world = World(job)
     world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.devices"
     world.offer(body(job))
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     assert world.statuses == [503]
     assert not world.writer.records
     world.offer(body(job))
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     assert [topic for topic, _, _ in world.writer.records] == ["phones.devices", "phones.reports"]
     assert world.statuses == [503, 202]
 
@@ -95,27 +95,27 @@ async def test_nothing_is_acknowledged_before_kafka_has(job: DeployedJob) -> Non
     world = World(job)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))
-    ending = asyncio.create_task(world.gathering.finish())
+    ending = asyncio.create_task(world.batch_writer.finish())
     for _ in range(20):
         await asyncio.sleep(0)
     assert not world.answers
-    assert world.gathering.is_open(1)
-    assert not world.gathering.is_open(2)
+    assert world.batch_writer.is_open(1)
+    assert not world.batch_writer.is_open(2)
     world.writer.gate.set()
     await ending
     assert world.statuses == [202]
-    assert not world.gathering.is_open(1)
+    assert not world.batch_writer.is_open(1)
 
 
 async def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
     world = World(job)
     world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.reports"
     world.offer(body(job))
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     (answer,) = world.answers
     assert answer.status == 503
     assert ("Retry-After", "5") in answer.headers
-    assert world.gathering.counters.acknowledged == 0
+    assert world.batch_writer.counters.acknowledged == 0
     assert world.capacity.waiting == 0
 
 
@@ -123,7 +123,7 @@ async def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
     world = World(job, timeout=0.0)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     assert world.statuses == [503]
 
 
@@ -135,9 +135,9 @@ async def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
         answer = world.offer(data)
         assert answer is not None
         assert (answer.status, answer.reason) == (503, "busy")
-        await world.gathering.finish()
+        await world.batch_writer.finish()
         assert world.offer(data) is None
-        await world.gathering.finish()
+        await world.batch_writer.finish()
         assert world.statuses == [202] * 3
 
 
@@ -149,9 +149,9 @@ async def test_an_error_that_nobody_expected_is_answered(
     def broken(*arguments: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(world.gathering.intake, "take", broken)
+    monkeypatch.setattr(world.batch_writer.intake, "take", broken)
     world.offer(body(job))
-    await world.gathering.finish()
+    await world.batch_writer.finish()
     (answer,) = world.answers
     assert answer.status == 500
     assert b"secret" not in answer.body
@@ -161,11 +161,11 @@ async def test_an_error_that_nobody_expected_is_answered(
 
 async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
     world = World(job)
-    world.gathering.close(1)
+    world.batch_writer.close(1)
     answer = world.offer(body(job))
     assert answer is not None
     assert answer.reason == "late"
-    assert world.gathering.counters.refused == {"late": 1}
+    assert world.batch_writer.counters.rejected == {"late": 1}
 
 
 @pytest.mark.parametrize("says", [True, False])
@@ -179,16 +179,16 @@ async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
         world.writer.appended = lambda appended=appended: appended if says else None  # type: ignore[misc]
         # This process was suspended in between, or Kafka was unavailable.
         world.now = NOW if says else appended
-        refused = body(job, 1, [envelope(job, 1, [7])])
+        rejected = body(job, 1, [envelope(job, 1, [7])])
         assert world.offer(body(job), settles - SETTLING - 1) is None
-        assert world.offer(refused, settles - SETTLING - 1) is None
-        await world.gathering.finish()
+        assert world.offer(rejected, settles - SETTLING - 1) is None
+        await world.batch_writer.finish()
         assert world.statuses[-2:] == [status, 400]
     late = world.answers[2]
     assert late.reason == "late"
-    assert world.gathering.counters.acknowledged == 1
-    assert world.gathering.counters.epochs == {1: 1}
-    assert world.gathering.counters.refused == {"late": 2, "foreign": 3}
+    assert world.batch_writer.counters.acknowledged == 1
+    assert world.batch_writer.counters.epochs == {1: 1}
+    assert world.batch_writer.counters.rejected == {"late": 2, "foreign": 3}
     assert world.capacity.waiting == 0
 
 
@@ -199,4 +199,4 @@ async def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> N
         said = iter(times)
         world.writer.appended = lambda said=said: next(said)  # type: ignore[misc]
         records = [bytes([number]) for number in range(len(times))]
-        assert await world.gathering._write_all("topic", 0, records) == last
+        assert await world.batch_writer._write_all("topic", 0, records) == last

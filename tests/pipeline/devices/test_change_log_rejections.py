@@ -66,15 +66,15 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("data", "line", "reason"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
+def test_a_bad_row_is_rejected_with_its_line_and_may_be_skipped(
     tmp_path: Path, data: bytes, line: int, reason: str
 ) -> None:
-    with pytest.raises(BadRowsError) as refusal:
+    with pytest.raises(BadRowsError) as rejection:
         load(tmp_path, data)
-    bad_rows = refusal.value.bad_rows
+    bad_rows = rejection.value.bad_rows
     assert [row.line for row in bad_rows.first] == [line]
     assert reason in bad_rows.first[0].reason
-    first, second = str(refusal.value).split("\n")
+    first, second = str(rejection.value).split("\n")
     assert first == (
         f"{tmp_path}/members.csv: 1 bad row; correct them or skip them with --skip-bad-rows"
     )
@@ -90,7 +90,7 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
     assert "1 bad row skipped" in log.warnings[-1]
     assert (log.users, log.values_at(1)[1]) == (("ann", "zoe"), 1)
 
-    # Without a roster, every user with a row counts, provided the row has a user.
+    # Without a user list, every user with a row counts, provided the row has a user.
     if log.bad_rows.anonymous:
         with pytest.raises(InputError, match="1 bad row with an unreadable user") as unknown:
             load(tmp_path, data, skip=True)
@@ -106,11 +106,11 @@ def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_fi
 ) -> None:
     # Contradictions are found last, and still reported at their place.
     rows = ["ann,1,0", "ann,1,1", *(["bob,1,x", "ann,1,1"] * 6)]
-    with pytest.raises(BadRowsError, match="13 bad rows") as refusal:
+    with pytest.raises(BadRowsError, match="13 bad rows") as rejection:
         load(tmp_path, "user,epoch,value\n" + "\n".join(rows) + "\n")
-    bad_rows = refusal.value.bad_rows
+    bad_rows = rejection.value.bad_rows
     assert (bad_rows.total, [row.line for row in bad_rows.first]) == (13, list(range(3, 13)))
-    told = str(refusal.value).splitlines()[11:]
+    told = str(rejection.value).splitlines()[11:]
     assert told == [
         "... and 3 more; by reason:",
         "6 rows: value ... is not 0 or 1 (the first: line 4: value 'x' is not 0 or 1)",
@@ -143,14 +143,16 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("data", "message"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_file_of_no_use_is_refused_in_one_line(tmp_path: Path, data: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message) as refusal:
+def test_a_file_of_no_use_is_rejected_in_one_line(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as rejection:
         load(tmp_path, data, skip=True)
-    assert str(refusal.value).startswith(f"{tmp_path}/members.csv:")
-    assert str(refusal.value).isprintable()
+    assert str(rejection.value).startswith(f"{tmp_path}/members.csv:")
+    assert str(rejection.value).isprintable()
 
 
-def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: No such file or directory$"):
         load_change_log(tmp_path / "none.csv")
     with pytest.raises(InputError, match=r": Is a directory$"):
@@ -179,7 +181,7 @@ pieces = st.lists(
     st.sampled_from([bytes, gzip.compress, lambda data: b"\x1f\x8b" + zlib.compress(data)]),
     st.booleans(),
 )
-def test_whatever_a_file_holds_it_is_read_or_refused(
+def test_whatever_a_file_holds_it_is_read_or_rejected(
     tmp_path_factory: pytest.TempPathFactory,
     header: bytes,
     body: bytes,
@@ -188,8 +190,8 @@ def test_whatever_a_file_holds_it_is_read_or_refused(
 ) -> None:
     try:
         log = load(tmp_path_factory.getbasetemp(), pack(header + body), skip=skip)
-    except InputError as refusal:
-        assert str(refusal).replace("\n", "").isprintable()  # noqa: PT017
+    except InputError as rejection:
+        assert str(rejection).replace("\n", "").isprintable()  # noqa: PT017
     else:
         assert log.users
         assert 0 <= log.ground_truth()[-1] <= len(log.users)

@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.added_devices import AddedDevices
-from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
+from dpstream.pipeline.stages.ciphertexts_of_windows import IncreasingCiphertexts, ReportReader
 from dpstream.pipeline.stages.environment import OpenSpillFile
 from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.partial_log import append_partial
@@ -28,16 +28,16 @@ class Total:
     Attributes:
         aggregator: State of its messages, unless they wait for other partial windows.
         opened: Decrypted contents of a partial window; see `ReportReader.add_named`.
-        boxes: Number of ciphertexts in a partial window.
+        ciphertexts: Number of ciphertexts in a partial window.
     """
 
     aggregator: Aggregator
     opened: MessageMultiset | None
-    order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
-    boxes: int = 0
+    order: IncreasingCiphertexts = field(default_factory=IncreasingCiphertexts)
+    ciphertexts: int = 0
 
 
-class AddedBoxes(WindowTransform[Total]):
+class AddedCiphertexts(WindowTransform[Total]):
     """Turn the ciphertexts of ``<job>.shuffled`` into the partials of ``<job>.partials``.
 
     Spill files serve large windows where parallel shufflers seal. Raises `WrongKeyError` if the
@@ -54,14 +54,14 @@ class AddedBoxes(WindowTransform[Total]):
     def begin(self) -> Total:
         opened = None
         if self._job.partial_window_count > 1:
-            opened = MessageMultiset(self._reader.named_form, self._open_spill_file)
+            opened = MessageMultiset(self._reader.named_format, self._open_spill_file)
         return Total(self._job.aggregator(), opened)
 
     def add(self, content: Total, chunk: Chunk) -> None:
-        content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
+        content.order.add(chunk.index, chunk.words, self._job.format_of(self.role))
         if content.opened is not None:
             content.opened.add(self._reader.open_named(chunk.epoch, chunk.words))
-            content.boxes += chunk.words.messages
+            content.ciphertexts += chunk.words.messages
             return
         reports = self._reader.add(content.aggregator, chunk.epoch, chunk.words)
         self._count(reports, chunk.words.messages)
@@ -78,7 +78,9 @@ class AddedBoxes(WindowTransform[Total]):
             if partial_window.opened is not None
         ]:
             reports = yield from self._reader.add_named(total, chunk.epoch, opened)
-            self._count(reports, sum(partial_window.boxes for partial_window in partial_windows))
+            self._count(
+                reports, sum(partial_window.ciphertexts for partial_window in partial_windows)
+            )
         added = self._added.words(chunk.epoch)
         if added is not None:
             total = added_to(self._job, total, chunk.epoch, added)
@@ -88,9 +90,9 @@ class AddedBoxes(WindowTransform[Total]):
         )
         self.counts["partials"] += 1
 
-    def _count(self, reports: int, boxes: int) -> None:
+    def _count(self, reports: int, ciphertexts: int) -> None:
         self.counts["reports"] += reports
-        self.counts["chaff"] += boxes - reports
+        self.counts["chaff"] += ciphertexts - reports
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -> Aggregator:
@@ -101,8 +103,10 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -
     return both
 
 
-def box_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that aggregates windows as `AddedBoxes` does; raises `WrongKeyError`."""
+def ciphertext_aggregator(
+    job: DeployedJob, keys: KeyRing
+) -> Callable[[Manifest, Iterable[Messages]], bytes]:
+    """Return a function that aggregates windows like `AddedCiphertexts`; raises `WrongKeyError`."""
     reader = ReportReader(job, keys)
     added = AddedDevices(job, AGGREGATE, keys)
 

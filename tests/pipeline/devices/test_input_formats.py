@@ -20,7 +20,7 @@ from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.devices.live import Change, LiveSource
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.sets import SetDomain
@@ -33,8 +33,8 @@ DAYS = EpochCalendar(datetime(2024, 3, 30, tzinfo=UTC), parse_duration("P1D"))
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def form_of(**keys: Any) -> InputForm:
-    return InputForm.model_validate_json(json.dumps(keys))
+def format_of(**keys: Any) -> InputFormat:
+    return InputFormat.model_validate_json(json.dumps(keys))
 
 
 def load(
@@ -57,7 +57,7 @@ def load(
         last_epoch=EPOCHS,
         skip_bad_rows=skip,
         users=users,
-        form=form_of(**keys),
+        input_format=format_of(**keys),
     )
 
 
@@ -234,7 +234,7 @@ def test_numbers_are_clamped_on_request_and_counted(tmp_path: Path, sets: bool) 
     if sets:
         path = tmp_path / "rows"
         log = load_item_log(
-            path, domain=SetDomain(Numbers(0, 20, 2), slots=1), form=form_of(clamp=True)
+            path, domain=SetDomain(Numbers(0, 20, 2), slots=1), input_format=format_of(clamp=True)
         )
         assert log.values.tolist() == [1, 1, 2, 2, 2, 2]
         assert said(log)[0].startswith("3 rows with a number out of range")
@@ -259,7 +259,9 @@ def test_duplicates_are_resolved_by_the_rule(
     path = tmp_path_factory.getbasetemp() / "twice"
     path.write_text("user,epoch,value\n" + "".join(f"{u},{e},{v or ''}\n" for u, e, v in rows))
     labels = CategoryDomain(("1", "2", "3"))
-    log = load_change_log(path, domain=labels, last_epoch=EPOCHS, form=form_of(duplicates=rule))
+    log = load_change_log(
+        path, domain=labels, last_epoch=EPOCHS, input_format=format_of(duplicates=rule)
+    )
     choose: dict[str, Callable[[list[int]], int]] = {
         "first": lambda v: v[0],
         "last": lambda v: v[-1],
@@ -300,8 +302,8 @@ def test_of_too_many_items_the_rule_says_which_count(
     path = tmp_path / "rows"
     domain = SetDomain(("a", "b", "c"), slots=2)
     path.write_text("user,epoch,value\nann,1,c\nann,1,a\nann,1,c\nann,1,b\n")
-    form = form_of() if rule is None else form_of(duplicates=rule)
-    log = load_item_log(path, domain=domain, last_epoch=1, form=form)
+    input_format = format_of() if rule is None else format_of(duplicates=rule)
+    log = load_item_log(path, domain=domain, last_epoch=1, input_format=input_format)
     assert log.values.tolist() == items
     assert said(log)[-1].startswith("1 item of users with more than 2")
 
@@ -312,7 +314,9 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
     keys: dict[str, Any] = {"separator": ";", "columns": {"user": "wer"}, "true": ["ja"]}
     if encoding != "utf-16":
         keys["encoding"] = encoding
-    source = LiveSource(EpochCalendar(DAYS.start, DAYS.length, BERLIN), 1, form=form_of(**keys))
+    source = LiveSource(
+        EpochCalendar(DAYS.start, DAYS.length, BERLIN), 1, input_format=format_of(**keys)
+    )
     data = "wer;time;value\nmüller;2024-03-30T01:00;ja\n".encode(encoding)
     if encoding == "utf-16" and size == 1:
         size = 2  # a mark split across reads is not recognized
@@ -329,12 +333,12 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
 
 
 def test_live_json_names_what_its_first_object_lacks() -> None:
-    source = LiveSource(DAYS, 1, form=form_of(format="json"))
+    source = LiveSource(DAYS, 1, input_format=format_of(format="json"))
     assert source.receive(b"none\n", DAYS.start) == []
     with pytest.raises(InputError, match=r"standard input:2: .*value"):
         source.receive(b'{"user": "ann", "epoch": 1}\n', DAYS.start)
     for sent in (b"", b"none\n", b"\n"):
-        empty = LiveSource(DAYS, 1, form=form_of(format="json"))
+        empty = LiveSource(DAYS, 1, input_format=format_of(format="json"))
         empty.receive(sent, DAYS.start)
         with pytest.raises(InputError, match="no line is a JSON object"):
             empty.end(DAYS.start)

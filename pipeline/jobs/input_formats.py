@@ -34,7 +34,7 @@ ISO, UNIX, UNIX_MILLISECONDS = "iso", "unix", "unix_ms"
 _TAB = "\t"
 _SAMPLE = datetime(2031, 5, 17, 13, 45, 59)
 
-Duplicates = Literal["first", "last", "largest", "smallest", "refuse"]
+Duplicates = Literal["first", "last", "largest", "smallest", "reject"]
 
 
 def _separator(value: object) -> str:
@@ -121,7 +121,7 @@ class InputColumns(Section):
         return str(getattr(self, column, None) or column)
 
 
-class InputForm(Section):
+class InputFormat(Section):
     """Format of rows; omitted keys have defaults.
 
     >>> form = InputForm.model_validate_json('{"separator": ";", "true": ["ja"]}')
@@ -177,7 +177,7 @@ class InputForm(Section):
     duplicates: Duplicates | None = Field(
         default=None,
         description=(
-            "first, last, largest, smallest or refuse: the row to use if a user has several for "
+            "first, last, largest, smallest or reject: the row to use if a user has several for "
             "the same epoch or time"
         ),
     )
@@ -208,10 +208,10 @@ class InputForm(Section):
             **{folded(word): "0" for word in self.false},
         }
 
-    def refusal(self, domain: ValueDomain) -> str | None:
+    def rejection(self, domain: ValueDomain) -> str | None:
         """Return why this format does not fit a domain, starting with the key; None if it does.
 
-        >>> InputForm(clamp=True).refusal(BooleanDomain())
+        >>> InputForm(clamp=True).rejection(BooleanDomain())
         'clamp requires numbers with a range, but this job is about one value'
         """
         about = f"but this job is about {domain.about}"
@@ -222,8 +222,8 @@ class InputForm(Section):
             return f"clamp requires numbers with a range, {about}"
         if self.decimal is not None and not domain.numeric:
             return f"decimal requires numbers, {about}"
-        if domain.columns is not None and self.duplicates not in (None, "refuse"):
-            return f"duplicates is {self.duplicates}, {about}, one per user; expected refuse"
+        if domain.columns is not None and self.duplicates not in (None, "reject"):
+            return f"duplicates is {self.duplicates}, {about}, one per user; expected reject"
         if domain.columns is not None and self.format not in (None, "csv"):
             return f"format is {self.format}, {about}; expected csv"
         if domain.column is not None and self.duplicates not in (None, "first"):
@@ -232,15 +232,15 @@ class InputForm(Section):
             return f"values requires one value per row, {about}"
         return None
 
-    def with_changes(self, changes: Mapping[str, Any]) -> InputForm:
+    def with_changes(self, changes: Mapping[str, Any]) -> InputFormat:
         """Return a copy with changed keys; columns are merged."""
         written = self.model_dump(mode="json")
         columns = {**written.get("columns", {}), **changes.get("columns", {})}
         values = {**written, **changes, **({"columns": columns} if columns else {})}
         try:
-            return InputForm.model_validate_json(json.dumps(values))
+            return InputFormat.model_validate_json(json.dumps(values))
         except ValidationError as error:
-            raise JobError(explain(error, InputForm)) from None
+            raise JobError(explain(error, InputFormat)) from None
 
 
 def folded(text: str) -> str:
@@ -252,5 +252,5 @@ def _without_empty(written: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in written.items() if value}
 
 
-AS_IT_IS = InputForm()
+AS_IT_IS = InputFormat()
 """Input form with all keys omitted: the defaults."""

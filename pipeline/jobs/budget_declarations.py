@@ -28,7 +28,7 @@ BY_COMMAND = "0" * 32
 
 
 @dataclass(frozen=True, slots=True)
-class StatedBudget:
+class BudgetDeclaration:
     """Declared budget limit of a population.
 
     Attributes:
@@ -52,7 +52,7 @@ class StatedBudget:
     composed: bool = False
 
     @classmethod
-    def of(cls, job: DeployedJob, at: int) -> StatedBudget | None:
+    def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
         """Return the declaration of a job's file; None without one, or for a replay."""
         if job.budget is None or job.replay_of is not None:
             return None
@@ -89,7 +89,7 @@ class StatedBudget:
             return amount / 2
         return amount
 
-    def repeats(self, other: StatedBudget) -> bool:
+    def repeats(self, other: BudgetDeclaration) -> bool:
         return (
             not self.operator
             and not other.operator
@@ -101,15 +101,15 @@ class StatedBudget:
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> StatedBudget:
+    def from_bytes(cls, data: bytes) -> BudgetDeclaration:
         """Read a record's value; unknown keys are ignored."""
         try:
             values = json.loads(data)
-            stated = cls(*(values[name] for name in cls.__slots__))
+            declared = cls(*(values[name] for name in cls.__slots__))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"not a declared budget: {error!r}") from None
-        stated._check()
-        return stated
+        declared._check()
+        return declared
 
     def _check(self) -> None:
         texts = (self.population, self.job, self.deployment)
@@ -144,13 +144,15 @@ class BudgetChange:
     delta: float | None = None
 
 
-def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str, StatedBudget]:
+def binding_budget(
+    population: str, declared: Iterable[BudgetDeclaration]
+) -> dict[str, BudgetDeclaration]:
     """Return the smallest declarations since an operator set a budget, by "epsilon" and "delta".
 
-    Empty without a budget. `stated` is in order of declaration and may include other populations.
+    Empty without a budget. `declared` is in order of declaration and may include other populations.
 
     >>> def state(epsilon, delta, operator=False):
-    ...     return StatedBudget("all", epsilon, delta, "a", "0" * 32, 0, operator)
+    ...     return BudgetDeclaration("all", epsilon, delta, "a", "0" * 32, 0, operator)
     >>> strictest = binding_budget("all", [state(4, 1e-6), state(9, 0), state(3, 0.1)])
     >>> strictest["epsilon"].epsilon, strictest["delta"].delta
     (3, 0)
@@ -159,8 +161,8 @@ def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str,
     >>> binding_budget("all", [state(4, 0), state(None, None, operator=True)])
     {}
     """
-    binding: dict[str, StatedBudget] = {}
-    for each in standing_budgets(population, stated):
+    binding: dict[str, BudgetDeclaration] = {}
+    for each in standing_budgets(population, declared):
         for quantity in QUANTITIES:
             amount, holder = each.most(quantity), binding.get(quantity)
             least = None if holder is None else holder.most(quantity)
@@ -169,19 +171,23 @@ def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str,
     return binding
 
 
-def standing_budgets(population: str, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
+def standing_budgets(
+    population: str, declared: Iterable[BudgetDeclaration]
+) -> list[BudgetDeclaration]:
     """Return a population's declarations since an operator last set or lifted its budget."""
-    standing: list[StatedBudget] = []
-    for each in stated:
+    standing: list[BudgetDeclaration] = []
+    for each in declared:
         if each.population == population:
             standing = [each] if each.operator else [*standing, each]
     return standing
 
 
-def standing_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
+def standing_for(
+    job: DeployedJob, declared: Iterable[BudgetDeclaration]
+) -> list[BudgetDeclaration]:
     """Return the standing budgets of a job's population, its own new declaration included."""
-    earlier = list(stated)
-    own = StatedBudget.of(job, job.deployed_at)
+    earlier = list(declared)
+    own = BudgetDeclaration.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):
         earlier.append(own)
     return standing_budgets(job.population_name, earlier)

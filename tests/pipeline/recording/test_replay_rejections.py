@@ -14,7 +14,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed, set_phase
 from dpstream.pipeline.operations.deployments import charges
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.on_cluster import begin_replay, find_replay
+from dpstream.pipeline.recording.replay.on_cluster import find_replay, start_replay
 from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
@@ -56,9 +56,9 @@ def delete_windows(run: LiveRun, *epochs: int) -> None:
 
 def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run: LiveRun) -> None:
     delete_windows(run, 1, 4)
-    with pytest.raises(ReplayError) as refused:
+    with pytest.raises(ReplayError) as rejected:
         replayed(run.source)
-    message = str(refused.value)
+    message = str(rejected.value)
     assert "the windows of epochs 1, 4 are no longer in the topics of job live" in message
     assert "retention deletes them after 7 days" in message
     assert "--from-epoch 5" in message
@@ -90,9 +90,9 @@ def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) ->
     ],
 )
 def test_epochs_that_there_are_not(run: LiveRun, replay_range: ReplayRange, message: str) -> None:
-    with pytest.raises(ReplayError) as refused:
+    with pytest.raises(ReplayError) as rejected:
         plan_replay(run.source, replay_range)
-    assert str(refused.value) == message
+    assert str(rejected.value) == message
 
 
 def test_a_job_that_has_decided_nothing(run: LiveRun) -> None:
@@ -103,9 +103,9 @@ def test_a_job_that_has_decided_nothing(run: LiveRun) -> None:
 
 def test_a_recording_that_lacks_what_later_estimates_rest_on(run: LiveRun, tmp_path: Path) -> None:
     source = run.record(tmp_path / "late", from_epoch=3)
-    with pytest.raises(ReplayError) as refused:
+    with pytest.raises(ReplayError) as rejected:
         replayed(source)
-    assert "epochs 1 to 2 are not in the recording" in str(refused.value)
+    assert "epochs 1 to 2 are not in the recording" in str(rejected.value)
     assert replayed(source, ReplayRange(5))[2] == run.results.part(5, EPOCHS)
 
 
@@ -133,10 +133,10 @@ def test_only_what_reports_do_not_depend_on_may_differ(
     run: LiveRun, changed: dict[str, Any], difference: str
 ) -> None:
     parameters = {"epsilon": 2, "max_changes": 2}
-    with pytest.raises(ReplayError) as refused:
+    with pytest.raises(ReplayError) as rejected:
         replayed_job(run.job, changed=live_job(**{"parameters": parameters, **changed}))
-    assert f"({difference})" in str(refused.value)
-    assert "only the estimator" in str(refused.value)
+    assert f"({difference})" in str(rejected.value)
+    assert "only the estimator" in str(rejected.value)
 
 
 class TestTakenNames:
@@ -147,7 +147,7 @@ class TestTakenNames:
         cluster: Any = MemoryCluster()
         cluster.create_topics(run.job.topic_settings().values())
         replay_range = replayed_job(run.job)
-        begin_replay(cluster, run.job, replay_range, deployment=REPLAY, now=5)
+        start_replay(cluster, run.job, replay_range, deployment=REPLAY, now=5)
         return cluster  # type: ignore[no-any-return]
 
     def test_an_unfinished_replay_goes_on(self, run: LiveRun, cluster: Cluster) -> None:
@@ -159,16 +159,16 @@ class TestTakenNames:
     def test_a_replay_charges_nobody(self, cluster: Cluster) -> None:
         assert charges(cluster) == []
 
-    def test_one_with_other_settings_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_one_with_other_settings_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         with pytest.raises(ReplayError, match=r"other settings \(topics.partitions: 2 -> 3\)"):
             find_replay(cluster, run.job, replayed_job(run.job, partitions=3))
 
-    def test_one_of_another_deployment_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_one_of_another_deployment_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         other = run.job.model_copy(update={"deployment": bytes(16)})
         with pytest.raises(ReplayError, match="already deployed, but not as a replay of this"):
             find_replay(cluster, other, replayed_job(run.job))
 
-    def test_a_finished_replay_is_refused(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_a_finished_replay_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         set_phase(cluster, find_deployed(cluster, "live-replay"), Phase.DRAINED, 7)
         with pytest.raises(ReplayError, match=r"is a finished replay of .* give .* or end it"):
             find_replay(cluster, run.job, replayed_job(run.job))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealed import sealing_turns
+from dpstream.pipeline.jobs.sealed import sealing_periods
 from dpstream.pipeline.jobs.sealing_keys import private_keys_in, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
@@ -20,7 +20,7 @@ from dpstream.pipeline.results.follow import EstimateReader
 
 
 @dataclass(frozen=True, slots=True)
-class KeyTurn:
+class KeyPeriod:
     """A private key and a key period that a deployed job assigns to it.
 
     Attributes:
@@ -36,23 +36,25 @@ class KeyTurn:
     published: int
 
     @property
-    def over(self) -> bool:
+    def expired(self) -> bool:
         """True if no unpublished epoch is sealed to it."""
         return self.last_epoch is not None and self.published >= self.last_epoch
 
 
-def key_turns(keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]) -> list[KeyTurn]:
+def key_periods(
+    keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]
+) -> list[KeyPeriod]:
     """Return the key periods of some private keys, sorted by file.
 
     Each job comes with its last published epoch.
     """
-    turns = [
-        KeyTurn(keys[key], job.name, party, _last_epoch(job, last), published)
+    periods = [
+        KeyPeriod(keys[key], job.name, party, _last_epoch(job, last), published)
         for job, published in jobs
-        for party, key, last in sealing_turns(job)
+        for party, key, last in sealing_periods(job)
         if key in keys
     ]
-    return sorted(turns, key=lambda turn: (turn.path, turn.job))
+    return sorted(periods, key=lambda period: (period.path, period.job))
 
 
 def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
@@ -61,14 +63,14 @@ def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
     return min(ends, default=None)
 
 
-def over_in_all_jobs(turns: Iterable[KeyTurn]) -> list[Path]:
-    over: dict[Path, bool] = {}
-    for turn in turns:
-        over[turn.path] = over.get(turn.path, True) and turn.over
-    return [path for path, whole in over.items() if whole]
+def expired_in_all_jobs(periods: Iterable[KeyPeriod]) -> list[Path]:
+    expired: dict[Path, bool] = {}
+    for period in periods:
+        expired[period.path] = expired.get(period.path, True) and period.expired
+    return [path for path, whole in expired.items() if whole]
 
 
-def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
+def key_periods_on(cluster: Cluster, folder: Path) -> list[KeyPeriod]:
     """Return the key periods that jobs deployed on a cluster assign to the keys in a folder.
 
     Raises WrongKeyError if a file holds no usable private key, or if a deployed job of another
@@ -82,8 +84,8 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
             f"{names}: deployed by an incompatible version of dpstream, which may need any of "
             "these keys: use that version, or undeploy finished jobs"
         )
-    sealed = [job for job in state.jobs.values() if sealing_turns(job)]
-    return key_turns(keys, ((job, _last_published(cluster, job)) for job in sealed))
+    sealed = [job for job in state.jobs.values() if sealing_periods(job)]
+    return key_periods(keys, ((job, _last_published(cluster, job)) for job in sealed))
 
 
 def _last_published(cluster: Cluster, job: DeployedJob) -> int:

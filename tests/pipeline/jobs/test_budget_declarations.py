@@ -12,9 +12,9 @@ from typing import cast
 
 import pytest
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.topics.frames import CodecError
@@ -28,18 +28,18 @@ job_about = partial(budgeted_jobs.job_about, epsilon=4)
 
 def job_file(folder: Path, name: str, budget: float | None = None, more: str = "") -> Path:
     path = folder / f"{name}.yaml"
-    stated = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
+    declared = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
     path.write_text(
         f"name: {name}\nprotocol: future_rand\nparameters: {{epsilon: 4, max_changes: 2}}\n"
-        f"epochs: {{count: 8}}\npopulation: students\n{stated}{more}"
+        f"epochs: {{count: 8}}\npopulation: students\n{declared}{more}"
     )
     return path
 
 
 def stating(
     epsilon: float, *, at: int = 5, operator: bool = False, job: str = "first"
-) -> StatedBudget:
-    return StatedBudget("students", epsilon, 0.0, job, "ab" * 16, at, operator)
+) -> BudgetDeclaration:
+    return BudgetDeclaration("students", epsilon, 0.0, job, "ab" * 16, at, operator)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
         said = dpstream("deploy", job_file(tmp_path, "second", budget), option)
         assert said.code == code
         assert "population students may be charged epsilon 4" in said.errors
-        assert f"as job first stated it (deployment {first}, " in said.errors
+        assert f"as job first declared it (deployment {first}, " in said.errors
         assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
         assert "--set-budget students=" in said.errors
     assert len(cluster.records[JOBS_TOPIC, 0]) == before, "nothing is written"
@@ -78,29 +78,29 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
 
 def test_epsilon_and_delta_are_bound_by_whoever_states_least_of_each() -> None:
     job = deploy_job(job_about("third"), deployed_at=5)
-    stated = [
+    declared = [
         replace(stating(4), delta=0.1, job="a"),
         replace(stating(9), delta=1e-6, job="b"),
         replace(stating(6), delta=0.01, job="c"),
         replace(stating(1), population="teachers"),
     ]
-    found = {account.quantity: account for account in accounts_of(job, [], stated)}
+    found = {account.quantity: account for account in accounts_of(job, [], declared)}
     assert [found[name].allowed for name in ("epsilon", "delta")] == [4, 1e-6]
-    assert [found[name].binding for name in ("epsilon", "delta")] == stated[:2]
+    assert [found[name].binding for name in ("epsilon", "delta")] == declared[:2]
 
 
-def test_what_an_operator_sets_ends_what_was_stated_before_and_not_what_comes_later() -> None:
+def test_what_an_operator_sets_ends_what_was_declared_before_and_not_what_comes_later() -> None:
     job = deploy_job(job_about("next"), deployed_at=5)
     earlier = [Charge("students", "first", "ab" * 16, 4.0, 0.0, 5)]
     raised = [stating(4), stating(8, operator=True)]
     assert check_budget(job, earlier, raised).epsilon == 4
-    with pytest.raises(BudgetError, match="may be charged epsilon 7 in all, as job late stated"):
+    with pytest.raises(BudgetError, match="may be charged epsilon 7 in all, as job late declared"):
         check_budget(job, earlier, [*raised, stating(7, job="late")])
     with pytest.raises(BudgetError, match="as an operator set it with job first"):
         check_budget(job, earlier, [stating(99), stating(7, operator=True)])
 
 
-def test_a_job_that_renews_is_bound_by_what_others_stated(
+def test_a_job_that_renews_is_bound_by_what_others_declared(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file(tmp_path, "first", 14)).code == 0
@@ -144,7 +144,7 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
     larger = job_file(tmp_path, "first", 8)
     said = dpstream("deploy", larger)
     assert said.code == 0
-    assert "epsilon 4 still binds population students, as job first stated it" in said.errors
+    assert "epsilon 4 still binds population students, as job first declared it" in said.errors
     assert dpstream("deploy", job_file(tmp_path, "second")).code == 1
     said = dpstream("deploy", larger, "--set-budget", "students=8", "--yes")
     assert said.code == 0, said.errors
@@ -165,7 +165,7 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
         ("students=9,1", 2, "expected POPULATION=EPSILON"),
     ],
 )
-def test_a_budget_that_cannot_be_set_is_refused_and_nothing_is_written(
+def test_a_budget_that_cannot_be_set_is_rejected_and_nothing_is_written(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,
@@ -194,10 +194,10 @@ def test_a_budget_that_cannot_be_set_is_refused_and_nothing_is_written(
         {"operator": 1},
     ],
 )
-def test_a_damaged_stated_budget_is_none(wrong: dict[str, object]) -> None:
+def test_a_damaged_budget_declaration_is_none(wrong: dict[str, object]) -> None:
     damaged = json.dumps(json.loads(stating(4).to_bytes()) | wrong).encode()
     with pytest.raises(CodecError, match="not a declared budget:"):
-        StatedBudget.from_bytes(damaged)
+        BudgetDeclaration.from_bytes(damaged)
     for garbage in (b"", b"[]", b"{}", b"4", b"[" * 9_999):
         with pytest.raises(CodecError, match="not a declared budget:"):
-            StatedBudget.from_bytes(garbage)
+            BudgetDeclaration.from_bytes(garbage)

@@ -18,7 +18,14 @@ from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.stages.added_shares import partial_of
 from dpstream.topics.sealed_messages import open_rows, seal_rows
 from dpstream.topics.sealing import Lock, sealing_context, unseal_all
-from dpstream.topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table
+from dpstream.topics.shares import (
+    Counts,
+    PartialSum,
+    ShareFormat,
+    ShareSum,
+    ciphertexts_of,
+    share_table,
+)
 from tests.attacks.promises import broken
 from tests.attacks.scenarios import scenario_job
 
@@ -30,16 +37,16 @@ _NAME, _ABOUT = 16, 8
 _CONTEXTS = tuple(sealing_context(name, bytes(16), bytes(16), 1) for name in ("a", "b"))
 
 
-def attack_boxes_and_shares() -> Iterator[str]:
+def attack_ciphertexts_and_shares() -> Iterator[str]:
     promises = {
-        "the order of boxes says nothing of the order of reports": _order_of_boxes,
+        "the order of boxes says nothing of the order of reports": _order_of_ciphertexts,
         "equal tables have shares as different as others, each of a name of its own": _shares_alone,
         "neither party hands on the sum of fewer devices than the minimum": _sums_of_few,
     }
     return broken(promises)
 
 
-def _order_of_boxes() -> str:
+def _order_of_ciphertexts() -> str:
     key = X25519PrivateKey.generate()
     lock = Lock(public_bytes(key), _CONTEXTS[0])
     rows = np.arange(2 * _REPORTS, dtype="<u8").reshape(_REPORTS, 2)
@@ -60,7 +67,7 @@ def _order_of_boxes() -> str:
 
 def _shares_alone() -> str:
     """Check shares of a table of zeros, of a full one, and of zeros again."""
-    form = ShareForm(_CELLS)
+    form = ShareFormat(_CELLS)
     tables = [np.full(_CELLS, count, "<u4") for count in (0, 1 << 20, 0)]
     keys, names, shares = _keys(), list[bytes](), list[bytes]()
     for table in tables:
@@ -80,7 +87,7 @@ def _sums_of_few() -> str:
     sealed = {"shares": [public_bytes(key).hex() for key in keys]}
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]}
     job = scenario_job("count_min", parameters, minimum=_MINIMUM, sealed=sealed)
-    form = job.table_form
+    form = job.table_format
     for devices in (1, _MINIMUM - 1, _MINIMUM):
         sums = [ShareSum.empty(form, party) for party in range(len(keys))]
         for _ in range(devices):
@@ -101,7 +108,7 @@ def _keys() -> list[X25519PrivateKey]:
 
 
 def _opened(
-    table: Counts, devices: int, form: ShareForm, keys: Sequence[X25519PrivateKey]
+    table: Counts, devices: int, form: ShareFormat, keys: Sequence[X25519PrivateKey]
 ) -> list[list[bytes]]:
     """Return what each party decrypts of a table just split into two shares."""
     first, second = (
@@ -111,7 +118,7 @@ def _opened(
     return [
         [
             content
-            for content in unseal_all(boxes_of(rows, party), key, context)
+            for content in unseal_all(ciphertexts_of(rows, party), key, context)
             if content is not None
         ]
         for party, (key, context) in enumerate(zip(keys, _CONTEXTS, strict=True))

@@ -54,7 +54,7 @@ def counted(examples: dict[str, Any]) -> bytes:
     return encode_batch(examples["counted batch"])
 
 
-def test_a_record_that_is_too_long_is_refused_before_it_is_read(plain: bytes) -> None:
+def test_a_record_that_is_too_long_is_rejected_before_it_is_read(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(OversizedError, match=f"of {RECORD_CAP + 1} bytes, at most 262144"):
             read(bytes(RECORD_CAP + 1))
@@ -62,7 +62,7 @@ def test_a_record_that_is_too_long_is_refused_before_it_is_read(plain: bytes) ->
             read(plain + bytes(RECORD_CAP))
 
 
-def test_a_record_shorter_than_its_header_is_refused(plain: bytes) -> None:
+def test_a_record_shorter_than_its_header_is_rejected(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="record of 5 bytes is too short"):
             read(plain[:5])
@@ -71,7 +71,7 @@ def test_a_record_shorter_than_its_header_is_refused(plain: bytes) -> None:
     assert kind_of(plain[:6]) is RecordType.BATCH
 
 
-def test_another_magic_number_is_refused(plain: bytes) -> None:
+def test_another_magic_number_is_rejected(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(CodecError, match="begins with 00707374, not with 64707374"):
             read(b"\x00" + plain[1:])
@@ -83,7 +83,7 @@ def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> No
             read(plain[:4] + b"\x02" + plain[5:])
 
 
-def test_an_unknown_or_unexpected_kind_is_refused(
+def test_an_unknown_or_unexpected_kind_is_rejected(
     plain: bytes, examples: dict[str, Any], codecs: dict[RecordType, Any]
 ) -> None:
     for read in (kind_of, decode_batch):
@@ -95,7 +95,7 @@ def test_an_unknown_or_unexpected_kind_is_refused(
         decode_batch(punctuation)
 
 
-def test_a_payload_of_another_length_than_stated_is_refused(plain: bytes, forge: Forge) -> None:
+def test_a_payload_of_another_length_than_stated_is_rejected(plain: bytes, forge: Forge) -> None:
     with pytest.raises(CodecError, match="bytes of payload; the header states"):
         decode_batch(plain[:-1])
     with pytest.raises(CodecError, match="bytes of payload; the header states"):
@@ -165,7 +165,7 @@ def test_a_batch_beyond_the_cap_is_not_written(examples: dict[str, Any]) -> None
         ("manifest", 112, b"\x01", "populations have 12 bytes; 2 included producers require"),
     ],
 )
-def test_fields_of_other_records_out_of_range_are_refused(
+def test_fields_of_other_records_out_of_range_are_rejected(
     examples: dict[str, Any],
     codecs: dict[RecordType, Any],
     forge: Forge,
@@ -188,7 +188,7 @@ def test_a_punctuation_has_no_payload(
         decode(forge(encode(examples["punctuation"]) + b"abc", (92, u4(3))))
 
 
-def test_a_punctuation_of_another_version_or_drawing_is_refused(
+def test_a_punctuation_of_another_version_or_drawing_is_rejected(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.PUNCTUATION]
