@@ -76,11 +76,11 @@ class ValueStreamLaw(Constants):
     Attributes:
         last_epoch: T, number of epochs.
         epsilon: Of a user's whole stream.
-        changes: k, number of boosted changes of a device.
+        max_changes: k, number of boosted changes of a device.
         noise: m, the probability that a device is input-independent, in units of 2^-64.
         boost: a, what a change adds to u.
         decay: b, the share of it that remains an epoch later.
-        clock: r^2, squared-norm budget, including `reserve`.
+        squared_norm_budget: r^2, including `reserve`.
         theta: Goal of input-dependent devices, divided by r.
         gain: g: the mean of a symbol is g u / r.
     """
@@ -117,8 +117,8 @@ class ValueStreamLaw(Constants):
             self.boost >= 0 and 0 <= self.decay < 1 and self.squared_norm_budget > self.reserve
         ):
             raise ValueError(
-                f"boost {self.boost}, decay {self.decay} or clock {self.squared_norm_budget} is "
-                "out of range"
+                f"boost {self.boost}, decay {self.decay} or squared_norm_budget "
+                f"{self.squared_norm_budget} is out of range"
             )
         if not (self.theta > 0 and self.gain > 0):
             raise ValueError(

@@ -7,7 +7,7 @@ import pytest
 
 from dpstream.aggregators.estimate import Estimate, Participation
 from dpstream.pipeline.jobs.device_reports import Tokens
-from dpstream.pipeline.planning.job_plan import _of_strangers, plan
+from dpstream.pipeline.planning.job_plan import _of_unknown_users, plan
 from dpstream.pipeline.planning.poisoning import poisoning_bound
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
@@ -69,7 +69,7 @@ def test_a_plan_says_that_devices_may_be_invented() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
     assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")
-    (note,) = _of_strangers(device_job(), needs_shuffle=True)
+    (note,) = _of_unknown_users(device_job(), needs_shuffle=True)
     assert note.endswith("without the noise of other users that the guarantee assumes")
     devices = device_job().devices
     assert devices is not None
