@@ -26,7 +26,7 @@ function readCommon(body, name, others) {
   checkApproximate(body);
   const maxChanges = whole('max_changes', body.max_changes, 0, MOST_CHANGES);
   const boost = whole('boost', body.boost, 0, MOST_BOOST);
-  check((boost === 0) === (changes === 0), `boost ${boost} does not match ${changes} changes`);
+  check((boost === 0) === (maxChanges === 0), `boost ${boost} does not match ${maxChanges} changes`);
   // JavaScript's clock does not reach later epochs.
   const lastEpoch = Math.min(Number(body.last_epoch), Number.MAX_SAFE_INTEGER);
   return { maxChanges, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
