@@ -44,7 +44,7 @@ class Guarantee:
         delta: Rounded up; 0 for a pure guarantee.
         unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
             "epoch" of it, or a single "value", for users whose value never changes.
-        neighbors: Pairs of inputs that cannot be told apart.
+        neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Parties that have to be trusted, and parties that need not be.
         basis: "exact": computed from the whole output distribution; "bound": proven upper bound.
         horizons: Number of horizons covered, for a recurring job, each with fresh draws; None for

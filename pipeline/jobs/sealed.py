@@ -60,7 +60,7 @@ AGGREGATE: Final = "aggregate"
 
 
 REPLACING = (
-    "it does not hold against a shuffler that replaces or suppresses reports, which can have the "
+    "it does not hold against a shuffler that replaces or drops reports, which can have the "
     "reports of one device published alone: these then have only the guarantee of unshuffled "
     "reports"
 )
@@ -71,7 +71,7 @@ def _added(devices: int, *, shared: bool) -> str:
     parties = "each of the two parties" if shared else "each party after the first shuffler"
     return (
         f"{parties} adds the reports of {devices:,} devices of its own without a value, so the "
-        "guarantee holds even if any one shuffler or party replaces or suppresses reports"
+        "guarantee holds even if any one shuffler or party replaces or drops reports"
     )
 
 

@@ -27,7 +27,7 @@ def guarantee_description(guarantee: Guarantee) -> list[str]:
     >>> for sentence in guarantee_description(stream):
     ...     print(sentence)
     Trusted party: none.
-    Indistinguishable to any observer: any two streams.
+    Protected: the difference between any two streams.
     Any observation shifts the odds of any guess about one user's whole stream by at most \
 a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
     The factor is exact, computed from the distribution sampled.
@@ -37,7 +37,7 @@ a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 
 
 def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     yield trusted_words(guarantee.trust)
-    yield f"Indistinguishable to any observer: {guarantee.neighbors}."
+    yield f"Protected: the difference between {guarantee.neighbors}."
     delta = (
         f", except with probability {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
     )
@@ -64,10 +64,10 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
 def trusted_words(trust: str) -> str:
     """Format the trusted parties as a sentence.
 
-    >>> trusted_words("none: it holds against everyone")
+    >>> trusted_words("none; it holds against everyone")
     'Trusted party: none. The guarantee holds against everyone.'
-    >>> trusted_words("the shuffle stage to shuffle")
-    'The guarantee relies on the shuffle stage to shuffle.'
+    >>> trusted_words("the shuffler to shuffle")
+    'The guarantee relies on the shuffler to shuffle.'
     """
     if not trust.startswith("none"):
         return f"The guarantee relies on {trust}."
@@ -82,10 +82,10 @@ def trusted_words(trust: str) -> str:
 def trusted_party(trust: str) -> str:
     """Return the first trusted party in a few words.
 
-    >>> trusted_party("none: it holds against everyone")
+    >>> trusted_party("none; it holds against everyone")
     'none'
-    >>> trusted_party("the shuffle stage to shuffle, and 999 honest others")
-    'the shuffle stage'
+    >>> trusted_party("the shuffler to shuffle, and 999 honest other users")
+    'the shuffler'
     """
     if trust.startswith("none"):
         return "none"

@@ -88,7 +88,7 @@ def check_response(name: str, response: ComposedLaw, last_epoch: int) -> None:
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
 
 _NO_TRUST: Final = (
-    "none: it holds against everyone who sees the reports; which devices exist and when they "
+    "none; it holds against everyone who sees the reports; which devices exist and when they "
     "report is public"
 )
 

@@ -29,7 +29,7 @@ class Terms:
         deployed: Time of deployment by the operator, milliseconds since 1970.
         epsilon, delta: Of one charge.
         unit: Unit charged: the "stream" of a horizon, or each "epoch" reported.
-        neighbors: Pairs of inputs that cannot be told apart.
+        neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Trusted party.
         values: Values to report; an app can check that it has such.
         epochs: Times of reports.
@@ -120,7 +120,7 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
     sentences += [
         f"Of population {statement.population}, {spent} is spent and the app allows {limit}. "
         f"Remaining charges of this size: {enough}.",
-        f"What cannot be told apart: {statement.guarantee['neighbors']}.",
+        f"Protected: the difference between {statement.guarantee['neighbors']}.",
         f"Trusted party: {statement.guarantee['trust']}.",
     ]
     if statement.sealed:

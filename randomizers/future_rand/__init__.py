@@ -123,7 +123,7 @@ class FutureRand(Devices[FutureRandLaw]):
                 "after that the device freezes)"
             ),
             trust=(
-                "none: it holds against everyone who sees the reports; which devices exist and "
+                "none; it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
             ),
             basis="exact",

@@ -177,7 +177,7 @@ class SymbolDevices(FollowingDevices[LawT]):
             unit="stream",
             neighbors="any two streams of a user's values, however often they change",
             trust=(
-                "none: it holds against everyone who sees the reports; which devices exist and "
+                "none; it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
             ),
             basis="bound",

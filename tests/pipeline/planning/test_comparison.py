@@ -48,7 +48,7 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
         assert 0 < each.cpu_seconds < 100_000
 
 
-NO_TRUST, STAGE = "none: it holds against everyone", "the shuffler to shuffle, and"
+NO_TRUST, STAGE = "none; it holds against everyone", "the shuffler to shuffle, and"
 
 
 def compared(protocol: str, rmse: float, bytes_: float, trust: str = NO_TRUST) -> Compared:

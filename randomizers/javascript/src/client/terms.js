@@ -51,7 +51,7 @@ function inSentences(told, spent, limit, charges) {
   const enough = charges === null ? 'any number' : `${charges}`;
   sentences.push(
     `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}. Remaining charges of this size: ${enough}.`,
-    `What cannot be told apart: ${guarantee.neighbors}.`,
+    `Protected: the difference between ${guarantee.neighbors}.`,
     `Trusted party: ${guarantee.trust}.`,
   );
   if (told.seal.length) sentences.push('Collectors cannot read the answers.');
