@@ -146,8 +146,8 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
         "likely": [_likely(epsilon) for epsilon in exposure.epsilons],
         "limit": exposure.limit,
         "description": f"{sends}, all made from bits some of which it flipped beforehand. An "
-        "observer who links only some of these reports learns less than an observer of all of them. Further "
-        f"reports would never reveal more than epsilon {_up(exposure.limit, 4)} allows.",
+        "observer who links only some of these reports learns less than an observer of all of "
+        f"them. Further reports would never reveal more than epsilon {_up(exposure.limit, 4)} allows.",
     }
 
 
