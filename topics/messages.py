@@ -200,14 +200,14 @@ def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
     if words.nbytes > RECORD_CAP:
         raise OversizedError(
             f"{words.nbytes} bytes of messages exceed the maximum of a record, {RECORD_CAP}: use "
-            "split_words"
+            "split_messages"
         )
     if messages > MESSAGES_CAP:
         raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
     encoding, payload = _PLAIN, values.tobytes()
     if counts is not None:
         if counts.dtype != _COUNT_TYPE:
-            raise CodecError("counts have 8 bytes; a record stores 4: use split_words")
+            raise CodecError("counts have 8 bytes; a record stores 4: use split_messages")
         encoding, payload = _PAIRS, counts.tobytes() + payload
     return (encoding, values.itemsize, words.width, words.rows, messages), payload
 

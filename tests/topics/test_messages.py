@@ -79,7 +79,7 @@ def test_a_count_that_no_record_holds_travels_in_layers() -> None:
     table = np.array([3, 2 * U4_MAX + 5, 0, U4_MAX, U4_MAX + 1])
     words = Messages.from_counts(table)
     assert words.messages == table.sum()
-    with pytest.raises(CodecError, match="use split_words"):
+    with pytest.raises(CodecError, match="use split_messages"):
         pack_messages(words)
     chunks = split_messages(words)
     assert [chunk.counts.tolist() for chunk in chunks if chunk.counts is not None] == [
@@ -104,7 +104,9 @@ def test_messages_that_no_record_holds_travel_in_layers() -> None:
 
 def test_more_than_a_record_is_rejected_before_it_is_copied() -> None:
     endless = np.broadcast_to(np.zeros((), np.uint64), (2**40, 1))
-    with pytest.raises(OversizedError, match=f"a record has at most {RECORD_CAP}: use split_words"):
+    with pytest.raises(
+        OversizedError, match=f"a record has at most {RECORD_CAP}: use split_messages"
+    ):
         pack_messages(Messages(endless))
 
 

@@ -162,7 +162,7 @@ def test_only_jobs_about_the_same_are_compared() -> None:
     with pytest.raises(IncomparableError, match=r"one and sets .* count_min and hadamard"):
         check_comparable(job, deployed("hadamard", DOMAIN))
     for other in ("domain: [walk, bus, tram]", "domain: [walk, bus]", numbers):
-        with pytest.raises(IncomparableError, match=r"one and sets .* over one domain"):
+        with pytest.raises(IncomparableError, match=r"one and sets .* with the same domain"):
             check_comparable(job, deployed("count_min", other))
 
 
@@ -198,7 +198,7 @@ def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> 
         assert f"epoch 1 is not published by a or {other}" in said.errors
     run.report(1, MODES)
     wrong: list[tuple[list[object], int, str]] = [
-        (["tuples"], 2, "protocols count_min and hadamard"),
+        (["tuples"], 2, "protocols are count_min and hadamard"),
         (["c"], 1, "job c is not deployed"),
         (["b", "--epochs", "3"], 2, "such as 3..7"),
         (["b", "--epochs", "1..2"], 1, "epoch 2 is not published by a or b"),

@@ -341,7 +341,7 @@ def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
         open_recording(folder, world.job, from_epoch=2)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
-    with pytest.raises(RecordingError, match=r"holds thesis.txt and no recording"):
+    with pytest.raises(RecordingError, match=r"contains thesis.txt and no recording"):
         open_recording(RecordingFolder(tmp_path / "mine"), world.job, from_epoch=None)
 
 
@@ -442,7 +442,7 @@ def test_the_command_records_goes_on_and_verifies(
     said = dpstream("record", "watched", "--output", kept)
     assert said.code == 0, said.errors
     assert said.output.startswith("2 epochs recorded, with 80 reports in their windows\n")
-    assert f"{kept} has epochs 1 to 2 of job watched (4 files, " in said.output
+    assert f"{kept} contains epochs 1 to 2 of job watched (4 files, " in said.output
     assert "epoch 3 is not published yet" in said.output
     again = dpstream("record", "watched", "--output", kept)
     assert f"nothing new is published: {kept} has epochs 1 to 2 of job" in again.output
@@ -467,7 +467,7 @@ def test_the_command_records_goes_on_and_verifies(
     assert said.code == 1
     assert json.loads(said.output)["intact"] is False
     again = dpstream("record", "watched", "--output", kept)
-    assert (again.code, "altered" in again.errors) == (1, True)
+    assert (again.code, "modified" in again.errors) == (1, True)
     said = dpstream("record", "--verify", tmp_path / "nowhere")
     assert (said.code, said.output) == (1, "")
     assert said.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
@@ -565,7 +565,7 @@ def test_every_altered_bit_is_noticed(tmp_path: Path) -> None:
             altered = bytearray(whole)
             altered[place] ^= 1 << int(generator.integers(8))
             file.write_bytes(altered)
-            with pytest.raises(RecordingError, match="altered"):
+            with pytest.raises(RecordingError, match="modified"):
                 read_all(tmp_path)
         file.write_bytes(whole)
     read_all(tmp_path)
@@ -606,7 +606,7 @@ def test_a_folder_without_a_recording_is_none(tmp_path: Path) -> None:
         with pytest.raises(RecordingError, match="there is no recording"):
             Recording.open(path)
     (tmp_path / INDEX_FILE).write_text('{"version": 4}')
-    with pytest.raises(RecordingError, match="the entry has version 4; this version reads"):
+    with pytest.raises(RecordingError, match="got version 4; expected 1"):
         Recording.open(tmp_path)
 
 

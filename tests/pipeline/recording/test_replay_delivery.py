@@ -39,7 +39,7 @@ def run(request: pytest.FixtureRequest) -> LiveRun:
 @pytest.fixture(autouse=True)
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpstream.pipeline.recording.replay.writer.split_words",
+        "dpstream.pipeline.recording.replay.writer.split_messages",
         partial(split_messages, payload_bytes=8),
     )
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 20)

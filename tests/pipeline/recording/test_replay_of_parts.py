@@ -55,8 +55,7 @@ def test_epoch_whose_shares_do_not_match_is_recorded_and_reported(
     status = JobStatus(job.name, "", 0, EPOCHS, published[1], (), {})
     (issue,) = find_issues(job, status)
     assert issue.startswith(
-        f"epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. Where shares do not open, "
-        "see "
+        f"Epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. If shares do not open, "
     )
     LiveRun(job, world.log).record(folder / "recording")
     kept = Recording.open(folder / "recording").estimates()

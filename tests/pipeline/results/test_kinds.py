@@ -173,7 +173,7 @@ def test_quantiles_are_values_with_intervals() -> None:
     ("domain", "options", "message"),
     [
         (MODE_DOMAIN, {"items": ["bus"], "top": 2}, "--item and --top are mutually exclusive"),
-        (BOOLEAN, {"quantiles": ["0.5"]}, "for jobs over numbers; this one counts one value"),
+        (BOOLEAN, {"quantiles": ["0.5"]}, "requires a job over numbers; this job counts one value"),
         (
             MODE_DOMAIN,
             {"items": ["buss"]},
@@ -182,15 +182,19 @@ def test_quantiles_are_values_with_intervals() -> None:
         (
             HOUR_DOMAIN,
             {"items": ["bus"]},
-            "--item is for jobs over items; of numbers give --range or",
+            "--item requires a job over items; use --range or --quantile",
         ),
-        (HOUR_DOMAIN, {"ranges": ["20"]}, "--range: got '20'; expected LOW:HIGH"),
-        (HOUR_DOMAIN, {"ranges": ["40:20"]}, "--range: '40:20' is empty: give the lower end first"),
-        (HOUR_DOMAIN, {"ranges": ["20:90"]}, "90 lies outside of the values, 0 to 80"),
+        (HOUR_DOMAIN, {"ranges": ["20"]}, "--range: '20' is not a range; expected LOW:HIGH"),
+        (
+            HOUR_DOMAIN,
+            {"ranges": ["40:20"]},
+            "--range: '40:20' is empty; expected the lower end first",
+        ),
+        (HOUR_DOMAIN, {"ranges": ["20:90"]}, "90 is out of range; expected 0 to 80"),
         (
             HOUR_DOMAIN,
             {"ranges": ["20:50"]},
-            "50 lies within a bucket; the nearest edges are 40 and 60",
+            "50 is inside a bucket; the nearest edges are 40 and 60",
         ),
         (HOUR_DOMAIN, {"quantiles": ["50"]}, "--quantile: got 50; expected"),
         (HOUR_DOMAIN, {"quantiles": ["0.5"], "norm_sub": True}, "not to --quantile"),

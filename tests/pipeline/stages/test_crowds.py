@@ -196,7 +196,7 @@ def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpstream.pipeline.stages.multisets.split_words",
+        "dpstream.pipeline.stages.multisets.split_messages",
         lambda words, payload_bytes: split_messages(words, 8),
     )
 

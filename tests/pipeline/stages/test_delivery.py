@@ -133,8 +133,8 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
         return split_messages(words, payload_bytes=16)
 
-    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.split_words", split_small)
-    monkeypatch.setattr("dpstream.pipeline.stages.multisets.split_words", split_small)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.split_messages", split_small)
+    monkeypatch.setattr("dpstream.pipeline.stages.multisets.split_messages", split_small)
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 200)
 
 
@@ -534,7 +534,7 @@ def test_the_first_registration_of_a_name_counts() -> None:
 
 
 def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.jobs.user list.PRODUCERS_MAX", 3)
+    monkeypatch.setattr("dpstream.pipeline.jobs.producer_registry.PRODUCERS_MAX", 3)
     registry = ProducerRegistry(deployed(*CELLS))
     for number in range(4):
         enrollment = number.to_bytes(16, "big")

@@ -61,7 +61,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_messages(words, payload_bytes=8)
 
     for module in ("devices.epoch_records", "stages.multisets"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 @pytest.mark.usefixtures("small_records")

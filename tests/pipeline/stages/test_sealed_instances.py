@@ -69,7 +69,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_messages(words, payload_bytes=2 * words.values.itemsize * words.width)
 
     for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")

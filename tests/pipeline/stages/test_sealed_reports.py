@@ -52,7 +52,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_messages(words, payload_bytes=4 * words.values.itemsize * words.width)
 
     for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 def deployed(

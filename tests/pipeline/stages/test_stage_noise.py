@@ -41,7 +41,7 @@ def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpstream.pipeline.stages.multisets.split_words",
+        "dpstream.pipeline.stages.multisets.split_messages",
         lambda words, payload_bytes: split_messages(words, 16),
     )
 

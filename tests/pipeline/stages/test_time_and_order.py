@@ -198,7 +198,7 @@ def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Pa
 def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MEMORY_HELD", 40)
+    monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MAX_BUFFERED_BYTES", 40)
     world = World(deployed(64, order=order), folder, values(64))
     held = []
     for epoch in range(1, 33):
