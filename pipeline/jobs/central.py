@@ -71,9 +71,9 @@ def _check(epsilon: object, stated: Central, minimum: int) -> None:
     amplified = late_function("dpstream.randomizers.accounting.whole_streams", "delta_of_streams")
     if amplified(epsilon, minimum, stated.epsilon) > stated.delta:
         message = (
-            f"is {epsilon:g}, which exceeds central, epsilon {stated.epsilon:g} with delta "
-            f"{stated.delta:g}, among {minimum:,} users. Remove it, which is equivalent to "
-            f"{_most(stated, minimum):g}"
+            f"is {epsilon:g}, which exceeds central (epsilon {stated.epsilon:g}, delta "
+            f"{stated.delta:g}) with {minimum:,} users. Use at most "
+            f"{_most(stated, minimum):g}, or remove the key to use this maximum"
         )
         raise JobError([Problem(("parameters", "epsilon"), message)])
 

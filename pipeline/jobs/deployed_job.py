@@ -131,7 +131,7 @@ class DeployedJob(Job):
             offsets, settings = self.start_offsets.get(role, ()), wanted[role]
             if len(offsets) != settings.partitions:
                 raise ValueError(
-                    f"start_offsets of {role} has {len(offsets)} entries; expected "
+                    f"start_offsets has {len(offsets)} entries for {role}; expected "
                     f"{settings.partitions}, one per partition"
                 )
         return self

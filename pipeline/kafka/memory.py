@@ -54,7 +54,7 @@ _PURPOSES = {
     "shuffle": 4,
     "horizon": 5,
     "noise key": 6,
-    "items to look at": 7,
+    "items to evaluate": 7,
 }
 
 

@@ -113,8 +113,9 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
             of_one = f"epsilon {guarantee.epsilon:.6g} applies to one {unit}: "
         yield (
             f"{of_one}epsilon {whole:.6g} for all values of a user in {epochs:,} epochs is a weak "
-            "guarantee: the success rate of a guess about one user may rise from 50 times in 100 "
-            f"to {format_success_rate(whole, delta).replace(' in ', ' times in ')}"
+            "guarantee: guesses about one user may be right "
+            f"{format_success_rate(whole, delta).replace(' in ', ' times in ')} instead of 50 "
+            "times in 100"
         )
     deltas = [delta, *([] if guarantee.shuffled is None else [guarantee.shuffled.delta])]
     if max(deltas) * users >= 1:

@@ -130,7 +130,8 @@ def test_the_same_rows_say_the_same_in_every_format(
 
 
 @pytest.mark.parametrize(
-    ("suffix", "form"), [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", format_of(format="json"))]
+    ("suffix", "input_format"),
+    [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", format_of(format="json"))],
 )
 def test_json_is_known_by_how_it_begins_by_name_or_by_word(
     tmp_path: Path, suffix: str, input_format: InputFormat

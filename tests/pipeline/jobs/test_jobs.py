@@ -124,16 +124,18 @@ topics:
   partitions: 4.5
 """
     assert problems(text) == [
-        "lower-case letters, digits, - and _, starting with a letter or digit; in quotes if",
+        'job.yaml:1: name: "Students" is not allowed; expected 1 to 236 lower-case letters, '
+        "digits, - and _, starting with a letter or digit; in quotes if all are digits",
         "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
         "allowed: epsilon, max_changes, calibration, estimator",
-        'job.yaml:5: parameters.max_changes: "four" is not allowed: give a valid integer',
-        "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
+        'job.yaml:5: parameters.max_changes: "four" is not allowed; expected a valid integer',
+        "job.yaml:7: epochs.count: 0 is not allowed; expected a whole number from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
         "allowed: title, description, unit, labels, "
         "name, protocol, parameters, epochs, shuffle, topics, population, budget, "
         "crowds, central, sealed, devices, input",
-        "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
+        "job.yaml:10: topics.partitions: 4.5 is not allowed; "
+        "expected a whole number from 1 to 1024",
     ]
 
 
@@ -142,49 +144,58 @@ topics:
     [
         (
             "parameters: {epsilon: 0, max_changes: 4}",
-            "parameters.epsilon: is 0.0, must be from 1e-06",
+            "parameters.epsilon: is 0.0; expected 1e-06 to 64",
         ),
         (
             "parameters: {epsilon: 1, max_changes: true}",
-            "true is not allowed: give a valid integer",
+            "true is not allowed; expected a valid integer",
         ),
         (
             "parameters: {epsilon: '1,5', max_changes: 1}",
-            '"1,5" is not allowed: use a decimal point, 1.5',
+            '"1,5" is not allowed: use a decimal point: 1.5',
         ),
         (
             "parameters: {epsilon: 1,5, max_changes: 1}",
             "parameters.epsilon: 1,5 between braces is read as two values. Use a decimal point",
         ),
-        ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas, 10000'),
-        ("parameters: {epsilon: 1e999, max_changes: 1}", "Infinity is not allowed: give a finite"),
+        ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas: 10000'),
+        (
+            "parameters: {epsilon: 1e999, max_changes: 1}",
+            "Infinity is not allowed; expected a finite",
+        ),
         (
             "parameters: {epsilon: 1, max_changes: 1, calibration: best}",
-            "parameters.calibration: \"best\" is not allowed: give 'optimal' or 'published'",
+            "parameters.calibration: \"best\" is not allowed; expected 'optimal' or 'published'",
         ),
         ("parameters: {max_changes: 4}", "parameters.epsilon: is required"),
         ("name: a.b", "lower-case letters, digits, - and _"),
-        ("protocol: future_rnd", 'protocol: "future_rnd" is not allowed: give one of value_stream'),
+        (
+            "protocol: future_rnd",
+            'protocol: "future_rnd" is not allowed; expected one of value_stream',
+        ),
         (
             "epochs: {count: 8, start: 2013-10-01}",
             ("epochs.length: is missing. Set both start and length, or neither"),
         ),
         ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
-        ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed: give the fewest devices"),
-        ("shuffle: {grace: 60}", "shuffle.grace: 60 is not allowed: give a duration"),
+        ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed; expected the minimum number"),
+        ("shuffle: {grace: 60}", "shuffle.grace: 60 is not allowed; expected a duration"),
         ("shuffle: {grace: P1M}", "without months or years"),
-        ("topics:", "topics: has no value: give one, or leave the key out"),
+        ("topics:", "topics: has no value. Set one, or remove the key"),
         (
             "input: {seperator: ';'}",
             "seperator: unknown key; did you mean separator? allowed: form",
         ),
-        ("input: {timezone: Berlin}", 'input.timezone: "Berlin" is not allowed: give where times'),
+        (
+            "input: {timezone: Berlin}",
+            'input.timezone: "Berlin" is not allowed; expected time zone',
+        ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
-        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', and so has false: give it to"),
-        ("input: {decimal: ','}", "input: decimal is for numbers, and this job is about one"),
+        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', as does false"),
+        ("input: {decimal: ','}", "input: decimal requires numbers, but this job is about one"),
         (
             "input: {clamp: true}",
-            "input: clamp is for numbers with a lowest and a highest one, and",
+            "input: clamp requires numbers with a range, but this job is about one",
         ),
     ],
 )
@@ -202,24 +213,27 @@ def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> N
     )
     assert said == "job.yaml:4: parameters.max_changes: is required"
     assert problems("")[1:] == [
-        f"job.yaml:1: protocol: is required: give one of {', '.join(PROTOCOLS)}",
+        f"job.yaml:1: protocol: is required; expected one of {', '.join(PROTOCOLS)}",
         "job.yaml:1: parameters: is required",
-        "job.yaml:1: epochs.count: is required: give a whole number from 1 to 1048576",
+        "job.yaml:1: epochs.count: is required; expected a whole number from 1 to 1048576",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: a\nname: b\n", "job.yaml:2: name: is there twice, first on line 1"),
-        ("name: a\n\nepochs: {count: 1,\n count: 2}", "4: epochs.count: is there twice, first on"),
+        ("name: a\nname: b\n", "job.yaml:2: name: is a duplicate key, first on line 1"),
+        (
+            "name: a\n\nepochs: {count: 1,\n count: 2}",
+            "4: epochs.count: is a duplicate key, first on",
+        ),
         ("name: a\nepochs: {count: 1\n", "job.yaml:3: not YAML: "),
         ("name: a: b\n", "job.yaml:1: not YAML: mapping values are not allowed here"),
         ("name: a\n---\nname: b\n", "job.yaml:2: not YAML: "),
         ("name: \x00\n", "job.yaml:1: not YAML: "),
         ("name: " + "[" * 500, "job.yaml:1: nested too deeply"),
-        ("- name\n", "job.yaml:1: give keys and their values"),
-        ("name: &a b\nprotocol: *a\n", "protocol: aliases are not supported: write the value out"),
+        ("- name\n", "job.yaml:1: expected keys and values"),
+        ("name: &a b\nprotocol: *a\n", "protocol: aliases are not supported. Write the value out"),
         ("name: !!python/name:os.system\n", "1: name: the tag tag:yaml.org,2002:python/name:os."),
         ("? [a, b]\n: 1\n", "job.yaml:1: a key must be text"),
     ],
@@ -276,8 +290,8 @@ def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
     text = "name: a\nprotocol: sized\nparameters: {cells: 4}\nepochs: {count: 4}\n"
     for line, section in ((1, ""), (5, "shuffle: {grace: 1h}")):
         assert only_problem(text + section) == (
-            f"job.yaml:{line}: shuffle.minimum: is required: give the fewest devices a window is "
-            "released with, a whole number from 1 on; the noise is sized on it"
+            f"job.yaml:{line}: shuffle.minimum: is required; expected the minimum number of "
+            "devices to release a window, a whole number, at least 1; the noise is sized on it"
         )
     assert parse_job(text + "shuffle: {minimum: 7}").shuffle.minimum == 7
 
@@ -350,16 +364,13 @@ def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -
     [
         (PLAIN, 'title: "a\\nb"', "title"),
         (PLAIN, f"unit: {'x' * 41}", "at most 40 characters"),
-        (PLAIN, "labels: {2: two}", "labels has the unknown value"),
+        (PLAIN, "labels: {2: two}", 'labels: has the unknown value "2"'),
         (
             PLAIN.replace("future_rand", "range_values").replace(
                 "max_changes: 4", "max_changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",
-            (
-                "domain is missing: cells and buckets require one. Set domain, or remove cells and "
-                "buckets"
-            ),
+            "labels: requires a list of items or values. Remove labels",
         ),
     ],
 )

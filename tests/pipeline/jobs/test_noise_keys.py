@@ -65,7 +65,7 @@ def test_a_key_that_others_have_access_to_is_rejected(tmp_path: Path, mode: int)
     path = tmp_path / "key"
     NoiseKey.at(path)
     path.chmod(mode)
-    with pytest.raises(WrongKeyError, match=f"others have access .* chmod 600 {path}"):
+    with pytest.raises(WrongKeyError, match=f"other users have access .* 'chmod 600 {path}'"):
         NoiseKey.read(path)
 
 
@@ -118,7 +118,7 @@ def test_a_worker_without_the_key_rejects_to_start(
     dpstream("deploy", job_file, "--noise-key", tmp_path / "shared")
     none = dpstream("run", "shuffle", "noise")
     assert none.code == 2
-    assert f"there is no noise key {noise_key_file('noise')}" in none.errors
+    assert f"noise key {noise_key_file('noise')} does not exist" in none.errors
     NoiseKey.at(tmp_path / "other")
     other = dpstream("run", "shuffle", "noise", "--noise-key", tmp_path / "other")
     assert other.code == 2

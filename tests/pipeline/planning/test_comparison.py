@@ -89,7 +89,7 @@ def test_the_one_that_is_chosen_asks_for_least(
     if error == 1.0:
         assert found.why.startswith("no protocol has an RMSE of at most 1.0 users;")
     if trust == "none":
-        assert dict(found.why_not)[2] == "asks to trust the shuffle stage to shuffle"
+        assert dict(found.why_not)[2] == "requires trusting the shuffler to shuffle, and"
 
 
 def test_where_nobody_is_trusted_there_may_be_nothing() -> None:

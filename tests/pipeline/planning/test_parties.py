@@ -80,7 +80,7 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
         ) in stated.trust:
             assert stage.epsilon is None
         elif "against a shuffler that keeps messages apart epsilon is" in stated.trust:
-            # The figures that the guarantee itself names.
+            # The numbers that the guarantee itself names.
             assert stage.epsilon is not None
             assert f"{stage.epsilon:.6g}" in stated.trust
             assert stage.delta == 0
@@ -110,44 +110,35 @@ def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
     rows = rows_of(job_of("count_min", parameters=parameters))
     assert rows["analyst"].epsilon == rows["aggregator"].epsilon
     for party in (
-        "it does not collude with the shuffler operator, and encryption holds",
-        ("broker operator"),
-        ("producer or gateway"),
+        "shuffler operator",
+        "broker operator",
+        "producer or gateway",
     ):
         assert rows[party].epsilon is None
         assert rows[party].success_rate == 1.0
     sealed = rows_of(job_of("count_min", parameters=parameters, sealed=sealed_section(((2,),))))
     for party in (
-        "it does not collude with the shuffler operator, and encryption holds",
-        ("broker operator"),
+        "shuffler operator",
+        "broker operator",
         "aggregator",
     ):
         assert sealed[party].epsilon == rows["analyst"].epsilon
-        assert "work" in sealed[party].assumes
+        assert "collude" in sealed[party].assumes
     assert sealed["producer or gateway"].epsilon is None
     shared = rows_of(job_of("count_min", parameters=parameters, sealed=shares_section()))
     assert shared["aggregator"].sees.startswith("one share")
     assert (
         "it does not collude with both aggregators, and encryption holds"
-        in shared[("it does not collude with the shuffler operator, and encryption holds")].assumes
+        in shared["shuffler operator"].assumes
     )
-    assert (
-        shared[("it does not collude with the shuffler operator, and encryption holds")].epsilon
-        == rows["analyst"].epsilon
-    )
+    assert shared["shuffler operator"].epsilon == rows["analyst"].epsilon
 
 
 def test_a_stage_that_adds_the_noise_sees_everything() -> None:
     parameters = {"delta": 1e-6, "max_changes": 2, "dummies": "shuffle"}
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
-    assert (
-        rows[("it does not collude with the shuffler operator, and encryption holds")].epsilon
-        is None
-    )
-    assert (
-        "adds the noise itself"
-        in rows[("it does not collude with the shuffler operator, and encryption holds")].sees
-    )
+    assert rows["shuffler operator"].epsilon is None
+    assert "adds the noise itself" in rows["shuffler operator"].sees
     assert rows["aggregator"].sees == "one sum with noise of each window"
 
 
@@ -155,7 +146,7 @@ def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
     small: dict[str, Any] = {"epochs": 2, "minimum": 100}
     job = job_of("fragments", parameters={"delta": 1e-3, "domain": ITEMS}, **small)
     stage, law = (
-        rows_of(job)[("it does not collude with the shuffler operator, and encryption holds")],
+        rows_of(job)["shuffler operator"],
         job.calibrate(),
     )
     assert stage.epsilon == law.local_epsilon  # type: ignore[attr-defined]
@@ -165,7 +156,7 @@ def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
     lasting = job_of(
         "fragments", parameters={"delta": 1e-3, "domain": ITEMS, "permanent": True}, **small
     )
-    kept = rows_of(lasting)["it does not collude with the shuffler operator, and encryption holds"]
+    kept = rows_of(lasting)["shuffler operator"]
     assert kept.whole_epsilon == lasting.calibrate().changing_epsilon  # type: ignore[attr-defined]
 
 
@@ -178,13 +169,10 @@ def test_a_crowd_is_seen_by_the_stage() -> None:
         crowds={"by": "version", "values": ["1", "2"], "epsilon": 0.5, "delta": 1e-7},
     )
     rows = rows_of(job)
-    assert (
-        "the crowd it is of"
-        in rows[("it does not collude with the shuffler operator, and encryption holds")].sees
-    )
+    assert "the crowd it is of" in rows["shuffler operator"].sees
     assert (
         "in the same crowd, which is visible; who is present is public"
-        in rows[("it does not collude with the shuffler operator, and encryption holds")].neighbors
+        in rows["shuffler operator"].neighbors
     )
     assert "in any two crowds" in rows["analyst"].neighbors
 
@@ -207,16 +195,13 @@ def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
     for party in (
         "collector",
         "broker operator",
-        ("it does not collude with the shuffler operator, and encryption holds"),
+        "shuffler operator",
     ):
         assert shown[party].epsilon == (local and pytest.approx(local, rel=1e-5))
     sealed = rows_of(_of_devices(protocol, parameters, {"seal": public_key(2)}))
     for party in ("collector", "broker operator"):
         assert sealed[party].epsilon == sealed["analyst"].epsilon
-    assert (
-        sealed[("it does not collude with the shuffler operator, and encryption holds")].epsilon
-        == shown[("it does not collude with the shuffler operator, and encryption holds")].epsilon
-    )
+    assert sealed["shuffler operator"].epsilon == shown["shuffler operator"].epsilon
     assert "sealed" in sealed["collector"].sees
 
 

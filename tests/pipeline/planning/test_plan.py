@@ -155,7 +155,9 @@ def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:
     )
     assert plan(enough).warnings == ()
     (rejected,) = plan(little).warnings
-    assert rejected.startswith("deploy will reject this job: population planned may be charged")
+    assert rejected.startswith(
+        "deploy will reject this job: the budget of population planned is epsilon 0.5"
+    )
     assert "epsilon 0.5" in rejected
 
 

@@ -58,7 +58,7 @@ def test_text_round_trip(duration: Duration) -> None:
 )
 def test_anything_else_is_rejected_with_what_is_accepted(text: str) -> None:
     with pytest.raises(
-        ValueError, match=re.escape("give ISO 8601 (P7D, PT1H, P1M) or a whole number")
+        ValueError, match=re.escape("expected ISO 8601 (P7D, PT1H, P1M) or a whole number")
     ):
         parse_duration(text)
 
