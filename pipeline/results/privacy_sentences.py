@@ -147,7 +147,8 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
         "limit": exposure.limit,
         "description": f"{sends}, all made from bits some of which it flipped beforehand. An "
         "observer who links only some of these reports learns less than an observer of all of "
-        f"them. Further reports would never reveal more than epsilon {_up(exposure.limit, 4)} allows.",
+        "them. Further reports would never reveal more than epsilon "
+        f"{_up(exposure.limit, 4)} allows.",
     }
 
 
