@@ -19,7 +19,7 @@ _EPOCH_BYTES = 8
 class EpochMessages:
     """A multiset of unsigned little-endian messages for every epoch.
 
-    >>> received = EpochWords(np.dtype("<u2"))
+    >>> received = EpochMessages(np.dtype("<u2"))
     >>> received.add(3, np.array([7, 5, 7], np.uint16), None)
     >>> received.of(3).counts.tolist(), received.of(4).messages, list(received)
     ([1, 2], 0, [3])

@@ -27,7 +27,7 @@ class MessageCounts:
     Input in increasing order, like the messages of a released window, is counted immediately. Until
     it is read, it takes no more memory than its bytes.
 
-    >>> received = WordCounts(np.dtype("<u4"))
+    >>> received = MessageCounts(np.dtype("<u4"))
     >>> received.add(np.array([7, 5, 7], np.uint32), None)
     >>> received.words.tolist(), received.counts.tolist()
     ([5, 7], [1, 2])

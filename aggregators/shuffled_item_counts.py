@@ -32,7 +32,7 @@ def counts_of_kind(
     `dummies` are expected among an item's messages. The second result estimates the number of real
     messages. The messages of kind k start at k * `hashes.words`.
 
-    >>> received = WordCounts(np.dtype("<u1"))
+    >>> received = MessageCounts(np.dtype("<u1"))
     >>> received.add(np.array([1, 3, 5], np.uint8), np.array([7, 10, 12]))
     >>> counts_of_kind(received, 1, AffineHashes(3, 1), items=3, dummies=4.0)
     (array([ 6., -4.,  8.]), 10.0)

@@ -77,7 +77,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     >>> aggregator = ValueStreamAggregator(law)
     >>> aggregator.add(1, np.array([[80], [88], [76]], np.uint8), None)
     >>> aggregator.sums(1)
-    LetterSums(reports=3, symbols=4, squares=80)
+    SymbolSums(reports=3, symbols=4, squares=80)
     """
 
     def __init__(self, law: ValueStreamLaw) -> None:

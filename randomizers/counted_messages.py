@@ -16,7 +16,7 @@ class CountedMessages:
     `values` are unsigned, shape (rows, width), strictly increasing. `counts` are uint32 or uint64,
     shape (rows,), at least 1.
 
-    >>> CountedWords.of_cells(np.array([0, 2, 1]), np.dtype("u1")).written_out().tolist()
+    >>> CountedMessages.of_cells(np.array([0, 2, 1]), np.dtype("u1")).written_out().tolist()
     [[1], [1], [2]]
     """
 

@@ -48,7 +48,6 @@ SMALL: Final = {
     "randomizers/client/amounts.py": "the client checks amounts without numpy",
     "randomizers/client/device_errors.py": "every module of the client raises them",
     "randomizers/counted_messages.py": "devices, producers and checks share it",
-    "randomizers/given_values.py": "all randomizers check values by it",
     "randomizers/value_tree.py": "randomizer and aggregator share the tree",
     "topics/message_formats.py": "devices need the form of reports, and no codec",
 }

@@ -35,9 +35,9 @@ record allowed. A batch, for instance:
 
 >>> import numpy as np
 >>> from dpstream.topics.batches import Batch, decode_batch, encode_batch
->>> from dpstream.topics.messages import Words
+>>> from dpstream.topics.messages import Messages
 >>> reports = np.array([[3], [1], [3]], np.uint8)
->>> batch = Batch(bytes(16), bytes(16), bytes(16), bytes(16), epoch=1, words=Words(reports))
+>>> batch = Batch(bytes(16), bytes(16), bytes(16), bytes(16), epoch=1, words=Messages(reports))
 >>> record = encode_batch(batch)
 >>> record[:4], len(record)
 (b'dpst', 107)

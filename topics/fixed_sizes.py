@@ -59,9 +59,9 @@ FixedSize: TypeAlias = Slots | CountTable
 def fixed_size(form: MessageFormat, most: int) -> FixedSize:
     """Return the smaller encoding of up to `most` reports, at most 2^32 - 1.
 
-    >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 20)
+    >>> fixed_size(MessageFormat(np.dtype("<u4"), distinct=100), 20)
     Slots(rows=20)
-    >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 1000)
+    >>> fixed_size(MessageFormat(np.dtype("<u4"), distinct=100), 1000)
     CountTable(first=0, cells=100, count_bytes=2)
     """
     if most > U4_MAX:
@@ -78,10 +78,12 @@ def fixed_size(form: MessageFormat, most: int) -> FixedSize:
 
 
 def table_cells(form: MessageFormat) -> int | None:
-    """Return the number of cells of a table of all words, or None if there are too many.
+    """Return the number of cells of a table of all messages, or None if there are too many.
 
-    >>> table_cells(WordForm(np.dtype("<u4"), distinct=100)), table_cells(WordForm(np.dtype("<u4")))
-    (100, None)
+    >>> table_cells(MessageFormat(np.dtype("<u4"), distinct=100))
+    100
+    >>> table_cells(MessageFormat(np.dtype("<u4"))) is None
+    True
     """
     if form.distinct is None and form.width == 1 and form.report_bytes <= 2:
         return 1 << 8 * form.report_bytes

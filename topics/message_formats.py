@@ -12,7 +12,7 @@ import numpy as np
 class MessageFormat:
     """Rows of unsigned words, all of one format.
 
-    >>> WordForm(np.dtype("<u2"), width=3).report_bytes
+    >>> MessageFormat(np.dtype("<u2"), width=3).report_bytes
     6
 
     Attributes:

@@ -50,7 +50,7 @@ _TABLE_ROWS = 1 << 18
 class Messages:
     """Reports, one row each, or distinct reports with counts.
 
-    >>> Words.canonical(np.array([[7], [7], [5], [7], [7], [7], [5], [7]], np.uint8)).messages
+    >>> Messages.canonical(np.array([[7], [7], [5], [7], [7], [7], [5], [7]], np.uint8)).messages
     8
 
     Attributes:

@@ -37,7 +37,7 @@ NAME_WORDS: Final = 2
 def sealed_format(form: MessageFormat, layers: int) -> MessageFormat:
     """Return the format of reports in nested layers of encryption; 0: packed, and not sealed.
 
-    >>> sealed_form(WordForm(np.dtype("<u4")), 1).report_bytes
+    >>> sealed_format(MessageFormat(np.dtype("<u4")), 1).report_bytes
     56
     """
     packed = -(-(1 + form.report_bytes) // _WORD.itemsize)

@@ -51,8 +51,8 @@ _CELLS_OF_A_ROW = (PAYLOAD_TARGET - _AROUND_COUNTS) // _WORD.itemsize * 2
 class ShareFormat:
     """Layout of the chunks of tables with `cells` cells, 1 to `MOST_SHARED`.
 
-    >>> form = ShareForm(40_000)
-    >>> form.chunks, form.chunk_cells, form.row_form.report_bytes
+    >>> form = ShareFormat(40_000)
+    >>> form.chunks, form.chunk_cells, form.row_format.report_bytes
     (3, 13334, 53512)
     """
 

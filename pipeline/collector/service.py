@@ -86,7 +86,7 @@ class Service:
     Attributes:
         rates: Rate limits by address; None for no limit.
         jobs: Jobs by name, replaced atomically.
-        suppressed: Names of deployed jobs that this collector cannot serve.
+        unserved: Names of deployed jobs that this collector cannot serve.
         informed: True once the jobs are known.
         stopping: True if no more reports are accepted.
         kafka_answers: Returns whether Kafka answered recently.

@@ -32,7 +32,7 @@ class Keys:
     """Keys of a record's fields, dotted for nested ones.
 
     >>> Keys.of({"payload": {"user": "ann"}, "epoch": 3, "value": True},
-    ...         InputForm.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
+    ...         InputFormat.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
     ...     {"payload": {"user": "bob"}, "epoch": 4, "value": None})
     ['bob', '4', '']
 

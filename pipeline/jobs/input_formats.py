@@ -124,7 +124,7 @@ class InputColumns(Section):
 class InputFormat(Section):
     """Format of rows; omitted keys have defaults.
 
-    >>> form = InputForm.model_validate_json('{"separator": ";", "true": ["ja"]}')
+    >>> form = InputFormat.model_validate_json('{"separator": ";", "true": ["ja"]}')
     >>> form.separator, form.true, form.columns.name_of("user")
     (';', ('ja',), 'user')
     """
@@ -211,7 +211,7 @@ class InputFormat(Section):
     def rejection(self, domain: ValueDomain) -> str | None:
         """Return why this format does not fit a domain, starting with the key; None if it does.
 
-        >>> InputForm(clamp=True).rejection(BooleanDomain())
+        >>> InputFormat(clamp=True).rejection(BooleanDomain())
         'clamp requires numbers with a range, but this job is about one value'
         """
         about = f"but this job is about {domain.about}"

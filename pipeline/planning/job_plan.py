@@ -147,7 +147,7 @@ class Plan:
         assumption: Maximum changes per user that intervals assume, in words, and when a typical
             user's run out; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
-        one_liar: If devices report for themselves and it was requested, `poisoning_bound`.
+        poisoning_bound: If devices report for themselves and it was requested, `poisoning_bound`.
         notes: Effects that the prediction omits.
         warnings: Obstacles to running this job, or others with the same users, or to its
             publishing.

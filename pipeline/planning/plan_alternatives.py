@@ -28,7 +28,7 @@ class Alternative:
     """Prediction for a protocol.
 
     Attributes:
-        changes: Changes per user that are followed at once; None: all, since epochs are
+        max_changes: Changes per user that are followed at once; None: all, since epochs are
             independent.
         boost: Boost of shuffled counts, otherwise None.
         rmse: RMSE over all epochs, in users.

@@ -109,8 +109,8 @@ class StageSum:
 
     Attributes:
         form: Format of the release, which is the aggregators' input.
-        check_words: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an epoch
-            of the horizon.
+        check_messages: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an
+            epoch of the horizon.
         release: From the messages of a window, their counts (None: one each) and the window's own
             randomness, the release. Integers only; the same generator gives the same release on
             every worker.
@@ -228,8 +228,8 @@ class Shuffling:
             number of messages they send together, whatever their values. It hides the number of
             messages from observers of record sizes.
         distinct_reports: Whether no device sends the same report twice at an epoch.
-        kept_apart: From a law, the guarantee against an observer who keeps the messages of each
-            device together; None without one.
+        without_shuffling: From a law, the guarantee against an observer who links the messages of
+            each device; None without one.
         stage_dummies: From a law, the dummies that the stage adds to every released window; None if
             it adds nothing.
         stage_sum: From a law, the stage's summation of every released window; None if it releases
@@ -308,7 +308,7 @@ class Protocol:
         randomizer: Makes an empty population of devices from a law.
         shuffling: For a guarantee that relies on the shuffler; None otherwise.
         planning: For `plan`, which has no output without it.
-        word_form: From a law, the format of reports.
+        message_format: From a law, the format of reports.
         values: From parameters, the domain of a user's value.
         per_epoch: Whether epochs are independent: an estimate depends on its own reports only. The
             law is a `PerEpochLaw`.

@@ -40,7 +40,7 @@ class ItemReports:
     """Noise parameters of item streams: `last_epoch` T and `boost` r.
 
     Attributes:
-        changes: k, boosted ones of a user, its first item included.
+        max_changes: k, boosted ones of a user, its first item included.
         overlap: q, maximum share of its messages that an item has in common with another; 0 with a
             boost.
         levels: Number of messages instead of one, each in a cell of its own.

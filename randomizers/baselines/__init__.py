@@ -99,7 +99,7 @@ class IndependentResponseParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream; each change takes an equal share.
-        changes: Number of changes of a user's value that are followed.
+        max_changes: Number of changes of a user's value that are followed.
         estimator: "prefix", as published, or "tree"; as for `future_rand`.
     """
 

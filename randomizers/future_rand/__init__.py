@@ -42,7 +42,7 @@ class FutureRandParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's value that are followed.
+        max_changes: Number of changes of a user's value that are followed.
         calibration: "optimal", the most accurate mechanism for this epsilon, or "published", the
             paper's, which spends a fifth to a half of it.
         estimator: "tree", which combines all available intervals, or "prefix", the paper's, which

@@ -66,7 +66,7 @@ class ShuffledCountsParameters:
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's value that are boosted; None for no boost.
+        max_changes: Number of changes of a user's value that are boosted; None for no boost.
         boost: r; None for the best one within `messages_per_user`.
         calibration: None for "rigorous" with a boost, "exact" without.
         dummies: Distribution of dummies, and the party that adds them.
@@ -148,7 +148,7 @@ class ShuffledCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes, boost: k and r; 0 without a boost.
+        max_changes, boost: k and r; 0 without a boost.
         noise: Of the cell of an epoch.
     """
 

@@ -31,7 +31,7 @@ def test_attack_finds_nothing(name: str) -> None:
 def redeployments_for_nothing(patch: Patch) -> None:
     patch.setattr(
         budgets,
-        "_of_the_same_people",
+        "_of_the_same_users",
         lambda charge, charges: [other for other in charges if other.job != charge.job],
     )
 

@@ -15,7 +15,7 @@ class Outage:
 
     >>> outage = Outage("127.0.0.1:9092", print, clock=iter([0.0, 40.0]).__next__)
     >>> outage.requested(answered=False)  # doctest: +ELLIPSIS
-    broker 127.0.0.1:9092 not reachable since ..., waiting
+    broker 127.0.0.1:9092 unreachable since ...; waiting
     >>> outage.requested(answered=False)
     >>> outage.requested(answered=True)
     broker is back after 40 s

@@ -75,7 +75,7 @@ class Watchdog:
     >>> watchdog = Watchdog(Timings(unrestored=2))
     >>> watchdog.beat(EventLoopHeartbeat(restored=False, broker_answers=True, work=0))
     >>> [watchdog.check(1.0) for second in range(3)]
-    [None, None, 'no partitions restored for 2 s although the broker answers']
+    [None, None, 'partitions were not restored for 2 s although the broker answers']
     """
 
     def __init__(self, timings: Timings) -> None:

@@ -103,7 +103,7 @@ class ShuffledItemCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes, boost: k and r; 0 without a boost.
+        max_changes, boost: k and r; 0 without a boost.
         buckets: s, a prime.
         held: Dummies among the words of an item that users have.
         left: The same for an item that users left; None without a boost.

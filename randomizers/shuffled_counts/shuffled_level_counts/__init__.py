@@ -50,7 +50,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes, boost: k and r; 0 without a boost.
+        max_changes, boost: k and r; 0 without a boost.
         held: Dummies of a cell, of values that users have.
         left: The same for values that users left; None without a boost.
     """

@@ -57,9 +57,9 @@ class ShuffledValueStreamLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes: k, number of boosted changes of a device.
+        max_changes: k, number of boosted changes of a device.
         calibration: Distinguishes these constants from those of other shuffled counts.
-        clock: R, squared-norm budget of a device's words, in steps of 1/65536.
+        squared_norm_budget: R, squared-norm budget of a device's words, in steps of 1/65536.
         deviation: sigma, of the noise of a window, in steps of 1/256.
         boost: a, what a change adds to u.
         decay: b, the share of it that remains an epoch later.

@@ -41,7 +41,7 @@ class HadamardValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's item after its first one.
+        max_changes: Number of changes of a user's item after its first one.
         domain: Labels of the items, at most 4,096.
         boosted: Number of flips of the tracked Boolean that are followed at once; None for the
             number with the least error
@@ -68,8 +68,8 @@ def check_changes(max_changes: int, boosted: int | None) -> None:
     most = max_changes + 1
     if boosted is not None and (type(boosted) is not int or not 1 <= boosted <= most):
         raise ValueError(
-            f"boosted is {boosted!r}; expected a whole number from 1 to changes + 1, {most}, the "
-            "maximum number of flips"
+            f"boosted is {boosted!r}; expected a whole number from 1 to max_changes + 1, {most}, "
+            "the maximum number of flips"
         )
 
 
@@ -79,7 +79,7 @@ class HadamardValuesLaw(Constants):
 
     Attributes:
         items: Size of the domain.
-        changes: Requested item changes after the first item, as far as epochs allow.
+        max_changes: Requested item changes after the first item, as far as epochs allow.
         unboosted_share: Share of users with more flips than are boosted, among users who change
             their item that often, each time to a random other one.
         booleans: Constants of the tracked Booleans.

@@ -42,7 +42,7 @@ class RangeValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of the bucket of a user's value after the first one.
+        max_changes: Number of changes of the bucket of a user's value after the first one.
         low, high: Range of values; `high` is exclusive.
         buckets: Number of buckets of equal width from low to high, a power of two.
         initial: Value of a user before its first row and after it has left; None for `low`.

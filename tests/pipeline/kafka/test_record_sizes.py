@@ -103,7 +103,7 @@ def test_what_can_never_be_written_is_rejected_before_anybody_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocols of other packages may have larger domains; here numbers have as many digits."""
-    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**260)
+    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_USERS", 10**260)
     job = job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:
         check_record_sizes(deploy_job(job, deployed_at=0))
