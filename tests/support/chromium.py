@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    WebSocket,
+    expect,
+    sync_playwright,
+)
 
 CHROMIUM = Path(os.environ.get("DPSTREAM_CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = (
@@ -23,6 +31,8 @@ ARGUMENTS = (
 )
 TIMEOUT = 30_000.0
 """Milliseconds; far longer than any expected wait."""
+
+expect.set_options(timeout=TIMEOUT)
 
 # The page itself receives violations of the content security policy.
 _WATCH = """

@@ -29,9 +29,9 @@ def describe() -> dict[str, object]:
         "input": Path("/proc/self/fd/0").resolve().as_posix(),
         "ends with its parent": VARIABLE in os.environ,
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "imported by another": os.getpid() != imported.IMPORTED_BY,
-        "drawn": int(imported.GENERATOR.integers(1 << 60)),
-        "drawn anew": int(cryptographic_generator().integers(1 << 60)),
+        "imported by the forker": os.getpid() != imported.IMPORTED_BY,
+        "from an inherited generator": int(imported.GENERATOR.integers(1 << 60)),
+        "from a new generator": int(cryptographic_generator().integers(1 << 60)),
     }
 
 

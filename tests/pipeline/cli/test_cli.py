@@ -130,15 +130,15 @@ def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
         ("plan {job} --changes-histogram {missing}", "cannot read the histogram of changes"),
         (
             "plan {job} --changes-histogram a.csv --changes-from b.csv",
-            "--changes-histogram and --changes-from are both there: give one",
+            "--changes-histogram and --changes-from are mutually exclusive",
         ),
         ("simulate {job}", "Missing option '--input'"),
         (
             "run sort small",
             "'sort' is not one of 'shuffle', 'instance-2', 'instance-3', 'instance-4', ",
         ),
-        ("produce small --input x.csv --rate 0", "--rate is 0, must be above 0"),
-        ("produce small --input x.csv --name a/b", "--name is a/b"),
+        ("produce small --input x.csv --rate 0", "--rate: got 0; expected a number above 0"),
+        ("produce small --input x.csv --name a/b", "--name: got 'a/b'; expected letters, digits"),
         ("list --bootstrap-servers here", "HOST:PORT"),
         ("list --kafka-config {missing}", "client.properties"),
     ],
@@ -282,12 +282,13 @@ def test_what_can_be_expected_is_told_in_a_line(
 def test_who_is_rejected_is_told_a_role_that_may(
     capsys: pytest.CaptureFixture[str], line: str, lacking: str, role: str
 ) -> None:
-    def command(**options: object) -> None:
+    def fail(**options: object) -> None:
         raise AccessError("User:ann", "read", "topic", lacking)
 
-    assert run_command(command, line.split()) == 1
+    assert run_command(fail, line.split()) == 1
     job = lacking.partition(".")[0]
-    assert f": dpstream acl {job} --role {role} --principal" in capsys.readouterr().err
+    command = f"'dpstream acl {job} --role {role} --principal {role}=User:ann --apply'"
+    assert command in capsys.readouterr().err
 
 
 def app_that_raises(error: BaseException) -> typer.Typer:

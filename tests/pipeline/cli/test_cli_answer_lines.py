@@ -72,11 +72,11 @@ def test_published_estimates_are_asked_the_same(
     picture = tmp_path / "modes.png"
     drawn = dpstream("estimates", "modes", "--plot", picture).errors
     assert f"wrote {picture}" in drawn
-    assert "assumes at most 0 changes per person after the first value" in drawn
+    assert "assumes at most 0 changes per user after the first value" in drawn
     assert picture.read_bytes().startswith(b"\x89PNG")
     wrong_uses: list[tuple[list[object], str]] = [
         (["--item", "buss"], "did you mean 'bus'?"),
-        (["--quantile", "0.5"], "--quantile is for jobs over numbers"),
+        (["--quantile", "0.5"], "--quantile requires a job over numbers"),
         (["--plot", picture, "--follow"], "leave --follow out"),
     ]
     for options, message in wrong_uses:
@@ -93,5 +93,5 @@ def test_buckets_are_those_of_the_job_file_or_rejected(dpstream: Commands, hours
     hours.write_text(hours.read_text().replace("buckets: 8", "buckets: 24"))
     said = dpstream("plan", hours)
     assert (said.code, said.output) == (2, "")
-    wrong = "parameters.buckets: is 24, must be a power of two: give 16 or 32"
+    wrong = "parameters.buckets: is 24; expected a power of two, such as 16 or 32"
     assert said.errors == f"error: {hours}:3: {wrong}\n"

@@ -179,7 +179,7 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
     said = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
     assert said.code == 0, said.errors
     assert (
-        "is a recurring job without a budget: every horizon charges its users again, without"
+        "is a recurring job without a budget, so population people is charged without limit"
     ) in said.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
     assert order_of_last_writes(cluster) == ["charge", "small"], "charged before it may cost more"

@@ -51,11 +51,11 @@ def test_flags_go_before_the_section(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--separator", ""], '--separator: "" is not allowed: give one character, such as'),
+        (["--separator", ""], '--separator: "" is not allowed; expected one character, such as'),
         (["--column", "wer=x"], "--column: unknown key; allowed: user, value, epoch, time"),
-        (["--time-format", "x"], '--time-format: "x" is not allowed: give iso, unix (seconds)'),
-        (["--duplicates", "x"], '--duplicates: "x" is not allowed: give first, last, largest'),
-        (["--clamp"], "input: clamp is for numbers with a lowest and a highest one"),
+        (["--time-format", "x"], '--time-format: "x" is not allowed; expected iso, unix (seconds)'),
+        (["--duplicates", "x"], '--duplicates: "x" is not allowed; expected first, last, largest'),
+        (["--clamp"], "input: clamp requires numbers with a range, but"),
     ],
 )
 def test_a_flag_that_cannot_be_is_rejected(

@@ -146,7 +146,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
 ) -> None:
     begin(cluster, "first", 1)
     path = job_file(tmp_path)
-    assert "may be charged epsilon 1 in all" in dpstream("deploy", path).errors
+    assert "budget of population students is epsilon 1" in dpstream("deploy", path).errors
     assert "1; 0 remaining; job first declared it" in dpstream("budget", "students").output
     change = ("budget", "students", "--epsilon", "2", "--reason", "ticket 12")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
@@ -221,7 +221,7 @@ def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
         other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
     rejected = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
-    assert "would take 1 (composed " in rejected.errors
+    assert "and this one would charge 1 (composed " in rejected.errors
     assert dpstream("ledger", "--verify").code == 0
 
 
@@ -235,13 +235,13 @@ def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda log: log[1:], "offset 0: no record before it has the hash"),
+        (lambda log: log[1:], "offset 0: no earlier record has the hash"),
         (
             lambda log: log[:-1],
             ("at this offset, but it is invalid or no longer exists: the ledger was truncated, or"),
         ),
-        (lambda log: [log[0].replace(b"students", b"teachers"), *log[1:]], "offset 1: no record"),
-        (lambda log: [*log, log[1]], "offset 3: the same record stands before it (at offset 1)"),
+        (lambda log: [log[0].replace(b"students", b"teachers"), *log[1:]], "offset 1: no earlier"),
+        (lambda log: [*log, log[1]], "offset 3: it duplicates an earlier record (at offset 1)"),
         (
             lambda log: [log[0], b"x", *log[1:]],
             ("at offset 1, but it is here: the topic was rewritten"),
@@ -326,14 +326,14 @@ def test_an_estimate_without_a_manifest_is_found(
     publish(cluster, job, 4, WindowStatus.EMPTY)
     said = dpstream("ledger", "--verify")
     assert said.code == 1
-    assert "epoch 3, at offset 2 of its topic, is published, and its manifest says suppressed" in (
-        said.output
-    )
+    assert (
+        "epoch 3, at offset 2 of its topic, is published, but its manifest states suppressed"
+    ) in said.output
     assert "epoch 4, at offset 3 of its topic, has no manifest" in said.output
     stray = deploy_job(job_about("first"), deployed_at=5, deployment=b"s" * 16)
     decide(cluster, stray, 1, 150)
     said = dpstream("ledger", "--verify")
-    assert "deployment 73737373 of job first has published, and nobody is charged" in said.output
+    assert "deployment 73737373 of job first has published but is not charged to any" in said.output
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
     for name in ("first", "second"):
         begin(cluster, name, 9)
     cluster.delete_below(LEDGER_TOPIC, 1)
-    assert "offset 1: records before it are gone" in dpstream("ledger", "--verify").output
+    assert "offset 1: records before it no longer exist" in dpstream("ledger", "--verify").output
     path = job_file(tmp_path)
     said = dpstream("deploy", path, "--yes")
     assert (said.code, said.errors.count("\n")) == (1, 1)

@@ -223,7 +223,7 @@ def test_input_that_is_rejected_loses_nothing_of_what_came_before(
 ) -> None:
     folder = tmp_path / "state"
     run_live(open_producer(), folder, START, "user,value\nann,1\n")
-    with pytest.raises(InputError, match="standard input: the first line must contain"):
+    with pytest.raises(InputError, match="the first line: got 'bob,1'; expected the columns"):
         run_live(open_producer(), folder, START, "bob,1\n")
     producer = open_producer()
     run_live(producer, folder, START, "user,value\n", MINUTE)

@@ -37,7 +37,7 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
     assert said.code == 0, said.errors
     assert said.output == "2 users, epochs 1 to 3: drawn and sent\n"
     for warning in (
-        "events of cluster memory:offset 1: there is no 'who.id': '{\"who\": 3}' (partition 0); sk",
+        "events of cluster memory:offset 1: missing key 'who.id': '{\"who\": 3}' (partition 0); sk",
         "epoch 3 is closed",
         f"events of cluster memory: 1 event after epoch {EPOCHS}: not used",
         "events of cluster memory: 1 bad event skipped",
@@ -47,7 +47,7 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
     said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99, "--json")
     assert (said.code, said.json["closed_before"], said.json["closed_epoch"]) == (0, 3, EPOCHS)
     said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
-    assert said.output == "no epoch was closed: all of them were closed before\n"
+    assert said.output == "no epoch was closed: all of them were already closed\n"
 
 
 @pytest.mark.parametrize(

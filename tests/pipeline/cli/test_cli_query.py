@@ -171,8 +171,8 @@ class TestRejections:
             (["--item", "@none.txt"], "--item: none.txt cannot be read: No such file or directory"),
             (["--item", ""], "--item is empty"),
             (["--range", "walk:bus"], "require a job of count_min with queries: ranges"),
-            (["--quantile", 0.5], "--quantile is for jobs over numbers; of items give --item,"),
-            (["--box", "0:1"], "--box is for jobs over points of a grid"),
+            (["--quantile", 0.5], "--quantile requires a job over numbers; use --item,"),
+            (["--box", "0:1"], "--box requires a job over points of a grid"),
             (["--item", "bus", "--top", 2], "--item and --top are mutually exclusive"),
             (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs are mutually exclusive"),
             (["--epochs", "1..2", "--follow"], "remove --follow"),
@@ -192,7 +192,7 @@ class TestRejections:
     def test_wrong_boxes_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         for box, message in (
-            ("0:3", "'0:3' has 1 side, the grid 16 x 8 has 2"),
+            ("0:3", "'0:3' has 1 side; expected 2 for the grid 16 x 8"),
             ("0:3,0:8", "is out of range; expected 0 to"),
             ("3:0,0:7", "is empty; expected the lower end first"),
             ("0:3,", "has an empty side; use ':' for a whole side"),

@@ -77,7 +77,7 @@ def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
             raise SystemExit(0)
         time.sleep(seconds)
 
-    monkeypatch.setattr(managed_broker, "LocalKafka", lambda folder: broker)
+    monkeypatch.setattr(managed_broker, "LocalKafka", lambda folder, **options: broker)
     monkeypatch.setattr(managed_broker, "kafka_folder", lambda: folder)
     monkeypatch.setattr(managed_broker, "follow", lambda timeout: None)
     monkeypatch.setattr(

@@ -107,5 +107,5 @@ def test_verbs_of_producers_are_rejected_with_what_to_do(dpstream: Commands) -> 
         rejected = dpstream(*command)
         assert (rejected.code, rejected.output) == (2, ""), command
         (sentence,) = rejected.errors.splitlines()
-        assert "devices of job phones report for themselves" in sentence
+        assert "devices of job phones report by themselves" in sentence
         assert "'dpstream collect' receives their reports" in sentence
