@@ -84,10 +84,10 @@ class EpochTimes:
             return None
         if early == float("inf"):
             return f"epoch {epoch} is after the end of the calendar, the year 9999"
-        begins = self._calendar.start_of(epoch)
+        start = self._calendar.start_of(epoch)
         return (
-            f"epoch {epoch} begins at {begins:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} from now "
-            f"by the broker's clock; expected at most {roughly(CLOCK_TOLERANCE)}"
+            f"epoch {epoch} starts at {start:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} ahead of the "
+            f"broker's clock; expected at most {roughly(CLOCK_TOLERANCE)}"
         )
 
     def start(self, epoch: int) -> int | None:

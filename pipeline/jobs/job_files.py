@@ -432,9 +432,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "minimum"),
-                        f"is {self.shuffle.minimum:,}: up to {most:,} reports of that many "
-                        f"devices may be equal, and a sum of shares is at most {MOST_ALIKE:,}. "
-                        "Use a smaller one, or seal every report instead with aggregate and stages",
+                        f"{self.shuffle.minimum:,} devices may send up to {most:,} equal reports, "
+                        f"but a sum of shares is at most {MOST_ALIKE:,}. Use a smaller minimum, or "
+                        "seal every report instead with aggregate and stages",
                     )
                 ]
             )

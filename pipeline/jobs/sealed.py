@@ -108,8 +108,8 @@ class Sealed(Section):
     def _keys_have_periods(self) -> Self:
         if self.shares and (self.aggregate or self.stages):
             raise ValueError(
-                "shares are summed by two aggregators, without a party that opens or mixes "
-                "reports. Remove aggregate and stages, or shares"
+                "shares cannot be combined with aggregate and stages: two aggregators sum shares, "
+                "and no party opens or mixes reports. Remove aggregate and stages, or shares"
             )
         if not self.shares and not (self.aggregate and self.stages):
             missing = "stages" if self.aggregate else "aggregate"

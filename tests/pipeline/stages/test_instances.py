@@ -368,7 +368,7 @@ def test_misfits_that_cost_more_than_is_spared_are_rejected(
                 "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
                 "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 1, "delta": 1e-3},
             },
-            "crowds cannot be combined with shuffle.instances: deletion requires one shuffler",
+            "crowds: cannot be combined with shuffle.instances: deletion requires one shuffler",
         ),
         (
             {
@@ -376,7 +376,7 @@ def test_misfits_that_cost_more_than_is_spared_are_rejected(
                 "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
                 "shuffle": {"minimum": 1000, "instances": 2},
             },
-            r"by parameters\.dummies: devices",
+            r"set parameters\.dummies: devices",
         ),
     ],
 )

@@ -149,7 +149,7 @@ def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Mon
         producer.close(1)
         assert not producer.ready(2)
         producer.report(2, some(3))
-        with pytest.raises(ModelMissingError, match="nothing was drawn, wait for the estimate"):
+        with pytest.raises(ModelMissingError, match=r"nothing was drawn\. Wait for the estimate"):
             producer.close(2)
         assert producer.closed_epoch == 1
     # Of epoch 1 the first model counts; those of other epochs, and invalid ones, are skipped.
@@ -234,10 +234,10 @@ def test_examples_that_are_none_are_rejected() -> None:
     with opened(deployed(), MemoryLog()) as producer:
         producer.enroll(["a"])
         for value, message in (
-            ("2 0 0", "class '2' is no whole number from 0 to 1"),
-            ("1 0", "1 features, must be 2"),
-            ("1 0 8", "does not lie between"),
-            ("1 0 nan", "does not lie between"),
+            ("2 0 0", "class '2' is invalid; expected a whole number from 0 to 1"),
+            ("1 0", "1 features; expected 2"),
+            ("1 0 8", "a feature is out of range; expected -"),
+            ("1 0 nan", "a feature is out of range; expected -"),
             ([1, 0], "got 2 numbers; expected 3"),
         ):
             with pytest.raises(ProducerError, match=message):

@@ -505,7 +505,7 @@ def test_nothing_comes_after_the_last_horizon() -> None:
     assert isinstance(rejection, Rejection)
     assert (rejection.reason, rejection.detail) == (
         Reason.EPOCH,
-        ("epoch 9 is out of range: the last epoch is"),
+        "epoch 9 is out of range: the last epoch is 8",
     )
     assert isinstance(Admission(deployed()).admit(1, late), Punctuation)
 

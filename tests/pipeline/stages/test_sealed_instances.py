@@ -257,7 +257,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
         (
             sealed_section([[2, 3], [4, 5]]),
             2,
-            ("rotate is missing: the successive keys of seal require the number of epochs per key"),
+            ("rotate: is missing: successive keys require the number of epochs per key"),
         ),
     ],
 )

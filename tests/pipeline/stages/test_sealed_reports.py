@@ -378,7 +378,7 @@ class TestRotation:
         ),
         (
             sealed_section([[2, 3]]),
-            ("rotate is missing: the successive keys of seal require the number of epochs per key"),
+            ("rotate: is missing: successive keys require the number of epochs per key"),
         ),
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],
@@ -396,7 +396,7 @@ def test_what_would_tell_reports_apart_is_rejected() -> None:
         "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "shuffle": {"minimum": 1000},
     }
-    with pytest.raises(JobError, match=r"by parameters\.dummies: devices"):
+    with pytest.raises(JobError, match=r"set parameters\.dummies: devices"):
         deployed(**noisy)
 
 

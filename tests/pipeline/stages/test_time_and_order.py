@@ -258,8 +258,8 @@ def test_an_epoch_that_the_calendar_has_not_begun_is_rejected_with_who_and_how_m
     assert {letter.reason.value for letter in rejected} == {"epoch"}
     assert len(rejected) == 2
     assert rejected[0].detail == (
-        "producer north is ahead of time: epoch 9 begins at 2023-11-15 06:13:20 UTC, 7.5 h later "
-        "by the broker's clock (60 s before is early enough)"
+        "producer north is ahead of time: epoch 9 starts at 2023-11-15 06:13:20 UTC, 7.5 h ahead "
+        "of the broker's clock; expected at most 60 s"
     )
     assert heartbeat(world)["ahead"] == [{"producer": "north", "epochs": 8}]
     assert sorted(world.manifests()) == [1]
@@ -366,7 +366,7 @@ def test_a_producer_rejects_an_epoch_that_has_not_begun_before_it_draws(folder: 
     ) as producer:
         producer.enroll(["ann"])
         with pytest.raises(
-            ProducerError, match=r"epoch 2 begins at 2023-11-14 23:13:20 UTC, 60 min"
+            ProducerError, match=r"epoch 2 starts at 2023-11-14 23:13:20 UTC, 60 min ahead"
         ):
             producer.close(2)
         with pytest.raises(ProducerError, match="nothing was drawn"):
