@@ -66,28 +66,28 @@ def problems(chain: Chain) -> list[ChainProblem]:
         {"budgets": [{}]},
     ],
 )
-def test_what_is_no_entry_is_rejected(change: dict[str, object]) -> None:
+def test_invalid_entries_are_rejected(change: dict[str, object]) -> None:
     body = json.loads(draft(1).under(GENESIS, nonce="n", software="9")) | change
     record = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(CodecError):
         read_entry(record)
 
 
-def test_other_bytes_of_the_same_meaning_are_no_entry() -> None:
+def test_entry_rejects_equivalent_encodings() -> None:
     record = draft(1).under(GENESIS, nonce="n", software="9")
     for other in (record + b" ", record.replace(b":", b": ", 1), b"", b"[]", b"[" * 9_999, b"\xff"):
         with pytest.raises(CodecError):
             read_entry(other)
 
 
-def test_a_chain_counts_from_the_first_to_the_last() -> None:
+def test_chain_counts_entries_from_first_to_last() -> None:
     records = log_of(5)
     chain = chain_of(records)
     assert charged(chain) == [0, 1, 2, 3, 4]
     assert (chain.head, chain.oddities, chain.next) == (hash_of(records[-1]), [], 5)
 
 
-def test_who_has_lost_a_race_is_void_and_no_oddity() -> None:
+def test_entry_that_lost_a_race_is_void_without_a_problem() -> None:
     first, *_ = records = log_of(1)
     one, other = (draft(number).under(hash_of(first), nonce="n", software="1") for number in (7, 8))
     chain = chain_of([*records, one, other])
@@ -99,7 +99,7 @@ def test_who_has_lost_a_race_is_void_and_no_oddity() -> None:
 
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
+def test_interleaved_writers_leave_one_chain(
     data: st.DataObject,
 ) -> None:
     log: list[bytes] = []
@@ -155,7 +155,7 @@ def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
             yield place, [*records[:place], other, *records[place + 1 :]]
 
 
-def test_an_edit_of_one_byte_is_found_at_the_record_after_it() -> None:
+def test_edited_byte_is_detected_at_the_next_record() -> None:
     records = log_of(5)
     for place, changed in flipped(records):
         chain = chain_of(changed)
@@ -166,7 +166,7 @@ def test_an_edit_of_one_byte_is_found_at_the_record_after_it() -> None:
 
 @given(st.integers(0, 4), st.data())
 @settings(max_examples=40, deadline=None)
-def test_an_edit_of_any_byte_is_found_or_changes_the_head(place: int, data: st.DataObject) -> None:
+def test_edit_of_any_byte_is_detected_or_changes_the_head(place: int, data: st.DataObject) -> None:
     records = log_of(5)
     at = data.draw(st.integers(0, len(records[place]) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != records[place][at]))
@@ -178,7 +178,7 @@ def test_an_edit_of_any_byte_is_found_or_changes_the_head(place: int, data: st.D
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_a_cut_in_the_middle_is_found(place: int) -> None:
+def test_cut_in_the_middle_is_detected(place: int) -> None:
     records = log_of(5)
     del records[place]
     chain = chain_of(records)
@@ -186,7 +186,7 @@ def test_a_cut_in_the_middle_is_found(place: int) -> None:
     assert set(problems(chain)[1:]) <= {ChainProblem.FORKED}
 
 
-def test_a_cut_in_front_is_found_and_what_is_left_counts() -> None:
+def test_cut_at_the_start_is_detected_and_the_rest_counts() -> None:
     records = log_of(5)
     chain = chain_of(records[2:], first=2)
     assert problems(chain) == [ChainProblem.CUT]
@@ -196,7 +196,7 @@ def test_a_cut_in_front_is_found_and_what_is_left_counts() -> None:
     assert problems(renumbered)[0] is ChainProblem.UNCHAINED
 
 
-def test_a_cut_at_the_end_leaves_a_chain_without_the_head_that_was_kept() -> None:
+def test_cut_at_the_end_is_detected_by_the_saved_head() -> None:
     records = log_of(5)
     kept = chain_of(records).head
     shorter = chain_of(records[:4])
@@ -206,14 +206,14 @@ def test_a_cut_at_the_end_leaves_a_chain_without_the_head_that_was_kept() -> Non
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_reordering_is_found(place: int) -> None:
+def test_reordering_is_detected(place: int) -> None:
     records = log_of(5)
     records[place : place + 2] = reversed(records[place : place + 2])
     assert chain_of(records).damage
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> None:
+def test_repeated_entry_is_detected_and_counts_once(place: int) -> None:
     records = log_of(5)
     for later in range(place, 5):
         doubled = [*records[: later + 1], records[place], *records[later + 1 :]]
@@ -223,7 +223,7 @@ def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> No
 
 
 @pytest.mark.parametrize("place", range(1, 5))
-def test_an_insertion_is_found(place: int) -> None:
+def test_insertion_is_detected(place: int) -> None:
     records = log_of(5)
     forged = draft(9).under(hash_of(records[place - 1]), nonce="x", software="1")
     chain = chain_of([*records[:place], forged, *records[place:]])
@@ -237,7 +237,7 @@ def test_an_insertion_is_found(place: int) -> None:
     assert charged(chain) == [0, 1, 2, 3, 4]
 
 
-def test_garbage_and_keys_are_told_and_count_nothing() -> None:
+def test_garbage_and_keys_are_reported_without_charges() -> None:
     records = log_of(2)
     assert problems(chain_of([*records, b"garbage"])) == [ChainProblem.UNREADABLE]
     chain = chain_of(records)
@@ -251,7 +251,7 @@ def test_garbage_and_keys_are_told_and_count_nothing() -> None:
     assert "the entry has version 2; this version reads" in oddity.detail
 
 
-def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() -> None:
+def test_accepted_loss_unblocks_and_stays_reported() -> None:
     records = [*log_of(2), b"garbage"]
     chain = chain_of(records)
     assert chain.damage
@@ -301,7 +301,7 @@ def present(device: int, window: Window) -> bool:
     return inside[PRODUCER_OF[device]] and not away[device]
 
 
-def test_no_more_were_there_throughout_than_is_said_whoever_is_away() -> None:
+def test_continuous_participation_bound_holds_with_absences() -> None:
     exact = 0
     for seen in product(windows(), repeat=2):
         found = Presence()
@@ -319,7 +319,7 @@ def test_no_more_were_there_throughout_than_is_said_whoever_is_away() -> None:
     assert exact > 150, "and often no fewer either"
 
 
-def test_who_enrolls_meanwhile_was_not_there_from_the_first_window_on() -> None:
+def test_later_enrollments_are_excluded_from_the_bound() -> None:
     found = Presence()
     assert (found.windows, found.devices, found.producers, found.other_producers) == (0, 0, 0, 0)
     found.take(manifest([True, False], [50], 49))

@@ -118,7 +118,7 @@ def test_every_integer_is_compared(name: str, value: Any) -> None:
         (single(10, 0.0), single(11, 0.0), None, None, 0),
     ],
 )
-def test_the_largest_difference_is_in_standard_deviations(
+def test_largest_difference_is_in_standard_deviations(
     one: Published, other: Published, deviations: float | None, item: int | None, unmatched: int
 ) -> None:
     for pair in ((one, other), (other, one)):
@@ -128,13 +128,13 @@ def test_the_largest_difference_is_in_standard_deviations(
         assert (difference.item, difference.unmatched) == (item, unmatched)
 
 
-def test_estimates_with_other_errors_differ_though_the_values_are_the_same() -> None:
+def test_estimates_differ_when_only_their_errors_differ() -> None:
     difference = compare(result(items(1, 2)), result(items(1, 2, deviation=2 * SD)))
     assert difference.differs
     assert difference.deviations == 0.0
 
 
-def test_epochs_are_compared_in_order_and_those_of_one_job_only_are_named() -> None:
+def test_epochs_are_compared_in_order_with_unmatched_named() -> None:
     one = [result(epoch=epoch) for epoch in (2, 3, 5)]
     other = [result(epoch=epoch, contributors=89 + (epoch < 5)) for epoch in (1, 2, 5, 6, 7)]
     assert list(differences(one, other)) == [
@@ -154,7 +154,7 @@ def deployed(protocol: str, parameters: str, name: str = "sets") -> DeployedJob:
     return deploy_job(parse_job(text), deployed_at=0)
 
 
-def test_only_jobs_about_the_same_are_compared() -> None:
+def test_only_jobs_with_the_same_domain_are_compared() -> None:
     job = deployed("count_min", DOMAIN, "one")
     check_comparable(job, deployed("count_min", f"{DOMAIN}, items: 2"))
     numbers = "domain: {low: 0, high: 64, buckets: 32}"
@@ -188,7 +188,7 @@ def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy
     return deploy_named
 
 
-def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> None:
+def test_diff_explains_incomparable_jobs(deploy: Deploy, dpstream: Commands) -> None:
     run = deploy("a")
     deploy("b")
     deploy("tuples", protocol="hadamard")
@@ -212,7 +212,9 @@ def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> 
     assert dpstream("diff", "a", "b").code == 1
 
 
-def test_what_a_publication_rests_on_must_be_there(deploy: Deploy, cluster: MemoryCluster) -> None:
+def test_published_epoch_requires_its_manifest_and_partial(
+    deploy: Deploy, cluster: MemoryCluster
+) -> None:
     run = deploy("a")
     run.report(1, MODES)
     run.driver.log.delete_below(Role.PARTIALS, 0, run.driver.log.end(Role.PARTIALS, 0))

@@ -231,7 +231,7 @@ def test_windows_are_recorded_as_released_with_their_noise(
     check_whole(world, tmp_path / "kept")
 
 
-def test_a_recorder_goes_on_with_what_was_published_since(tmp_path: Path) -> None:
+def test_recorder_resumes_with_new_publications(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers", to=1)
     recorder = recorder_of(world, tmp_path / "kept")
     assert [each.epoch for each in recorder.round()] == [1]
@@ -249,7 +249,7 @@ def test_a_recorder_goes_on_with_what_was_published_since(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_an_outage_at_any_moment_costs_nothing(tmp_path: Path) -> None:
+def test_outage_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
     undisturbed = Reader(world.log)
     record(world, tmp_path / "undisturbed", run=undisturbed)
@@ -268,7 +268,7 @@ def test_an_outage_at_any_moment_costs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_any_file_operation_it_goes_on(tmp_path: Path) -> None:
+def test_recorder_resumes_when_killed_at_any_file_operation(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
 
     def work(path: Path, folder: AccidentFolder) -> None:
@@ -293,7 +293,7 @@ def test_killed_at_any_file_operation_it_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_windows_written_again_by_other_workers_are_recorded_once(tmp_path: Path) -> None:
+def test_rewritten_windows_are_recorded_once(tmp_path: Path) -> None:
     undisturbed = ran(tmp_path / "producers")
     repeated = 0
     # With some of the few actions after which a window is written again.
@@ -312,7 +312,7 @@ def test_windows_written_again_by_other_workers_are_recorded_once(tmp_path: Path
     assert repeated  # otherwise no repetition was tested
 
 
-def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
+def test_deleted_windows_are_named_and_the_rest_recorded(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
     partition = world.job.topics.partition_of(2)
     epochs = [decode_chunk(value).epoch for value in world.log.values(Role.SHUFFLED, partition)]
@@ -330,7 +330,7 @@ def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
     assert found.to_json()["missing"] == [str(gap)]
 
 
-def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
+def test_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
     record(world, tmp_path / "kept")
     other = world.job.model_copy(update={"deployment": bytes(16)})
@@ -389,7 +389,7 @@ def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
     ],
     ids=["window", "partial", "estimate", "manifest"],
 )
-def test_what_was_recorded_wrong_contradicts_itself(
+def test_wrong_recording_contradicts_itself(
     tmp_path: Path, change: Callable[[RecordedEpoch], RecordedEpoch], problem: str, deep: bool
 ) -> None:
     path = forged(ran(tmp_path / "producers"), tmp_path, change)
@@ -433,7 +433,7 @@ def publish(cluster: MemoryCluster, world: World) -> None:
             ]
 
 
-def test_the_command_records_goes_on_and_verifies(
+def test_record_command_records_resumes_and_verifies(
     tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     world = ran(tmp_path / "producers", to=2)
@@ -517,7 +517,7 @@ def check_contents(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_written_is_read(tmp_path: Path, form: Form) -> None:
+def test_written_recording_is_read_back(tmp_path: Path, form: Form) -> None:
     write(tmp_path / "one", range(1, 17), form)
     recording = Recording.open(tmp_path / "one")
     assert recording.epochs == range(1, 17)
@@ -525,13 +525,13 @@ def test_what_is_written_is_read(tmp_path: Path, form: Form) -> None:
         check_contents(recording, range(1, 17), form, first)
 
 
-def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     write(tmp_path / "one", range(1, 3))
     for file in (tmp_path / "one").iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_what_is_missing_is_no_empty_window(tmp_path: Path) -> None:
+def test_missing_window_is_not_an_empty_one(tmp_path: Path) -> None:
     with RecordingWriter(RecordingFolder(tmp_path), index_of()) as writer:
         for number in range(1, 10):
             epoch = epoch_of(number)
@@ -554,7 +554,7 @@ def test_what_is_missing_is_no_empty_window(tmp_path: Path) -> None:
     ]
 
 
-def test_every_altered_bit_is_noticed(tmp_path: Path) -> None:
+def test_every_modified_bit_is_detected(tmp_path: Path) -> None:
     write(tmp_path, range(1, 12))
     assert len(list(tmp_path.iterdir())) == 5
     generator = np.random.default_rng(11)
@@ -587,7 +587,7 @@ def read_all(path: Path) -> None:
     ],
     ids=["shorter", "empty", "longer", "gone"],
 )
-def test_files_cut_short_or_missing_are_named(
+def test_truncated_or_missing_files_are_named(
     tmp_path: Path, damage: Callable[[Path], object], problem: str
 ) -> None:
     for name in ("manifests", "windows", "partials", "estimates"):
@@ -601,7 +601,7 @@ def test_files_cut_short_or_missing_are_named(
             RecordingWriter(RecordingFolder(folder), Recording.open(folder).index)
 
 
-def test_a_folder_without_a_recording_is_none(tmp_path: Path) -> None:
+def test_folder_without_a_recording_is_rejected(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(RecordingError, match="there is no recording"):
             Recording.open(path)
@@ -611,7 +611,7 @@ def test_a_folder_without_a_recording_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../secret", "/secret", "..", "", "a\0", "windows-1.parquet"])
-def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> None:
+def test_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> None:
     write(tmp_path, range(1, 3))
     index = Recording.open(tmp_path).index
     assert index.files[0].kind is RecordKind.MANIFESTS
@@ -630,7 +630,7 @@ def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> 
         {"missing": (Missing(None, 3, "gone"),)},  # type: ignore[arg-type]
     ],
 )
-def test_an_index_of_other_things_is_rejected_even_with_its_right_sum(
+def test_index_of_wrong_content_is_rejected_with_valid_checksum(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     (tmp_path / INDEX_FILE).write_bytes(replace(index_of(), **changed).to_bytes())
@@ -647,7 +647,7 @@ def swap_contents(path: Path, kind: RecordKind, data: bytes) -> None:
     (path / INDEX_FILE).write_bytes(replace(index, files=kept).to_bytes())
 
 
-def test_what_is_no_table_is_rejected_even_with_right_sums(tmp_path: Path) -> None:
+def test_invalid_table_is_rejected_with_valid_checksums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (file,) = tmp_path.glob("manifests-*")
     footer = b"\xff" * 40 + (40).to_bytes(4, "little") + b"PAR1"
@@ -657,7 +657,7 @@ def test_what_is_no_table_is_rejected_even_with_right_sums(tmp_path: Path) -> No
             read_all(tmp_path)
 
 
-def test_other_columns_are_rejected_even_with_right_sums(tmp_path: Path) -> None:
+def test_wrong_columns_are_rejected_with_valid_checksums(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     (partials,) = tmp_path.glob("partials-*")
     swap_contents(tmp_path, RecordKind.WINDOWS, partials.read_bytes())
@@ -682,7 +682,7 @@ def record_all(folder: AccidentFolder) -> None:
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "without power"])
 @pytest.mark.parametrize("small", [0, 1 << 20], ids=["new files", "files written again"])
 @pytest.mark.slow
-def test_stopped_at_any_operation_it_goes_on(
+def test_recorder_resumes_when_stopped_at_any_operation(
     tmp_path: Path, power: bool, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.recording.recording_writer._SMALL_BYTES", small)
@@ -706,7 +706,7 @@ def test_stopped_at_any_operation_it_goes_on(
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_nothing_that_was_recorded(tmp_path: Path) -> None:
+def test_full_disk_loses_no_recorded_epoch(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     undisturbed = AccidentFolder(tmp_path / "whole", full=True)
     record_all(undisturbed)

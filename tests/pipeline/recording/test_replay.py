@@ -91,9 +91,7 @@ def chunks_of(log: MemoryLog, partitions: int) -> Iterator[tuple[int, Chunk]]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
-    name: str, tmp_path: Path
-) -> None:
+def test_replay_from_topics_and_recording_agree(name: str, tmp_path: Path) -> None:
     for number, example in enumerate(PROTOCOLS[name].examples):
         run = LiveRun.of(example_job(name, example), epochs=5, small={2}, absent={4})
         assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
@@ -102,7 +100,7 @@ def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
             assert replayed(source, partitions=partitions)[2] == run.results
 
 
-def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
+def test_replay_opens_sealed_windows(tmp_path: Path) -> None:
     """Boxes belong to the original deployment, whatever the replay's name."""
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
     run = LiveRun.of(make_job({**values, "sealed": sealed_section(SHUFFLE_KEYS[:1])}))
@@ -113,7 +111,7 @@ def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
         assert results == run.results
 
 
-def test_windows_in_shares_are_added_up_again_and_corrupt_ones_stay_corrupt(
+def test_replay_sums_shares_and_keeps_corrupt_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
@@ -139,9 +137,7 @@ def test_windows_in_shares_are_added_up_again_and_corrupt_ones_stay_corrupt(
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
-    order: str, tmp_path: Path
-) -> None:
+def test_replay_of_crowds_deletes_no_more_messages(order: str, tmp_path: Path) -> None:
     job = new_job(
         "live",
         "single_message",
@@ -162,7 +158,7 @@ def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str) -> None:
+def test_replay_writes_windows_in_canonical_order(order: str) -> None:
     run = LiveRun.of(
         remembering(shuffle={"minimum": 10, "order": order}), epochs=EPOCHS, small=SMALL
     )
@@ -187,7 +183,7 @@ def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str)
     assert all(ordered) == (order == "sorted")
 
 
-def test_nothing_is_closed_again_and_nothing_suppressed_is_released(run: LiveRun) -> None:
+def test_replay_keeps_decisions_and_suppressed_windows(run: LiveRun) -> None:
     job, log, _ = replayed(run.source)
     originals, copies = list(manifests_of(run.job, run.log)), list(manifests_of(job, log))
     assert {
@@ -210,7 +206,7 @@ def test_nothing_is_closed_again_and_nothing_suppressed_is_released(run: LiveRun
     )
 
 
-def test_an_undecided_epoch_is_left_to_the_job(run: LiveRun) -> None:
+def test_replay_skips_epochs_that_are_not_finalized(run: LiveRun) -> None:
     """The same applies to a window that is finalized, but neither written nor counted yet."""
     for keep in (EPOCHS - 1, EPOCHS - 2):
         log = copy_of(run.log)
@@ -245,7 +241,7 @@ def copy_of(log: MemoryLog) -> CutLog:
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), from_partials=st.booleans(), from_recording=st.booleans())
-def test_from_any_epoch_to_any_epoch(
+def test_replay_covers_any_range_of_epochs(
     run: LiveRun,
     recorded: ReplaySource,
     data: st.DataObject,
@@ -271,7 +267,7 @@ def test_from_any_epoch_to_any_epoch(
     assert again == (set() if from_partials else released & set(range(start, last + 1)))
 
 
-def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun) -> None:
+def test_replayed_chunks_have_the_current_time(run: LiveRun) -> None:
     """The broker assigns the time, as for all records: retention would delete old ones at once."""
     source = run.source
     job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)
@@ -287,7 +283,7 @@ def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun
     assert dates == {1_900_000_000_000}
 
 
-def test_speeds_are_parsed_and_pace_the_epochs() -> None:
+def test_replay_speed_is_parsed_and_paces_epochs() -> None:
     assert Speed.parse("max") == Speed()
     pace = Pace(Speed.parse("0.5"), started=10.0)
     assert [pace.due(7_000) for _ in range(3)] == [10.0, 12.0, 14.0]
@@ -307,7 +303,7 @@ def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("tested", [False, True])
-def test_a_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
+def test_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
     test_set = packed_examples(np.array([[1, 5, 5], [2, -5, 5]])) if tested else None
     example = PROTOCOLS["ldp_sgd"].examples[0]
     example = replace(example, parameters=replace(example.parameters, test_set=test_set))

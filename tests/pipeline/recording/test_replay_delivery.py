@@ -122,7 +122,7 @@ WANTED = {
     ],
 )
 @pytest.mark.parametrize("at_once", [1, EPOCHS])
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     run: LiveRun, replay_range: ReplayRange, keep: bool, at_once: int, stride: int
 ) -> None:
     undisturbed = Replay(run.source, replay_range, Accidents())
@@ -147,7 +147,7 @@ def check_nothing_is_left(replay: Replay, strike: int) -> None:
 
 
 @pytest.mark.parametrize("aggregated", [False, True])
-def test_going_on_writes_nothing_that_is_there(run: LiveRun, aggregated: bool) -> None:
+def test_resumed_replay_writes_no_existing_records(run: LiveRun, aggregated: bool) -> None:
     replay = Replay(run.source, ReplayRange(FROM), Accidents())
     if aggregated:
         replay.write(2)
@@ -165,7 +165,7 @@ def all_ends(replay: Replay) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("ahead", [1, 5, 13, 34])
-def test_two_runs_of_one_replay_write_the_same(run: LiveRun, ahead: int) -> None:
+def test_concurrent_runs_of_a_replay_write_the_same(run: LiveRun, ahead: int) -> None:
     replay = Replay(run.source, ReplayRange(), Accidents())
     drivers = [MortalDriver(replay.log, replay.accidents) for _ in range(2)]
     runs = [writing(replay), writing(replay)]
@@ -189,7 +189,7 @@ def writing(replay: Replay) -> Steps[None]:
         yield from writer.write([item])
 
 
-def test_a_replay_that_begins_elsewhere_is_not_gone_on_with(run: LiveRun) -> None:
+def test_replay_does_not_resume_from_another_epoch(run: LiveRun) -> None:
     replay = Replay(run.source, ReplayRange(), Accidents())
     replay.write(1)
     replay.plan = plan_replay(replay.source, ReplayRange(FROM))

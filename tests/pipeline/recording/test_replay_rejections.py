@@ -54,7 +54,7 @@ def delete_windows(run: LiveRun, *epochs: int) -> None:
         run.log.delete_below(Role.SHUFFLED, partition, end - len(later))
 
 
-def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run: LiveRun) -> None:
+def test_windows_deleted_by_retention_are_named_with_a_remedy(run: LiveRun) -> None:
     delete_windows(run, 1, 4)
     with pytest.raises(ReplayError) as rejected:
         replayed(run.source)
@@ -71,7 +71,7 @@ def test_windows_that_retention_has_deleted_are_named_with_what_can_be_done(run:
     assert replayed(run.source, ReplayRange(3, to_epoch=3))[2] == run.results.part(1, 3)
 
 
-def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) -> None:
+def test_window_deleted_during_a_replay_is_named(run: LiveRun) -> None:
     source = run.source
     delete_windows(run, EPOCHS - 1, EPOCHS)
     with pytest.raises(ReplayError, match="epoch 1 of job live was deleted by retention during"):
@@ -89,19 +89,21 @@ def test_a_window_that_is_deleted_while_it_is_replayed_is_named(run: LiveRun) ->
         ),
     ],
 )
-def test_epochs_that_there_are_not(run: LiveRun, replay_range: ReplayRange, message: str) -> None:
+def test_replay_rejects_epochs_out_of_range(
+    run: LiveRun, replay_range: ReplayRange, message: str
+) -> None:
     with pytest.raises(ReplayError) as rejected:
         plan_replay(run.source, replay_range)
     assert str(rejected.value) == message
 
 
-def test_a_job_that_has_decided_nothing(run: LiveRun) -> None:
+def test_replay_rejects_a_job_without_finalized_windows(run: LiveRun) -> None:
     empty = LiveRun(run.job, RetainingLog())
     with pytest.raises(ReplayError, match="no epoch is finalized in the topics of job live"):
         plan_replay(empty.source, ReplayRange())
 
 
-def test_a_recording_that_lacks_what_later_estimates_rest_on(run: LiveRun, tmp_path: Path) -> None:
+def test_replay_rejects_a_recording_without_earlier_epochs(run: LiveRun, tmp_path: Path) -> None:
     source = run.record(tmp_path / "late", from_epoch=3)
     with pytest.raises(ReplayError) as rejected:
         replayed(source)
@@ -109,7 +111,7 @@ def test_a_recording_that_lacks_what_later_estimates_rest_on(run: LiveRun, tmp_p
     assert replayed(source, ReplayRange(5))[2] == run.results.part(5, EPOCHS)
 
 
-def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
+def test_replay_rejects_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
     results = run.results
     delete_windows(run, 3)
     source = run.record(tmp_path / "gap")
@@ -129,7 +131,7 @@ def test_a_recording_without_a_window(run: LiveRun, tmp_path: Path) -> None:
         ({"population": "students"}, 'population: left out -> "students"'),
     ],
 )
-def test_only_what_reports_do_not_depend_on_may_differ(
+def test_replay_changes_only_settings_independent_of_reports(
     run: LiveRun, changed: dict[str, Any], difference: str
 ) -> None:
     parameters = {"epsilon": 2, "max_changes": 2}
@@ -150,25 +152,25 @@ class TestTakenNames:
         start_replay(cluster, run.job, replay_range, deployment=REPLAY, now=5)
         return cluster  # type: ignore[no-any-return]
 
-    def test_an_unfinished_replay_goes_on(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_replay_in_progress_resumes(self, run: LiveRun, cluster: Cluster) -> None:
         found = find_replay(cluster, run.job, replayed_job(run.job))
         assert found is not None
         assert (found.deployment, found.fingerprint) == (REPLAY, run.job.fingerprint)
         assert find_replay(cluster, run.job, replayed_job(run.job, name="another")) is None
 
-    def test_a_replay_charges_nobody(self, cluster: Cluster) -> None:
+    def test_replay_charges_no_budget(self, cluster: Cluster) -> None:
         assert charges(cluster) == []
 
-    def test_one_with_other_settings_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_replay_with_other_settings_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         with pytest.raises(ReplayError, match=r"other settings \(topics.partitions: 2 -> 3\)"):
             find_replay(cluster, run.job, replayed_job(run.job, partitions=3))
 
-    def test_one_of_another_deployment_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_replay_of_another_deployment_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         other = run.job.model_copy(update={"deployment": bytes(16)})
         with pytest.raises(ReplayError, match="already deployed, but not as a replay of this"):
             find_replay(cluster, other, replayed_job(run.job))
 
-    def test_a_finished_replay_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
+    def test_finished_replay_is_rejected(self, run: LiveRun, cluster: Cluster) -> None:
         set_phase(cluster, find_deployed(cluster, "live-replay"), Phase.DRAINED, 7)
         with pytest.raises(ReplayError, match=r"is a finished replay of .* give .* or end it"):
             find_replay(cluster, run.job, replayed_job(run.job))

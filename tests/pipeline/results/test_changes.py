@@ -58,7 +58,7 @@ def found(lag: int, records: list[EstimateRecord]) -> dict[int, Estimate | None]
     return told
 
 
-def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
+def test_change_has_the_confidence_interval_of_the_protocol() -> None:
     records = [count(epoch) for epoch in range(1, 2 * EPOCHS + 1)]
     told = found(2, records)
     assert list(told) == list(range(3, 2 * EPOCHS + 1))
@@ -79,13 +79,13 @@ def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
         assert (estimate.ci95_low, estimate.ci95_high) == pytest.approx((200 - width, 200 + width))
 
 
-def test_of_an_epoch_without_an_estimate_there_is_no_change_and_gaps_are_told() -> None:
+def test_change_is_omitted_without_an_estimate() -> None:
     told = found(1, [record(1, None), count(2), count(3, GAP), count(4)])
     assert told[2] is None
     assert [each and each.flags for each in told.values()] == [None, (GAP,), (GAP,)]
 
 
-def test_after_a_hole_nothing_is_said_until_all_of_a_horizon_is_known() -> None:
+def test_change_is_omitted_until_a_horizon_is_complete() -> None:
     told = found(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
     assert list(told) == [4, 5, 6]
     assert told[4] is None
@@ -94,7 +94,7 @@ def test_after_a_hole_nothing_is_said_until_all_of_a_horizon_is_known() -> None:
     assert told[6] is not None
 
 
-def test_where_every_epoch_stands_alone_variances_add_up() -> None:
+def test_variances_add_up_when_epochs_are_independent() -> None:
     def items(epoch: int, deviation: float, *values: float) -> EstimateRecord:
         width = 2 * deviation
         return record(epoch, ItemEstimates(np.array(values), deviation, width, 5, PEOPLE))
@@ -108,7 +108,7 @@ def test_where_every_epoch_stands_alone_variances_add_up() -> None:
     assert change.estimate.half_width == pytest.approx(5 * NORMAL_95)
 
 
-def test_what_says_nothing_about_changes_says_so() -> None:
+def test_unsupported_changes_are_explained() -> None:
     dyadic = deployed("future_rand", max_changes=2)
     with pytest.raises(ChangeError, match="future_rand: the published data do not determine"):
         check_changes(dyadic)

@@ -63,7 +63,7 @@ def deployed(parameters: str, protocol: str = "count_min", epochs: int = 3) -> D
     return deploy_job(parse_job(text), deployed_at=0)
 
 
-def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
+def test_epoch_counts_read_one_epoch_at_a_time(start: Start) -> None:
     run = start(epochs=8)
     for epoch in range(1, 6):
         run.report(epoch, MODES if epoch != 3 else MODES[::-1])
@@ -78,7 +78,7 @@ def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "hadamard"])
-def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, protocol: str) -> None:
+def test_sum_adds_epochs_and_variances(start: Start, protocol: str) -> None:
     run = start(protocol, epochs=4)
     held = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
     for epoch, some in held.items():
@@ -100,7 +100,7 @@ def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, prot
         assert within(value, ground_truth, deviation)
 
 
-def test_several_windows_are_added_however_many_horizons_they_lie_in(start: Start) -> None:
+def test_sum_spans_several_horizons(start: Start) -> None:
     text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=2)
     job = parse_job(text.replace("{count: 2}", "{count: 2, renew: true}"))
     counts = composed(deploy_job(job, deployed_at=0), 3)
@@ -110,7 +110,7 @@ def test_several_windows_are_added_however_many_horizons_they_lie_in(start: Star
     assert counts.epsilon == pytest.approx(law.stream_epsilon, rel=1e-9)
 
 
-def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
+def test_whole_horizon_is_charged_when_mechanisms_differ() -> None:
     job = deployed("domain: [walk, bus, car]")
     body = {**job.constants, "delta": job.constants["delta"] / 2}
     other = validate(DeployedJob, {**job.model_dump(mode="json"), "constants": body})
@@ -151,7 +151,7 @@ def count(value: float, *flags: str) -> Estimate:
     return Estimate.around(value, 10.0, 19.6, 70, 100, flags)
 
 
-def test_what_is_no_estimate_of_the_job_says_nothing() -> None:
+def test_foreign_estimates_are_ignored() -> None:
     watched = WatchedEstimates(items_job(3))
     watched.next(record(1, ItemEstimates(np.zeros(5), 5.0, 9.8, 70, 100)))
     watched.next(record(2, count(50.0)))

@@ -52,7 +52,7 @@ def record(estimate: Published | None, epoch: int = 2) -> EstimateRecord:
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_a_headline_is_one_number_with_its_interval_or_says_that_there_is_none(
+def test_headline_is_one_number_with_its_interval(
     text: str, estimate: Published, headline: str
 ) -> None:
     domain = deployed(text).domain
@@ -62,16 +62,14 @@ def test_a_headline_is_one_number_with_its_interval_or_says_that_there_is_none(
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_all_that_was_published_is_asked_for(text: str, estimate: Published, headline: str) -> None:
+def test_query_covers_everything_published(text: str, estimate: Published, headline: str) -> None:
     domain = deployed(text).domain
     answers = Query(domain, kind_of(domain).everything(domain)).answers(estimate)
     assert [answer.value for answer in answers] == estimate.intervals[0].tolist()
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED)
-def test_series_are_found_by_their_ids_and_have_numbers(
-    text: str, estimate: Published, headline: str
-) -> None:
+def test_series_are_selected_by_id(text: str, estimate: Published, headline: str) -> None:
     domain = deployed(text).domain
     kind = kind_of(domain)
 
@@ -92,7 +90,7 @@ def test_series_are_found_by_their_ids_and_have_numbers(
 
 
 @pytest.mark.parametrize(("text", "estimate", "headline"), PUBLISHED[:4])
-def test_what_is_looked_back_at_is_of_the_kind_that_was_published(
+def test_smoothed_estimate_has_the_published_kind(
     text: str, estimate: Published, headline: str
 ) -> None:
     kind = kind_of(deployed(text).domain)
@@ -105,7 +103,7 @@ def test_what_is_looked_back_at_is_of_the_kind_that_was_published(
     assert found.to_json() == estimate.to_json()
 
 
-def test_ranges_all_at_once_are_those_one_by_one() -> None:
+def test_ranges_computed_together_match_single_ones() -> None:
     job = parse_job(
         "name: h\nprotocol: range_values\n"
         "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"
@@ -134,7 +132,7 @@ def query_options(domain: ValueDomain, *, norm_sub: bool = False, **options: Any
     return query
 
 
-def test_norm_sub_stands_beside_the_estimates_and_adds_up() -> None:
+def test_norm_sub_accompanies_the_estimates_and_adds_up() -> None:
     answers = query_options(MODE_DOMAIN, norm_sub=True).answers(ITEMS)
     fitted = [answer.norm_sub for answer in answers]
     assert [answer.value for answer in answers] == ITEMS.values.tolist()
@@ -142,7 +140,7 @@ def test_norm_sub_stands_beside_the_estimates_and_adds_up() -> None:
     assert math.fsum(each or 0.0 for each in fitted) == pytest.approx(100)
 
 
-def test_ranges_are_sums_of_buckets_with_their_own_deviation() -> None:
+def test_ranges_are_sums_of_buckets_with_their_own_error() -> None:
     answers = query_options(
         HOUR_DOMAIN, ranges=["0:40", " :20", "60:", "20:80"], norm_sub=True
     ).answers(VALUES, GROUND_TRUTH)
@@ -200,7 +198,7 @@ def test_quantiles_are_values_with_intervals() -> None:
         (HOUR_DOMAIN, {"quantiles": ["0.5"], "norm_sub": True}, "not to --quantile"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line_that_says_what_can(
+def test_invalid_query_is_explained_in_one_line(
     domain: ValueDomain, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(QueryError) as raised:

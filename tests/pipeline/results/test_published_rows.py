@@ -74,7 +74,7 @@ def rows_in(rows: PublishedRows, records: list[EstimateRecord]) -> list[dict[str
     return list(csv.DictReader(rows.csv_lines(records)))
 
 
-def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None:
+def test_csv_of_a_count_has_dates_and_empty_cells() -> None:
     first, second, third = rows_in(PublishedRows.of(job_of(COUNTING)), COUNTS)
     assert list(first.items()) == [
         ("epoch", "1"),
@@ -102,7 +102,7 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
     assert second["start"] == first["end"]
 
 
-def test_days_are_days_of_the_job_s_time_zone() -> None:
+def test_days_follow_the_time_zone_of_the_job() -> None:
     job = job_of(
         COUNTING,
         "epochs: {count: 4, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n",
@@ -118,7 +118,7 @@ def test_days_are_days_of_the_job_s_time_zone() -> None:
     assert table["end"][1].as_py() == datetime(2024, 3, 31, 22, tzinfo=UTC)
 
 
-def test_a_table_has_real_types() -> None:
+def test_table_has_typed_columns() -> None:
     table = table_of(PublishedRows.of(job_of(ITEMS)), MODES)
     text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     assert {field.name: field.type for field in table.schema} == {
@@ -142,7 +142,7 @@ def test_a_table_has_real_types() -> None:
 
 
 @pytest.mark.parametrize("text", [COUNTING, ITEMS])
-def test_every_format_says_the_same(text: str) -> None:
+def test_every_format_has_the_same_content(text: str) -> None:
     rows, records = PublishedRows.of(job_of(text)), COUNTS if text is COUNTING else MODES
     written = {form: b"".join(chunks(rows, iter(records))) for form, chunks in CHUNKS.items()}
     table = parquet.read_table(io.BytesIO(written["parquet"]))
@@ -205,7 +205,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("requested")
-def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_unreadable_sources_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"job login is not deployed \(deployed: logins\)"):
         read("login")
     with pytest.raises(ReadError, match=r"none\.parquet: no such file"):
@@ -227,7 +227,7 @@ def cells() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("requested")
-def test_the_notebook_shows_what_was_published() -> None:
+def test_notebook_shows_the_published_rows() -> None:
     names: dict[str, Any] = {}
     shown = []
     for source in cells():

@@ -80,12 +80,12 @@ def items(*values: float, half: float = 300.0) -> ItemEstimates:
         ),
     ],
 )  # fmt: skip
-def test_epochs_are_called_by_their_calendar(epochs: str, name: str, at: str) -> None:
+def test_epochs_are_named_by_their_calendar(epochs: str, name: str, at: str) -> None:
     found = epoch_name(parse_job(f"{COUNT}epochs: {epochs}\n"), 2)
     assert (found.name, found.at) == (name, at)
 
 
-def test_nobody_is_counted_below_zero() -> None:
+def test_headline_never_goes_below_zero() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     for value in (1_500.0, 0.0, -150.0, -4_000.0):
         told = str(epoch_sentence(job, record(estimate(value, 1_790))))
@@ -96,7 +96,7 @@ def test_nobody_is_counted_below_zero() -> None:
     assert "Fewer than 100 students" in str(epoch_sentence(job, record(estimate(-4_000, 1_790))))
 
 
-def test_more_than_there_are_are_not_counted() -> None:
+def test_headline_never_exceeds_the_population() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     few = Estimate.around(330, 66, 132, 13, 202)
     told = str(epoch_sentence(job, replace(record(few), population=202)))
@@ -141,7 +141,7 @@ def test_suppressed_epochs_state_the_minimum() -> None:
     st.floats(0, 1e6),
     st.one_of(st.none(), st.integers(1, 2_000_000)),
 )
-def test_rounding_claims_no_more_than_is_known(
+def test_rounding_keeps_only_significant_digits(
     value: float, half: float, people: int | None
 ) -> None:
     known = known_count(value, value - half, value + half, people)
@@ -157,7 +157,7 @@ def test_rounding_claims_no_more_than_is_known(
 
 
 @given(st.lists(st.integers(0, 4_000), min_size=2, max_size=7))
-def test_ranks_are_all_places_that_an_item_may_have(values: list[int]) -> None:
+def test_ranks_cover_all_possible_positions_of_an_item(values: list[int]) -> None:
     labels = [f"ward {n}" for n in range(len(values))]
     job = _clinic(tuple(labels))
     found = items(*map(float, values))

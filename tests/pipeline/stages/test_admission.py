@@ -43,7 +43,7 @@ def counted(values: NDArray[np.uint16]) -> Messages:
 
 
 @pytest.mark.parametrize("encoded", [Messages, counted])
-def test_words_are_below_the_number_of_different_ones(
+def test_admission_rejects_words_beyond_the_domain(
     job: DeployedJob, encoded: type[Messages]
 ) -> None:
     largest = encoded(np.array([[0], [CELLS - 1]], "<u2"))
@@ -57,7 +57,7 @@ def test_words_are_below_the_number_of_different_ones(
 
 
 @pytest.mark.parametrize("values", [np.zeros((1, 1), "<u4"), np.zeros((1, 2), "<u2")])
-def test_words_of_another_form_are_rejected(
+def test_admission_rejects_words_of_another_format(
     job: DeployedJob, values: NDArray[np.unsignedinteger]
 ) -> None:
     rejection = admitted(job, Messages(values))
@@ -66,7 +66,7 @@ def test_words_of_another_form_are_rejected(
     assert rejection.detail.endswith("noisy_cells expects 1 x uint16")
 
 
-def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -> None:
+def test_admission_limits_messages_per_record_in_random_order() -> None:
     """All workers must accept the same: each rewrites windows that another has written."""
     assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions take other records"
     for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):

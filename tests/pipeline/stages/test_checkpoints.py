@@ -102,7 +102,7 @@ def unchanged(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
     return [(record.value, record.key) for record in records]
 
 
-def test_a_publisher_goes_on_from_a_checkpoint_and_reads_little(
+def test_publisher_resumes_from_a_checkpoint(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
@@ -158,7 +158,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_checkpoint_that_is_wrong_changes_nothing(
+def test_publisher_ignores_a_wrong_checkpoint(
     history: tuple[DeployedJob, list[Append]], kind: str
 ) -> None:
     """The logs stay authoritative: they are read from the start of the horizon."""
@@ -181,7 +181,7 @@ def test_a_checkpoint_that_is_wrong_changes_nothing(
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_is_no_checkpoint(
+def test_checkpoint_rejects_invalid_json(
     history: tuple[DeployedJob, list[Append]], text: bytes
 ) -> None:
     with pytest.raises(CodecError, match="not a checkpoint"):
@@ -190,7 +190,7 @@ def test_what_is_no_json_is_no_checkpoint(
 
 
 @pytest.mark.parametrize("corrupted", [2, 8])
-def test_the_latest_checkpoint_that_is_right_is_gone_on_from(
+def test_publisher_resumes_from_the_latest_valid_checkpoint(
     history: tuple[DeployedJob, list[Append]], corrupted: int
 ) -> None:
     job, written = history
@@ -207,7 +207,7 @@ def test_the_latest_checkpoint_that_is_right_is_gone_on_from(
     assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (corrupted < 8)
 
 
-def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
+def test_checkpoint_is_ignored_when_estimates_differ(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
@@ -257,7 +257,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
     return written
 
 
-def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> None:
+def test_epoch_log_reads_the_same_from_every_position() -> None:
     values = history_values(HORIZON, renew=False)
     values["shuffle"]["producers"] = 200
     job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))

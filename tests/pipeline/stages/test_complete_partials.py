@@ -87,7 +87,7 @@ class Aggregator:
         ]
 
 
-def test_of_many_partials_the_latest_are_read() -> None:
+def test_aggregator_reads_only_the_latest_partials() -> None:
     aggregator = Aggregator(range(1, 501))
     read = aggregator.driver.records[Role.PARTIALS]
     assert read < 40
@@ -100,9 +100,7 @@ def test_of_many_partials_the_latest_are_read() -> None:
 
 @pytest.mark.parametrize("epoch", [1, 17, 300, 499])
 @pytest.mark.parametrize("total", [1, 2])
-def test_what_is_left_over_of_a_window_that_has_a_partial_is_dropped(
-    epoch: int, total: int
-) -> None:
+def test_aggregator_drops_leftover_chunks_of_a_complete_window(epoch: int, total: int) -> None:
     aggregator = Aggregator(range(1, 501))
     before = aggregator.driver.records[Role.PARTIALS]
     # Half a window, or all of it.
@@ -116,9 +114,7 @@ def test_what_is_left_over_of_a_window_that_has_a_partial_is_dropped(
     assert aggregator.written() == [501]
 
 
-def test_one_that_was_written_out_of_order_is_looked_for_before_it_holds_the_floor_for_long() -> (
-    None
-):
+def test_aggregator_searches_for_a_partial_written_out_of_order() -> None:
     order = [each for each in range(1, 501) if each != 498]
     aggregator = Aggregator([*order[:100], 498, *order[100:]])
     left, *_ = chunks(aggregator.job, 498, attempt=7)
@@ -141,7 +137,7 @@ def test_one_that_was_written_out_of_order_is_looked_for_before_it_holds_the_flo
     assert aggregator.driver.records[Role.PARTIALS] == read
 
 
-def test_one_that_is_written_again_counts_once() -> None:
+def test_rewritten_window_counts_once() -> None:
     order = [each for each in range(1, 501) if each != 498]
     aggregator = Aggregator([*order[:100], 498, *order[100:]])
     aggregator.show(chunks(aggregator.job, 498, attempt=7))

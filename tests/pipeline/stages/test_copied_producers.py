@@ -61,7 +61,7 @@ def every_order(one: Sequence[bytes], other: Sequence[bytes]) -> Iterator[list[b
         yield [next(mine if place in places else theirs) for place in range(total)]
 
 
-def test_however_the_records_of_two_copies_mix_every_report_counts_once(
+def test_interleaved_records_of_two_copies_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -99,7 +99,7 @@ class Copy(NamedTuple):
     [Copy(2, 3, 2), Copy(2, CELLS - 2, 1), Copy(2, 0, 3)],
     ids=["fewer batches", "as many batches", "nobody"],
 )
-def test_of_copies_with_different_inputs_one_is_in_with_what_it_said(
+def test_one_of_two_copies_with_different_inputs_is_included(
     other: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

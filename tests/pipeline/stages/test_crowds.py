@@ -64,7 +64,7 @@ def law_of_choice(counts: list[int], chosen: int) -> dict[tuple[int, ...], Fract
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1], [2, 0, 3], [4, 1], [1, 3], [1], []])
-def test_every_set_of_messages_is_as_likely_as_any_other(counts: list[int]) -> None:
+def test_deletion_draws_subsets_of_messages_uniformly(counts: list[int]) -> None:
     owners = [kind for kind, count in enumerate(counts) for _ in range(count)]
     for chosen in range(len(owners) + 1):
         sets = list(combinations(owners, chosen))
@@ -95,7 +95,7 @@ def check_numbers(
         assert 2 * np.exp(-2 * DRAWS * distance**2) > FALSE_ALARM
 
 
-def test_numbers_left_follow_their_law_and_half_the_noise_does_not() -> None:
+def test_remaining_counts_follow_their_distribution() -> None:
     counts = law_of_messages().counts
     check_numbers(counts, numbers_left)
     half = CrowdCounts((counts.decay[0] ** 2, counts.decay[1] ** 2), counts.shift, counts.delta)
@@ -117,7 +117,7 @@ def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_what_is_left_is_some_of_what_there_was(counted: bool) -> None:
+def test_remaining_messages_are_a_subset_of_the_input(counted: bool) -> None:
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 21], counted=counted)
     left = left_of_crowds(law, words, seeded_generator(1))
@@ -156,7 +156,7 @@ def check_uniform(choice: Callable[..., NDArray[np.int64]]) -> None:
     assert deviation < 8
 
 
-def test_messages_are_deleted_uniformly_and_the_first_ones_would_be_noticed() -> None:
+def test_messages_are_deleted_uniformly() -> None:
     check_uniform(uniform_choice)
 
     def first(counts: NDArray[np.int64], chosen: int, rng: Any) -> NDArray[np.int64]:
@@ -168,7 +168,7 @@ def test_messages_are_deleted_uniformly_and_the_first_ones_would_be_noticed() ->
         check_uniform(first)
 
 
-def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
+def test_encoding_depends_on_remaining_messages_only() -> None:
     law = law_of_messages(minimum=20)
     alone = messages_of(law, [0, 60], counted=False)
     many = law.messages_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
@@ -279,7 +279,7 @@ def test_messages_are_deleted_once_and_small_crowds_suppressed(folder: Path, ord
     assert shown[0] != shown[1], "each epoch has noise of its own"
 
 
-def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> None:
+def test_manifests_and_heartbeats_contain_totals_only(folder: Path) -> None:
     """Crowd membership changes only the words: even with all users in one crowd."""
     seen = []
     for moved in (False, True):
@@ -306,7 +306,7 @@ def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
+def test_stage_recovers_when_killed_between_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -326,11 +326,11 @@ def written_twice(folder: Path) -> World:
     return world.finish()
 
 
-def test_a_successor_writes_the_same_window(folder: Path) -> None:
+def test_successor_writes_the_same_window(folder: Path) -> None:
     assert check_writings(written_twice(folder)) == 2
 
 
-def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     # All 32 messages may be equal by chance: hence several windows.
     worlds = [written_twice(folder / str(number)) for number in range(5)]
@@ -362,7 +362,7 @@ def test_all_crowds_may_be_suppressed(folder: Path) -> None:
     assert all(not payload.strip(b"\0") for payload in world.integers().values())
 
 
-def test_what_a_key_deletes_is_pinned() -> None:
+def test_deletion_of_a_given_key_is_pinned() -> None:
     """A worker of another version that deleted others would make a second noise."""
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 40], counted=False)

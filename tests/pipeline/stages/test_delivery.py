@@ -86,7 +86,7 @@ FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "max
 CELLS: tuple[str, dict[str, object]] = ("cells", {"cells": 30})
 
 
-def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
+def test_released_window_is_in_canonical_order(folder: Path) -> None:
     world = run(World(deployed(*CELLS), folder, own_cells(30, EPOCHS)))
     for partition in (0, 1):
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, partition)]
@@ -104,7 +104,7 @@ def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
         pytest.param("random", False, id="random, unflushed lost", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     job = deployed(*FUTURE_RAND, order=order)
@@ -119,7 +119,7 @@ def test_killed_after_every_single_action(
 
 @settings(max_examples=25, deadline=None)
 @given(strikes=st.frozensets(st.integers(1, 250), min_size=2, max_size=12), keep=st.booleans())
-def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
+def test_recovers_when_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
     with memory_folder() as path:
         world = run(World(deployed(*CELLS), path, own_cells(30, EPOCHS), Accidents(strikes, keep)))
     for record in world.published().values():
@@ -146,7 +146,9 @@ def rejected_places(world: World) -> set[tuple[str, int, int]]:
 
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, stride: int) -> None:
+def test_recovers_when_killed_between_records_of_a_window(
+    folder: Path, keep: bool, stride: int
+) -> None:
     """Data half sent, half written or half aggregated is neither lost nor counted twice.
 
     Nor are unreadable records: each is among the dead letters.
@@ -172,7 +174,7 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, st
 
 
 @pytest.mark.usefixtures("small_records")
-def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> None:
+def test_successor_aggregator_rereads_half_a_window(folder: Path) -> None:
     """An aggregator commits and dies while the shuffle worker is between two chunks."""
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
@@ -212,7 +214,7 @@ def check_cells(world: World) -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
+def test_late_producer_is_excluded_when_the_worker_is_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     def run_late(place: Path, accidents: Accidents) -> World:
@@ -225,7 +227,7 @@ def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
         check_cells(world)
 
 
-def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Path) -> None:
+def test_window_is_the_same_when_written_after_late_records(folder: Path) -> None:
     """A worker decides and dies, the late producer sends, and then the successor starts."""
     released = []
     for late in (False, True):
@@ -259,7 +261,7 @@ def one_epoch(folder: Path, stage: str) -> World:
 @pytest.mark.parametrize(
     "stage", ["shuffle", pytest.param("aggregate", marks=pytest.mark.verify), "publish"]
 )
-def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
+def test_two_owners_agree_in_every_interleaving(folder: Path, stage: str) -> None:
     """The owner is paused anywhere, its successor progresses to any point, and the owner resumes.
 
     The owner of the shuffle stage closes the epoch without the south; for its successor the south
@@ -299,7 +301,7 @@ def test_duplicated_batches_count_once(folder: Path) -> None:
     world.shut()
 
 
-def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
+def test_inadmissible_records_become_dead_letters(folder: Path) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     batch, _ = world.log.values(Role.REPORTS, 1)
@@ -332,7 +334,7 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
     world.shut()
 
 
-def test_too_few_contributors_are_never_released(folder: Path) -> None:
+def test_window_below_the_minimum_is_never_released(folder: Path) -> None:
     world = World(deployed(*CELLS, minimum=31), folder, own_cells(30, EPOCHS))
     world = run(world)
     for record in world.published().values():
@@ -341,7 +343,7 @@ def test_too_few_contributors_are_never_released(folder: Path) -> None:
     assert not world.log.values(Role.SHUFFLED, 1)
 
 
-def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) -> None:
+def test_slow_worker_makes_no_record_late(folder: Path) -> None:
     """Once grace is over the worker reads to the present end of the log, and decides there."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS), folder, values)
@@ -361,7 +363,7 @@ def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) ->
     world.shut()
 
 
-def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
+def test_window_waits_for_producers_registered_before_it_closes(folder: Path) -> None:
     world = World(deployed(*CELLS, producers=1), folder, own_cells(30, EPOCHS))
     world.producer("north")
     worker = MemoryWorker(world.stage("shuffle"), world.log)
@@ -376,7 +378,7 @@ def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
     world.shut()
 
 
-def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
+def test_grace_starts_with_the_first_record_of_an_epoch(folder: Path) -> None:
     """Also when a later epoch was decided first, and this one had no records for a while."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS, minimum=1), folder, values)
@@ -402,7 +404,7 @@ def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWor
     return workers[0], workers[1]
 
 
-def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
+def test_epoch_limit_counts_from_the_manifests_of_all_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
@@ -426,9 +428,7 @@ def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
     worker.driver.carry_out(action)
 
 
-def test_epochs_that_are_too_far_ahead_are_rejected(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_epochs_too_far_ahead_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in (3, 4):
@@ -446,9 +446,7 @@ def test_epochs_that_are_too_far_ahead_are_rejected(
 
 
 @pytest.mark.parametrize("decided", [False, True], ids=["open", "decided"])
-def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
-    folder: Path, decided: bool
-) -> None:
+def test_first_manifest_states_the_first_epoch(folder: Path, decided: bool) -> None:
     """The south registers for epoch 2 while epoch 3 is decided as the first one.
 
     The window of epoch 2 is then open with another worker, or its manifest comes second.
@@ -481,7 +479,7 @@ def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
     world.shut()
 
 
-def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folder: Path) -> None:
+def test_raw_records_are_deleted_after_any_worker_finishes(folder: Path) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
@@ -508,7 +506,7 @@ def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
-def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str) -> None:
+def test_producer_with_missing_batches_blocks_no_window(folder: Path, what: str) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     enrollment = world.producer("south").enrollment
     hostile = hostile_records(world.job, enrollment)[what]
@@ -524,7 +522,7 @@ def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str)
     world.shut()
 
 
-def test_the_first_registration_of_a_name_counts() -> None:
+def test_first_registration_of_a_name_counts() -> None:
     registry = ProducerRegistry(deployed(*CELLS))
     first, second = bytes([1] * 16), bytes([2] * 16)
     for name, enrollment in (("north", first), ("north", second), ("south", first)):
@@ -533,7 +531,7 @@ def test_the_first_registration_of_a_name_counts() -> None:
     assert registry.find(second) is None
 
 
-def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registrations_end_when_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.pipeline.jobs.producer_registry.PRODUCERS_MAX", 3)
     registry = ProducerRegistry(deployed(*CELLS))
     for number in range(4):
@@ -560,7 +558,7 @@ GARBAGE = (
 
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.STATUS])
-def test_garbage_in_any_topic_stops_nobody(folder: Path, role: Role) -> None:
+def test_garbage_in_any_topic_blocks_no_stage(folder: Path, role: Role) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in range(1, EPOCHS + 1):
         for value in GARBAGE:

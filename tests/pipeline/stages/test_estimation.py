@@ -48,7 +48,7 @@ def estimate_of(
     return estimation.estimate()
 
 
-def test_an_estimate_that_cannot_be_is_marked_and_kept() -> None:
+def test_impossible_estimate_is_flagged_and_stored() -> None:
     found = [
         estimate_of(Estimation(JOB), 1, WindowStatus.RELEASED, [each] * 13) for each in LETTERS
     ]

@@ -118,7 +118,7 @@ def told(world: World) -> dict[int, tuple[object, ...]]:
     ],
     ids=["plain", "instances", "calendar"],
 )
-def test_what_resting_workers_publish_is_what_others_do(
+def test_idling_workers_publish_the_same_results(
     folder: Path, make: Callable[[], DeployedJob]
 ) -> None:
     published = []
@@ -151,7 +151,7 @@ def test_what_resting_workers_publish_is_what_others_do(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None:
+def test_open_window_keeps_only_its_stage_awake(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     workers = IdlingWorkers(world)
     assert set(workers.idle) == {"shuffle", "aggregate", "publish"}
@@ -170,7 +170,7 @@ def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
+def test_skipped_epoch_keeps_its_stage_awake(
     folder: Path,
 ) -> None:
     world = World(cells_job(calendar=True), folder, own_cells(CELLS, EPOCHS))
@@ -190,7 +190,7 @@ def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
+def test_shuffler_stays_awake_until_its_part_is_declared(
     folder: Path,
 ) -> None:
     world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))
@@ -211,7 +211,7 @@ def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
+def test_half_a_window_keeps_the_aggregator_awake(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     aggregate = world.worker("aggregate").stage
     found = []
@@ -228,12 +228,12 @@ def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_whoever_owns_nothing_cannot_tell(folder: Path) -> None:
+def test_stage_without_partitions_is_not_idle(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     assert [world.stage(stage).idle_seconds() for stage in world.job.route.stages] == [None] * 3
 
 
-def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
+def test_device_stages_idle_until_the_epoch_ends() -> None:
     world = DeviceWorld(device_job())
     workers = IdlingWorkers(world)
     assert set(workers.idle) == {"aggregate", "publish"}
@@ -257,7 +257,7 @@ def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
     world.shut()
 
 
-def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
+def test_device_stages_idle_forever_after_the_last_epoch() -> None:
     world = DeviceWorld(device_job(count=2))
     workers = IdlingWorkers(world)
     for epoch in (1, 2):
@@ -289,7 +289,7 @@ def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
     world.shut()
 
 
-def test_more_partitions_wake_nobody_and_a_topic_that_is_gone_does() -> None:
+def test_idle_condition_ends_when_partitions_disappear() -> None:
     condition = IdleCondition({Role.REPORTS: (3, 4)}, math.inf)
     assert condition.holds({Role.REPORTS: (3, 4, 9)})
     assert not condition.holds({Role.REPORTS: (3,)})

@@ -72,7 +72,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("random", True, id="random, unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     job = deployed(order=order)
@@ -93,7 +93,7 @@ def test_killed_after_every_single_action(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.slow),
     ],
 )
-def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
+def test_late_producer_is_excluded_from_all_parts_when_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     """Including the part of a shuffler that has all of it before it knows that it is late."""
@@ -110,7 +110,7 @@ def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
         assert cell_counts(world, 2).tolist() == [1] * 30
 
 
-def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> None:
+def test_window_counts_only_with_all_its_parts(folder: Path) -> None:
     world = begun(deployed(3), folder)
     world.close_all(1)
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
@@ -126,7 +126,7 @@ def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> N
     world.shut()
 
 
-def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
+def test_lagging_shuffler_catches_up_before_declaring_its_part(
     folder: Path,
 ) -> None:
     world = begun(deployed(), folder)
@@ -141,7 +141,7 @@ def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
     world.shut()
 
 
-def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_theirs(
+def test_first_shuffler_receives_after_the_others_acknowledge(
     folder: Path,
 ) -> None:
     job = deployed(3)
@@ -173,7 +173,7 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
 
 
 @pytest.mark.verify
-def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_of_a_part_agree_in_every_interleaving(folder: Path) -> None:
     pause = interleavings = 0
     while True:
         pause += 1
@@ -203,7 +203,7 @@ def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
     assert interleavings > 100
 
 
-def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path) -> None:
+def test_copies_of_a_folder_contribute_parts_of_one_drawing(tmp_path: Path) -> None:
     job = deployed(producers=1)
     log = MemoryLog()
     values = {f"user{cell}": cell for cell in range(CELLS)}
@@ -230,7 +230,7 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
         world.shut()
 
 
-def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
+def test_records_one_shuffler_lacks_stay_missing(
     folder: Path,
 ) -> None:
     """One shuffler gets less than the other, and the rest later: no window waits for it."""
@@ -265,7 +265,7 @@ def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
     short.shut()
 
 
-def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -> None:
+def test_shuffler_rejects_unregistered_producers(folder: Path) -> None:
     job = deployed(producers=1)
     world = begun(job, folder)
     world.close_epoch("north", 1)
@@ -278,7 +278,7 @@ def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -
     world.shut()
 
 
-def test_an_instance_rejects_only_what_the_first_one_rejects_however_far_it_has_come(
+def test_shuffler_rejects_only_what_the_first_one_rejects(
     folder: Path,
 ) -> None:
     """The first shuffler may be the maximum number of epochs ahead of this one."""
@@ -312,7 +312,7 @@ FRAGMENTS: dict[str, Any] = {
 }
 
 
-def test_no_instance_sees_how_many_messages_there_are() -> None:
+def test_record_sizes_hide_the_number_of_messages() -> None:
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     for devices in (1, 30, 3_000):
         shapes = set()
@@ -335,7 +335,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
         assert len(set(next(iter(shapes)))) == 1, "and all of them the same"
 
 
-def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instances() -> None:
+def test_delta_includes_the_cost_of_redrawn_messages() -> None:
     job = make_job(FRAGMENTS)
     one = make_job({**FRAGMENTS, "shuffle": {"minimum": 100}})
     law, guarantee = job.calibrate(), job.guarantee_of(job.calibrate())
@@ -349,7 +349,7 @@ def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instanc
     assert job.to_json()["shuffle"]["instances"] == 3
 
 
-def test_misfits_that_cost_more_than_is_spared_are_rejected(
+def test_redrawn_messages_exceeding_delta_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.randomizers.division.REDRAW_PROBABILITY", 2.0**-70)
@@ -380,8 +380,6 @@ def test_misfits_that_cost_more_than_is_spared_are_rejected(
         ),
     ],
 )
-def test_where_instances_cannot_be_right_they_are_rejected(
-    values: dict[str, Any], message: str
-) -> None:
+def test_unsupported_instances_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         make_job({**FRAGMENTS, **values}).calibrate()

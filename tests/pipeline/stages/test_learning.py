@@ -71,9 +71,7 @@ def world_in(folder: Path, accidents: Accidents | None = None, first_epoch: int 
 
 
 @pytest.mark.parametrize("first_epoch", [1, 3])
-def test_models_follow_from_reports_and_come_before_estimates(
-    folder: Path, first_epoch: int
-) -> None:
+def test_models_are_published_before_estimates(folder: Path, first_epoch: int) -> None:
     world = run(world_in(folder, first_epoch=first_epoch))
     epochs = [*range(first_epoch, EPOCHS + 1)]
     assert sorted(world.published()) == sorted(models(world)) == epochs
@@ -93,7 +91,7 @@ def test_models_follow_from_reports_and_come_before_estimates(
     "keep",
     [pytest.param(False, id="lost"), pytest.param(True, id="kept", marks=pytest.mark.verify)],
 )
-def test_whatever_is_killed_the_model_is_the_same_bit_by_bit(
+def test_model_is_bitwise_equal_when_workers_are_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     undisturbed = run(world_in(folder / "undisturbed"))
@@ -139,7 +137,7 @@ def some(users: int) -> dict[str, list[int]]:
     return {f"user {user}": [1, 100 * user, -100] for user in range(users)}
 
 
-def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model[0])))
     job, log = deployed(), MemoryLog()
@@ -171,9 +169,7 @@ def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Mon
     assert [each.contributors for each in punctuations(log)] == [3, 3, 3, 3]
 
 
-def test_the_first_epoch_that_anybody_reports_needs_no_model(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_reported_epoch_needs_no_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model.sum())))
     job, log = deployed(), MemoryLog()
@@ -203,7 +199,7 @@ def test_the_first_epoch_that_anybody_reports_needs_no_model(
     assert taken == [0.0, 4.0, 4.0]
 
 
-def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path) -> None:
+def test_groups_alternate_and_inactive_groups_punctuate(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     publish_models(job, log)
     for epoch in range(1, EPOCHS + 1):
@@ -218,7 +214,7 @@ def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path
     assert found[3].contributors == found[0].contributors
 
 
-def test_a_producer_stays_in_its_group(folder: Path) -> None:
+def test_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
         producer.enroll(list(some(5)))
@@ -230,7 +226,7 @@ def test_a_producer_stays_in_its_group(folder: Path) -> None:
     assert punctuations(log)[0].contributors == 5
 
 
-def test_examples_that_are_none_are_rejected() -> None:
+def test_invalid_examples_are_rejected() -> None:
     with opened(deployed(), MemoryLog()) as producer:
         producer.enroll(["a"])
         for value, message in (
@@ -244,7 +240,7 @@ def test_examples_that_are_none_are_rejected() -> None:
                 producer.report(1, {"a": value})
 
 
-def test_models_that_are_damaged_are_no_models() -> None:
+def test_damaged_models_are_rejected() -> None:
     value = ModelRecord(bytes(range(16)), 3, np.array([1.5, -2.0])).to_bytes()
     read = ModelRecord.from_bytes(value)
     assert (read.deployment, read.epoch, read.model.tolist()) == (bytes(range(16)), 3, [1.5, -2.0])

@@ -105,7 +105,7 @@ def released(log: MemoryLog) -> dict[bytes, tuple[int, Any, Any]]:
     }
 
 
-def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
+def test_successor_continues_with_short_manifests() -> None:
     job, log, attempts = deployed(MANY_PRODUCERS), KeepingLog(), count(1)
     register(job, log, MANY_PRODUCERS)
     first = worker_of(job, log, attempts)
@@ -130,7 +130,7 @@ def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
     assert [is_short(record) for record in log.values(Role.MANIFESTS)] == [False, True, True]
 
 
-def test_a_window_is_decided_with_the_record_that_completes_it() -> None:
+def test_window_closes_with_the_record_that_completes_it() -> None:
     job, log = deployed(2), MemoryLog()
     register(job, log, 2)
     worker = worker_of(job, log, count(1))
@@ -145,7 +145,7 @@ def test_a_window_is_decided_with_the_record_that_completes_it() -> None:
     assert (manifest.first_offset, manifest.cut_offset) == (0, 4)
 
 
-def test_all_who_read_manifests_read_short_ones() -> None:
+def test_all_readers_accept_short_manifests() -> None:
     job, log = deployed(MANY_PRODUCERS), MemoryLog()
     register(job, log, MANY_PRODUCERS)
     worker = worker_of(job, log, count(1))
@@ -287,7 +287,7 @@ class Known:
         )
 
 
-def test_who_takes_another_partition_over_writes_what_was_decided_of_it_long_before() -> None:
+def test_new_owner_writes_windows_finalized_long_before() -> None:
     log, known, behind = MemoryLog(), Known(), 6_500
     for record in history(1, 700):
         log.append(Append(Role.MANIFESTS, 0, record.value))

@@ -74,7 +74,7 @@ def additions(draw: st.DrawFn, form: MessageFormat) -> list[Messages]:
     payload=st.sampled_from([1, 12, 40]),
     most=st.sampled_from([20, 1 << 40]),
 )
-def test_holds_what_was_added_in_whatever_order(
+def test_multiset_is_independent_of_insertion_order(
     form: MessageFormat, limit: int, page: int, payload: int, most: int, data: st.DataObject
 ) -> None:
     parts = data.draw(additions(form))
@@ -116,7 +116,7 @@ def test_holds_what_was_added_in_whatever_order(
 
 
 @pytest.mark.parametrize("block", [2, 1 << 22])
-def test_a_permutation_is_random(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutation_is_uniform(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multisets, "BLOCK_BYTES", block)
     multiset = MessageMultiset(MessageFormat(np.dtype("<u2")), BytesIO)
     multiset.add(Messages(np.array([[1], [2], [3]], "<u2")))
@@ -150,12 +150,12 @@ def peak_memory(
 
 
 @pytest.mark.parametrize("dtype", ["<u1", "<u2", "<u8"])
-def test_memory_does_not_grow_with_the_window(dtype: str) -> None:
+def test_memory_is_independent_of_the_window_size(dtype: str) -> None:
     values = np.arange(8192, dtype=np.uint64).astype(dtype)[:, None]
     assert peak_memory(values, 2000) < 16 << 20
 
 
-def test_a_table_that_is_larger_than_what_was_added_waits_on_disk() -> None:
+def test_sparse_table_is_stored_on_disk() -> None:
     form = MessageFormat(np.dtype("<u4"), distinct=1 << 24)
     values = np.arange(1 << 16, dtype=np.uint32)[:, None] * np.uint32(251)
     assert peak_memory(values, 200, form.distinct) < 16 << 20

@@ -124,7 +124,7 @@ def run(world: World) -> World:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action_across_horizons(
+def test_recovers_when_killed_after_any_action_across_horizons(
     folder: Path, keep: bool, stride: int
 ) -> None:
     world_job = deployed(SHORT, epochs=OVER)
@@ -139,7 +139,7 @@ def test_killed_after_every_single_action_across_horizons(
         assert len(world.log.values(Role.ESTIMATES)) == EPOCHS
 
 
-def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path) -> None:
+def test_departed_producer_counts_until_the_horizon_ends(folder: Path) -> None:
     world = World(deployed(SHORT, epochs=OVER), folder, values())
     for epoch in range(1, 7):
         for name in ("north", "south"):
@@ -162,7 +162,7 @@ def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path)
 # Draws.
 
 
-def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
+def test_devices_draw_again_at_the_start_of_a_horizon() -> None:
     log = MemoryLog()
     users = [f"user {number}" for number in range(USERS)]
     with Producer(deployed(), None, name="gateway", transport=MemoryDriver(log)) as producer:
@@ -180,7 +180,7 @@ def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
             assert not np.array_equal(seen[one][name], seen[other][name]), name
 
 
-def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
+def test_carried_over_value_spends_a_change_in_each_horizon() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll([f"user {number}" for number in range(USERS)])
@@ -219,7 +219,7 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
             assert not isinstance(admission.admit(partition, value), Rejection)
 
 
-def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
+def test_horizon_is_drawn_only_once(tmp_path: Path) -> None:
     log = MemoryLog()
     producer = open_producer(deployed(), tmp_path / "state", log)
     producer.enroll([f"user {number}" for number in range(500)])
@@ -240,7 +240,7 @@ def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
             producer.close(HORIZON + 1)
 
 
-def test_a_renewal_that_was_interrupted_did_not_happen(
+def test_interrupted_renewal_is_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it is in the transaction of the epoch: leaving devices stay, too."""
@@ -273,7 +273,7 @@ def test_a_renewal_that_was_interrupted_did_not_happen(
         assert list(producer.users) == ["a", "c", "b"]
 
 
-def test_epochs_left_out_at_the_beginning_of_a_horizon_are_silence() -> None:
+def test_skipped_first_epochs_of_a_horizon_count_as_absence() -> None:
     """Changes that others reported in time are not reported again; newcomers had value 0."""
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
@@ -378,7 +378,7 @@ def test_devices_enroll_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
-def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
+def test_withdrawn_users_stop_counting(epoch: int) -> None:
     always = np.ones(2 * HORIZON + 1, np.int8)
     records = estimates({"a": always, "b": always}, 2 * HORIZON, withdrawn={"b": epoch})
     assert_near(records, [USERS * (1 + (at < epoch)) for at in range(1, 2 * HORIZON + 1)])
@@ -387,7 +387,7 @@ def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_withdrawn_are_as_silent_as_others() -> None:
+def test_withdrawn_users_report_like_absent_users() -> None:
     """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
 
     If leaving users were always present, the estimate of epoch 3 would be 1600 users too low.
@@ -409,9 +409,7 @@ def test_the_withdrawn_are_as_silent_as_others() -> None:
 
 
 @pytest.mark.parametrize("present", [0, 1, 50, 100])
-def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
-    tmp_path: Path, present: int
-) -> None:
+def test_withdrawn_users_mimic_the_participation_of_others(tmp_path: Path, present: int) -> None:
     """Drawn once: a restart after the draw changes nothing."""
     log = MemoryLog()
     users = [f"user {number}" for number in range(10_100)]
@@ -433,7 +431,7 @@ def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
         assert abs(leaving - 10_000 * share) < FAR * np.sqrt(10_000 * share * (1 - share))
 
 
-def test_where_nobody_stays_the_withdrawn_are_present() -> None:
+def test_withdrawn_users_are_present_when_all_withdraw() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll(["thermostat"])
@@ -444,7 +442,7 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
     assert [record.contributors for record in sorted_punctuations(log)] == [1, 1]
 
 
-def test_a_single_0_before_silence_is_no_deregistration() -> None:
+def test_single_zero_before_absence_is_no_deregistration() -> None:
     """Intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
@@ -462,7 +460,7 @@ def test_a_single_0_before_silence_is_no_deregistration() -> None:
 # Jobs.
 
 
-def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -> None:
+def test_recurring_job_has_a_last_epoch_only_if_counted() -> None:
     endless = deployed(170)
     counted = endless.model_copy(update={"horizons": 3})
     assert DeployedJob.from_bytes(counted.to_bytes()) == counted
@@ -476,7 +474,7 @@ def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -
     assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
 
 
-def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
+def test_guarantee_covers_a_horizon_and_adds_up() -> None:
     endless = deployed()
     said = str(endless.guarantee)
     assert said.startswith("epsilon 2 for a user's whole stream of one horizon, n times that for n")
@@ -489,7 +487,7 @@ def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
     assert "horizons" not in ending.guarantee.to_json()
 
 
-def test_nothing_comes_after_the_last_horizon() -> None:
+def test_no_epoch_follows_the_last_horizon() -> None:
     counted = deployed().model_copy(update={"horizons": 2})
     with open_producer(counted, None, MemoryLog()) as producer:
         producer.enroll(["a"])

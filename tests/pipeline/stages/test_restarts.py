@@ -79,7 +79,7 @@ def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
 
 
 @pytest.mark.parametrize(("estimates", "documents"), [(179, 170), (180, 180), (40, 3), (0, 0)])
-def test_a_publisher_writes_what_is_missing_and_reads_little(
+def test_publisher_writes_missing_epochs_and_reads_little(
     history: tuple[DeployedJob, list[Append]],
     estimates: int,
     documents: int,
@@ -140,7 +140,7 @@ NOTICED_NEAR_THE_END = ("missing", "too early", "torn")
         *((kind, 128) for kind in NOTICED_NEAR_THE_END),
     ],
 )
-def test_what_lies_near_the_end_says_what_all_of_it_says(
+def test_reading_near_the_end_equals_reading_everything(
     history: tuple[DeployedJob, list[Append]],
     kind: str,
     first: int,
@@ -159,7 +159,7 @@ def test_what_lies_near_the_end_says_what_all_of_it_says(
     assert found[0] == found[1]
 
 
-def test_a_publisher_may_stop_anywhere(
+def test_publisher_may_stop_anywhere(
     history: tuple[DeployedJob, list[Append]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, written = history
@@ -191,7 +191,7 @@ def _stopped(worker: MemoryWorker, driver: MemoryDriver, after: int) -> bool:
     return True
 
 
-def test_epochs_before_the_first_wanted_need_no_partial(
+def test_epochs_before_the_first_requested_need_no_partial(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
@@ -220,7 +220,7 @@ def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> Stage:
 
 
 @pytest.mark.parametrize("pending", [None, 177, 180])
-def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
+def test_assignment_reads_manifests_once_for_all_partitions(
     history: tuple[DeployedJob, list[Append]], pending: int | None
 ) -> None:
     job, written = history
@@ -246,7 +246,7 @@ def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
 
 
 @pytest.mark.parametrize("few", [0, 3, 256])
-def test_who_was_in_last_is_known_whatever_the_order_of_epochs(
+def test_last_participation_is_known_in_any_order_of_epochs(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.latest_windows.FEW", few)

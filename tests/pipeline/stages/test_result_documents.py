@@ -70,12 +70,12 @@ def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
     return body
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_of_documents_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["properties"]["estimates"]["maxItems"] == MOST_ESTIMATES
 
 
-def test_a_count_says_what_was_published_and_no_more() -> None:
+def test_count_document_contains_exactly_the_publication() -> None:
     estimate = Estimate.around(40.0, 5.0, 9.5, 70, 100, ("gap",))
     body = document(COUNT, record(estimate, assumes_changes=4))
     assert body == {
@@ -122,7 +122,7 @@ def test_suppressed_epoch_has_a_document_with_its_status(window_status: WindowSt
     assert (body["published"], body["estimates"], body["reports"]) == (0, [], 0)
 
 
-def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
+def test_long_lists_contain_the_largest_items_in_list_order() -> None:
     size = MOST_ESTIMATES + 2
     job = items_job([f"i{number}" for number in range(size)])
     values = np.full(size, 5.0)
@@ -145,7 +145,7 @@ def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
     ],
     ids=str,
 )
-def test_a_record_that_nobody_could_tell_of_is_none(changed: dict[str, Any]) -> None:
+def test_unrepresentable_record_has_no_document(changed: dict[str, Any]) -> None:
     body = record(None).to_json()
     assert EstimateRecord.from_bytes(json.dumps(body).encode()) == record(None)
     with pytest.raises(CodecError, match="not an estimate record"):
@@ -194,7 +194,7 @@ class TestDelivery:
         return [(document_key(each), made.document(each)) for each in found.values()]
 
     @pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
-    def test_wherever_a_worker_dies_there_is_one_document_an_epoch(
+    def test_each_epoch_has_one_document_when_workers_are_killed(
         self, run: tuple[DeployedJob, MemoryLog], keep: bool
     ) -> None:
         job, finished = run
@@ -217,7 +217,7 @@ class TestDelivery:
             died += 1
         assert died > 8
 
-    def test_two_workers_at_once_write_the_same_bytes(
+    def test_concurrent_workers_write_the_same_bytes(
         self, run: tuple[DeployedJob, MemoryLog]
     ) -> None:
         job, finished = run
@@ -242,7 +242,7 @@ class TestDelivery:
             assert {key: {value} for key, value in self.expected(job, log)} == by_key
             paused += 1
 
-    def test_the_first_estimate_is_the_one_that_is_documented(
+    def test_document_describes_the_first_estimate(
         self, run: tuple[DeployedJob, MemoryLog]
     ) -> None:
         job, finished = run

@@ -73,7 +73,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
+def test_parts_larger_than_memory_count_once(folder: Path) -> None:
     world = run(begun(deployed(), folder, KEYS))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
@@ -87,7 +87,7 @@ def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
+def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
     def started_and_run(place: Path, accidents: Accidents) -> World:
@@ -126,7 +126,7 @@ def started_and_sent(job: DeployedJob, folder: Path) -> World:
     return world
 
 
-def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path) -> None:
+def test_shuffler_opens_its_layer_and_reads_no_report(folder: Path) -> None:
     """Even if all collude; a shuffler that colludes with the aggregator sees its part alone."""
     job = deployed(SIDE_BY_SIDE[:3])
     world = started_and_sent(job, folder)
@@ -142,7 +142,7 @@ def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path
     world.shut()
 
 
-def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
+def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
     job = deployed()
     world = started_and_sent(job, folder)
     for index, role in enumerate(job.route.reports):
@@ -177,13 +177,13 @@ def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 @pytest.mark.usefixtures("small_records")
-def test_ciphertexts_that_were_copied_to_another_instance_count_once(
+def test_ciphertexts_copied_to_another_shuffler_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(copied(folder, monkeypatch))
 
 
-def test_every_epoch_is_sealed_to_the_keys_of_its_period(folder: Path) -> None:
+def test_epoch_is_sealed_to_the_keys_of_its_period(folder: Path) -> None:
     stages = [[2, 5], [3, 6]]
     job = deployed(stages, [1, 7], 1)
     world = begun(job, folder, all_keys(stages, [1, 7]))
@@ -211,7 +211,7 @@ def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
     return seeded_generator(seed, number)
 
 
-def test_no_instance_sees_how_many_messages_there_are() -> None:
+def test_record_sizes_hide_the_number_of_messages() -> None:
     """Parts are padded with cover traffic, which only the aggregator can tell from reports."""
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     records, ciphertexts = set(), set()
@@ -261,7 +261,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
         ),
     ],
 )
-def test_other_keys_than_one_for_each_instance_are_rejected(
+def test_shufflers_require_one_key_each(
     sealed: dict[str, Any], instances: int, message: str
 ) -> None:
     with pytest.raises(JobError, match=message):

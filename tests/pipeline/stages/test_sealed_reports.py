@@ -74,7 +74,7 @@ def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) -> None:
+def test_windows_larger_than_memory_count_once(folder: Path) -> None:
     """Every stage sorts boxes in files, all of which are closed at the end."""
     world = run(begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
     check(world)
@@ -86,7 +86,7 @@ def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) ->
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
+def test_spill_files_are_closed_after_a_window_is_written(
     folder: Path, spill_files: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = begun(deployed(), folder, all_keys(IN_SERIES))
@@ -114,7 +114,7 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
+def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
     job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
 
     def started_and_run(place: Path, accidents: Accidents) -> World:
@@ -149,7 +149,7 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
     return found
 
 
-def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> None:
+def test_no_single_party_or_all_stages_can_read_a_report(folder: Path) -> None:
     """Only the aggregate key reads anything, and then only words without their order."""
     job = deployed(IN_SERIES)
     world = run(begun(job, folder, all_keys(IN_SERIES)))
@@ -158,7 +158,7 @@ def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> No
     assert holders(job, world, [1]) == set(range(CELLS))
 
 
-def test_who_adds_up_meets_no_ciphertext_that_a_stage_before_has_seen(folder: Path) -> None:
+def test_aggregator_sees_no_ciphertext_of_an_earlier_stage(folder: Path) -> None:
     """Output of a stage shares only the opened layer with its input."""
     job = deployed(IN_SERIES)
     world = run(begun(job, folder, all_keys(IN_SERIES)))
@@ -174,7 +174,7 @@ def test_who_adds_up_meets_no_ciphertext_that_a_stage_before_has_seen(folder: Pa
     ("stages", "written", "reader"),
     [(1, Role.SHUFFLED, "aggregate"), (2, Role.HOP_1, "shuffle-2")],
 )
-def test_a_ciphertext_that_was_copied_counts_once(
+def test_copied_ciphertext_counts_once(
     folder: Path, stages: int, written: Role, reader: str
 ) -> None:
     """The stage drops duplicates, and the next party rejects duplicates of a stage."""
@@ -197,7 +197,7 @@ def test_a_ciphertext_that_was_copied_counts_once(
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_a_device_that_sends_its_report_many_times_is_counted_once(
+def test_report_that_is_sent_many_times_counts_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
     """The same box in a batch, or in several boxes for the stage that opens those."""
@@ -212,9 +212,7 @@ def test_a_device_that_sends_its_report_many_times_is_counted_once(
 
 @pytest.mark.parametrize("arrival", [1, -1], ids=["the first one first", "the last one first"])
 @pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
-def test_chunks_that_do_not_increase_from_one_to_the_next_are_rejected(
-    folder: Path, order: list[int], arrival: int
-) -> None:
+def test_chunks_out_of_order_are_rejected(folder: Path, order: list[int], arrival: int) -> None:
     job = deployed()
     world = begun(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
@@ -232,7 +230,7 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_rejected(
     world.shut()
 
 
-def test_chaff_and_ciphertexts_for_others_are_left_out_and_counted(folder: Path) -> None:
+def test_cover_traffic_and_foreign_ciphertexts_are_dropped(folder: Path) -> None:
     job = new_job(
         "sealed",
         "fragments",
@@ -260,7 +258,7 @@ def test_chaff_and_ciphertexts_for_others_are_left_out_and_counted(folder: Path)
     assert sum(counts) == shuffling.capacity(fragments.law, 1, 100)
 
 
-def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Path) -> None:
+def test_stage_forwards_a_rewritten_window_once(folder: Path) -> None:
     world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
     world.close_all(1)
     world.settle(["shuffle"])
@@ -275,7 +273,7 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
     world.shut()
 
 
-def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
+def test_invalid_reports_are_dropped() -> None:
     job = deployed()
     words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.message_format.dtype)
     rows = pack_reports(words, 1, job.message_format)
@@ -283,7 +281,7 @@ def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
     assert found[:, 0].tolist() == [1, 2]
 
 
-def test_ciphertexts_that_do_not_open_move_no_estimate(folder: Path) -> None:
+def test_unopenable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
     job = deployed()
     world = begun(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
@@ -302,7 +300,7 @@ def test_ciphertexts_that_do_not_open_move_no_estimate(folder: Path) -> None:
     world.shut()
 
 
-def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) -> None:
+def test_batches_that_are_wrongly_sealed_become_dead_letters(folder: Path) -> None:
     job, plain = deployed(), deployed([[9]])
     world = begun(plain, folder, all_keys([[9]]))
     world.close_epoch("north", 1)
@@ -326,7 +324,7 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
 
 
 @pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])
-def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+def test_stage_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
     others = ring({1, 2, 3} - {own})
     world = begun(deployed(IN_SERIES[:2]), folder, others)
@@ -339,7 +337,7 @@ def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
 class TestRotation:
     job = staticmethod(partial(deployed, [[2, 5], [3, 6]], [1, 7], 1))
 
-    def test_every_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
+    def test_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
         job = self.job()
         world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         check(world)
@@ -350,7 +348,7 @@ class TestRotation:
         assert job.sealed.last_epoch_of("aggregate", 0) == 1
         assert job.sealed.last_epoch_of("aggregate", 1) is None
 
-    def test_an_erased_key_closes_its_epochs_and_no_others(self, folder: Path) -> None:
+    def test_erased_key_closes_only_its_epochs(self, folder: Path) -> None:
         job = self.job()
         world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         later = ring([5, 6, 7])
@@ -383,12 +381,12 @@ class TestRotation:
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],
 )
-def test_other_keys_than_these_are_rejected(sealed: dict[str, Any], message: str) -> None:
+def test_wrong_sets_of_keys_are_rejected(sealed: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(sealed=sealed)
 
 
-def test_what_would_tell_reports_apart_is_rejected() -> None:
+def test_settings_that_distinguish_reports_are_rejected() -> None:
     with pytest.raises(JobError, match=r"shuffle\.order is random"):
         deployed(shuffle={"minimum": 10, "order": "random"})
     noisy: dict[str, Any] = {
@@ -400,7 +398,7 @@ def test_what_would_tell_reports_apart_is_rejected() -> None:
         deployed(**noisy)
 
 
-def test_keys_belong_to_what_a_report_means() -> None:
+def test_keys_are_part_of_the_fingerprint() -> None:
     assert deployed([[2]]).fingerprint != deployed([[3]]).fingerprint
     read = DeployedJob.from_bytes(deployed(IN_SERIES, rotate=5).to_bytes())
     assert read.sealed == deployed(IN_SERIES, rotate=5).sealed

@@ -107,7 +107,7 @@ def sums(world: World, epoch: int) -> list[PartialSum]:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, stride: int
 ) -> None:
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)
@@ -129,9 +129,7 @@ def test_killed_after_every_single_action(
 
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize("stage", [*PARTIES, "aggregate"])
-def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
-    folder: Path, stage: str
-) -> None:
+def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage: str) -> None:
     paused_after = 0
     while True:
         world = begun(deployed(), folder / str(paused_after))
@@ -155,7 +153,7 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> None:
+def test_window_lags_while_waiting_for_the_other_party(folder: Path) -> None:
     world = begun(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
@@ -170,7 +168,7 @@ def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> 
     world.shut()
 
 
-def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_shares() -> None:
+def test_shares_do_not_change_results_of_any_cell_protocol() -> None:
     for protocol, parameters in (
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "max_changes": 1}),
@@ -218,7 +216,7 @@ def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> l
     return [each for each in opener.open_all(1, ciphertexts_of(rows, party)) if each is not None]
 
 
-def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
+def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
     job = deployed()
     world = begun(job, folder)
     world.close_epoch("north", 1)
@@ -241,7 +239,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", PARTIES)
-def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+def test_party_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = KEYS[PARTIES.index(stage)]
     world = begun(deployed(), folder, keys=ring(set(KEYS) - {own}))
     with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
@@ -295,7 +293,7 @@ def broken(*parties: int) -> Rows:
     ],
     ids=["no seed", "no difference", "neither", "a piece is missing"],
 )
-def test_only_windows_whose_shares_do_not_match_are_suppressed(
+def test_only_windows_with_mismatched_shares_are_corrupt(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lie: Rows, reason: str
 ) -> None:
     job = deployed()
@@ -321,7 +319,7 @@ def test_only_windows_whose_shares_do_not_match_are_suppressed(
     assert epochs[1].counts == epochs[1].payload
 
 
-def test_a_sum_that_may_have_wrapped_around_is_not_published(
+def test_sum_that_may_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounded by the maximum number of equal reports from the window's devices, not by the sum."""
@@ -337,7 +335,7 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     check(run(begun(deployed(), folder / "just as many")))
 
 
-def test_windows_that_may_all_wrap_around_are_rejected() -> None:
+def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
     parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
     job = written(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
     law = job.calibrate()
@@ -356,7 +354,7 @@ def test_windows_that_may_all_wrap_around_are_rejected() -> None:
         too_large.share_format(law)
 
 
-def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> None:
+def test_shuffler_of_shares_reports_device_counts(folder: Path) -> None:
     job = deployed()
     assert job.protocol_entry.shuffling is None
     world = begun(job, folder)
@@ -398,7 +396,7 @@ def test_corrupt_epoch_has_no_reports() -> None:
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_shares_that_are_copied_or_paired_with_others_count_once(
+def test_copied_or_repaired_shares_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
@@ -415,7 +413,7 @@ def test_shares_that_are_copied_or_paired_with_others_count_once(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_a_ciphertext_that_nobody_opens_and_nobody_misses_spoils_nothing(
+def test_unopenable_extra_ciphertext_corrupts_no_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
@@ -431,9 +429,7 @@ def test_a_ciphertext_that_nobody_opens_and_nobody_misses_spoils_nothing(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_counts_that_the_protocol_does_not_have_spoil_a_window(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_counts_corrupt_a_window(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A malicious producer counts an invalid word, or a word beyond the table."""
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
@@ -460,7 +456,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> None:
+def test_shuffler_that_drops_shares_learns_no_sum(folder: Path) -> None:
     """Shares of one producer alone: neither party forwards its sum."""
     job = deployed()
     world = begun(job, folder)
@@ -495,7 +491,7 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     world.shut()
 
 
-def test_what_either_party_and_everybody_else_sees_is_uniform(
+def test_observations_of_each_party_are_uniform(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables of zeros, of ones only, and sums of these; every seed is used once."""
@@ -533,7 +529,7 @@ def looks_uniform(data: np.ndarray[Any, Any]) -> bool:
 
 
 class TestRotation:
-    def test_every_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
+    def test_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
         periods = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
         job = deployed(sealed={"shares": periods, "rotate": 1})
         world = begun(job, folder, keys=ring([1, 2, 3, 4]))
@@ -569,12 +565,12 @@ class TestRotation:
         ({"shuffle": {"minimum": 10, "order": "random"}}, "shuffle.order is random"),
     ],
 )
-def test_what_cannot_be_shared_is_rejected(values: dict[str, Any], message: str) -> None:
+def test_unsupported_shares_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(**values)
 
 
-def test_tables_above_a_sensible_size_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_tables_above_the_maximum_size_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
     assert deployed().table_format.cells == MOST_SHARED
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
@@ -582,7 +578,7 @@ def test_tables_above_a_sensible_size_are_rejected(monkeypatch: pytest.MonkeyPat
         deployed()
 
 
-def test_keys_belong_to_what_a_report_means() -> None:
+def test_keys_are_part_of_the_fingerprint() -> None:
     job = deployed()
     read = DeployedJob.from_bytes(job.to_bytes())
     assert read.sealed == job.sealed

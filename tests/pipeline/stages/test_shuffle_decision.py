@@ -72,7 +72,7 @@ class Worker:
         )
 
 
-def test_a_window_is_complete_once_every_producer_is_in() -> None:
+def test_window_is_complete_when_every_producer_is_included() -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, NORTH)
@@ -83,7 +83,7 @@ def test_a_window_is_complete_once_every_producer_is_in() -> None:
     assert not [*worker.decision.missing(window)]
 
 
-def test_a_window_is_decided_when_grace_has_passed_since_its_time_has_come() -> None:
+def test_window_closes_when_grace_has_passed_since_it_was_due() -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, NORTH)
@@ -96,7 +96,7 @@ def test_a_window_is_decided_when_grace_has_passed_since_its_time_has_come() -> 
     assert worker.decision.event(window, 4, 5.0 + GRACE) is None
 
 
-def test_the_first_record_of_a_window_that_is_closing_begins_its_grace_anew() -> None:
+def test_first_record_of_a_closing_window_restarts_grace() -> None:
     worker = Worker()
     window = worker.window(offset=None)
     window.happens(Event.TIME_HAS_COME)
@@ -111,7 +111,7 @@ def test_the_first_record_of_a_window_that_is_closing_begins_its_grace_anew() ->
     assert worker.decision.event(window, 5, 100.0 + GRACE) is Event.GRACE_OVER
 
 
-def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> None:
+def test_window_is_abandoned_when_all_its_producers_retire() -> None:
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)
@@ -121,7 +121,7 @@ def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> 
     assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
 
 
-def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
+def test_logged_decision_precedes_that_of_the_worker() -> None:
     worker = Worker()
     window = worker.window()
     for enrollment in (NORTH, SOUTH):
@@ -138,7 +138,7 @@ def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
         (MINIMUM, WindowStatus.RELEASED),
     ],
 )
-def test_minimum_of_contributors_decides_the_window_status(
+def test_minimum_of_contributors_determines_the_window_status(
     contributors: int, window_status: WindowStatus
 ) -> None:
     worker = Worker()
@@ -151,7 +151,7 @@ def test_minimum_of_contributors_decides_the_window_status(
     assert (manifest.first_offset, manifest.cut_offset, manifest.timestamp) == (3, 7, 1234)
 
 
-def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_in() -> None:
+def test_missing_producer_counts_with_its_latest_population() -> None:
     worker = Worker()
     first, later = worker.window(1), worker.window(3, offset=8)
     worker.close(first, NORTH, population=20)
@@ -162,7 +162,7 @@ def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_i
     assert manifest.contributors == 6, "for the minimum they do not count"
 
 
-def test_an_earlier_epoch_that_is_decided_later_is_nobodys_last_one() -> None:
+def test_earlier_epoch_finalized_later_updates_no_population() -> None:
     worker = Worker()
     earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
     for window, population in ((last, 25), (earlier, 20)):
@@ -172,7 +172,7 @@ def test_an_earlier_epoch_that_is_decided_later_is_nobodys_last_one() -> None:
     assert worker.decision.manifest(open_one, 9, 0).population == 33
 
 
-def test_an_epoch_without_a_record_is_due_before_a_decided_one_that_is_drained() -> None:
+def test_drain_makes_earlier_epochs_without_records_due() -> None:
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)

@@ -109,7 +109,7 @@ def identical(one: Messages, other: Messages) -> bool:
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
+def test_released_window_contains_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_noise(world) == 2
     for epoch, record in world.published().items():
@@ -130,7 +130,9 @@ def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: s
         pytest.param("random", False, id="random, unflushed lost", marks=pytest.mark.verify),
     ],
 )
-def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, stride: int) -> None:
+def test_stage_recovers_when_killed_between_actions(
+    folder: Path, order: str, keep: bool, stride: int
+) -> None:
     job = deployed(order=order)
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -141,13 +143,13 @@ def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, st
 
 @pytest.mark.verify
 @pytest.mark.usefixtures("small_records")
-def test_two_owners_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_agree_in_every_interleaving(folder: Path) -> None:
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_noise)
 
 
 @pytest.mark.usefixtures("small_records")
-def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):
@@ -192,7 +194,7 @@ def world_of_silent_devices(folder: Path) -> World:
     return world
 
 
-def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None:
+def test_devices_without_messages_are_contributors(folder: Path) -> None:
     world = world_of_silent_devices(folder).run((1, 2))
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
@@ -203,7 +205,7 @@ def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None
         assert sum(words.messages for words in chunks.values()) == dummies.messages > 0
 
 
-def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
+def test_heartbeats_count_devices_not_messages(folder: Path) -> None:
     """Before a release, and after suppression, the number of messages is secret."""
     world = world_of_silent_devices(folder)
     world.values["north"][1]["north0"] = 1  # type: ignore[index]
@@ -229,7 +231,7 @@ def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
     world.shut()
 
 
-def test_a_worker_with_another_key_or_none_rejects_to_start(folder: Path) -> None:
+def test_worker_does_not_start_without_the_right_key(folder: Path) -> None:
     world = world_of(deployed(), folder)
     for key in (None, NoiseKey(bytes(32))):
         world.noise_key = key
@@ -239,7 +241,7 @@ def test_a_worker_with_another_key_or_none_rejects_to_start(folder: Path) -> Non
     world.stage("shuffle")
 
 
-def test_a_job_deployed_without_a_key_is_not_run_with_any() -> None:
+def test_job_deployed_without_a_key_rejects_any_key() -> None:
     with pytest.raises(WrongKeyError, match="expected nothing"):
         StageNoise(deployed(key=None), KEY)
 
@@ -262,7 +264,7 @@ def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
     assert [counts_of([words]).tolist() for words in again] == [counts[1], counts[0]]
 
 
-def test_horizons_have_noise_of_their_own() -> None:
+def test_each_horizon_has_its_own_noise() -> None:
     """The protocol gets an epoch of its horizon, with randomness of the absolute epoch."""
     values = deployed().to_json()
     values["epochs"] = {"count": 2, "renew": True}
@@ -272,7 +274,7 @@ def test_horizons_have_noise_of_their_own() -> None:
     assert len(counts) == 3
 
 
-def test_what_a_key_draws_is_pinned() -> None:
+def test_noise_of_a_given_key_is_pinned() -> None:
     assert KEY.digest.hex().startswith("630dcd2966c43366")
     words = {
         epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]

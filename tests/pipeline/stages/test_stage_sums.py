@@ -91,7 +91,7 @@ def check_sums(world: World) -> int:
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
+def test_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_sums(world) == 2
     for epoch, record in world.published().items():
@@ -102,7 +102,7 @@ def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
     assert noise_of(world.job, 1) != noise_of(world.job, 2)
 
 
-def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) -> None:
+def test_horizons_keep_values_with_new_noise_and_budgets(folder: Path) -> None:
     """Two sums of the same words with the same noise would hide nothing."""
     job = deployed(renew=True)
     world = world_of(job, folder)
@@ -127,7 +127,7 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
+def test_stage_recovers_when_killed_between_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -137,19 +137,19 @@ def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -
 
 
 @pytest.mark.verify
-def test_two_owners_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_agree_in_every_interleaving(folder: Path) -> None:
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_sums)
 
 
-def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):
         check_sums(world)
 
 
-def test_window_below_the_minimum_is_suppressed_for_good(folder: Path) -> None:
+def test_window_below_the_minimum_stays_suppressed(folder: Path) -> None:
     world = world_of(deployed(minimum=USERS), folder)
     world.close_epoch("north", 1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
@@ -168,7 +168,7 @@ def test_window_below_the_minimum_is_suppressed_for_good(folder: Path) -> None:
     world.shut()
 
 
-def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
+def test_resent_records_are_not_added_after_a_release(folder: Path) -> None:
     """Simulates dead letters that an operator resends."""
     world = world_of(deployed(), folder)
     world.close_all(1)
@@ -184,7 +184,7 @@ def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
     world.shut()
 
 
-def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> None:
+def test_sum_stage_does_not_start_without_its_key() -> None:
     job = deployed()
     for key in (None, NoiseKey(bytes(32))):
         with pytest.raises(WrongKeyError, match="noise key of"):

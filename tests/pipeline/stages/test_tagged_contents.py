@@ -31,7 +31,7 @@ def first_of_each(contents: TaggedContents) -> list[list[int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(TAGS, max_size=6), st.integers(1, 200))
-def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], limit: int) -> None:
+def test_first_content_of_every_tag_is_stored_once(batches: list[list[int]], limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tagged_contents, "_MEMORY_LIMIT", limit)
         contents = TaggedContents(2)
@@ -50,7 +50,7 @@ def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], 
         assert first_of_each(contents) == []
 
 
-def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
+def test_contents_added_after_a_read_are_counted() -> None:
     job = device_job()
     form = job.content_format
     window = DeviceWindow(
@@ -69,7 +69,7 @@ def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     window.close()
 
 
-def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory() -> None:
+def test_memory_limit_does_not_change_which_copy_counts() -> None:
     job = device_job()
     form = job.content_format
     rng = np.random.default_rng(3)
@@ -196,7 +196,7 @@ def test_population_counts_the_first_enrollment_of_every_tag(
         assert population.count(4) == 0
 
 
-def test_what_is_of_others_is_passed_over() -> None:
+def test_records_of_other_deployments_are_skipped() -> None:
     job = device_job()
     population = Population(job)
     tags = np.array([3], np.uint64)
@@ -210,14 +210,14 @@ def test_what_is_of_others_is_passed_over() -> None:
     assert population.count(8) == 0
 
 
-def test_tags_of_one_device_resemble_each_other_in_no_epoch() -> None:
+def test_tags_of_one_device_are_unrelated_across_epochs() -> None:
     device = os.urandom(16)
     tags = [horizon_tag(COLLECTOR_KEY, bytes(16), horizon, b"d" + device) for horizon in range(64)]
     assert len(set(tags)) == 64
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_rows_that_differ_from_the_first_of_their_tag_are_counted(spilled: bool) -> None:
+def test_rows_that_contradict_their_tag_are_counted(spilled: bool) -> None:
     contents = TaggedContents(content_bytes=1)
     tags = np.array([7, 9, 7, 7, 1 << 63], np.uint64)
     for values in ([1, 2, 1, 3, 4], [1, 2, 1, 1, 5]):

@@ -93,7 +93,7 @@ def letters(world: World) -> list[DeadLetter]:
     return [DeadLetter.from_record(record.value, record.headers) for record in records]
 
 
-def test_a_producer_that_runs_ahead_decides_nothing_for_the_others(folder: Path) -> None:
+def test_producer_ahead_closes_no_window_of_others(folder: Path) -> None:
     world = World(deployed(), folder, values())
     for epoch in range(1, 6):
         close(world, epoch)
@@ -134,7 +134,7 @@ def test_half_of_the_producers_are_no_majority(folder: Path) -> None:
     world.shut()
 
 
-def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -> None:
+def test_retiring_missing_producers_makes_a_window_due(folder: Path) -> None:
     world = World(deployed(), folder, values())
     close(world, 1)
     settle(world)
@@ -149,7 +149,7 @@ def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -
     world.shut()
 
 
-def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) -> None:
+def test_retiring_all_others_releases_no_window_below_minimum(folder: Path) -> None:
     """Any writer to the topic of producers can deregister and drain others, and force decisions."""
     world = World(deployed(minimum=3), folder, values())
     close(world, 1)
@@ -180,7 +180,7 @@ def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) 
     world.shut()
 
 
-def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Path) -> None:
+def test_retired_producer_does_not_block_the_commit_offset(folder: Path) -> None:
     world = World(deployed(), folder, values())
     close(world, 1)
     close(world, 2000, "north")
@@ -195,7 +195,7 @@ def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Pa
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
+def test_windows_ahead_have_bounded_memory_and_are_released(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MAX_BUFFERED_BYTES", 40)
@@ -225,7 +225,7 @@ def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
     jumps=st.lists(st.integers(1, 3000), min_size=1, max_size=4),
     pauses=st.lists(st.floats(0.0, 5_000.0), min_size=4, max_size=4),
 )
-def test_no_single_producer_costs_the_others_an_epoch(
+def test_single_producer_cannot_exclude_others_from_an_epoch(
     jumps: list[int], pauses: list[float]
 ) -> None:
     with memory_folder() as path:
@@ -246,7 +246,7 @@ def test_no_single_producer_costs_the_others_an_epoch(
     assert max(decided) == len(pauses)
 
 
-def test_an_epoch_that_the_calendar_has_not_begun_is_rejected_with_who_and_how_much(
+def test_future_epoch_is_rejected_with_producer_and_lead(
     folder: Path,
 ) -> None:
     world = World(deployed(calendar=True), folder, values())
@@ -275,7 +275,7 @@ def test_an_epoch_that_the_calendar_has_not_begun_is_rejected_with_who_and_how_m
     world.shut()
 
 
-def test_an_epoch_is_taken_from_the_tolerance_before_it_begins(folder: Path) -> None:
+def test_epoch_is_accepted_within_the_tolerance(folder: Path) -> None:
     for early, rejections in ((60.0, 0), (60.001, 2)):
         world = World(deployed(calendar=True), folder / str(early), values())
         world.now = HOUR - early
@@ -285,7 +285,7 @@ def test_an_epoch_is_taken_from_the_tolerance_before_it_begins(folder: Path) -> 
         world.shut()
 
 
-def test_a_window_waits_for_its_end_by_the_broker_and_then_for_grace(folder: Path) -> None:
+def test_window_waits_for_its_end_by_broker_time_plus_grace(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = 0.1 * HOUR
     close(world, 1, "north", "south", "east")
@@ -296,7 +296,7 @@ def test_a_window_waits_for_its_end_by_the_broker_and_then_for_grace(folder: Pat
     world.shut()
 
 
-def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> None:
+def test_epoch_without_records_is_not_empty_before_its_end(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = HOUR - 30
     close(world, 2)
@@ -309,7 +309,7 @@ def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> 
     world.shut()
 
 
-def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None:
+def test_past_calendar_epochs_do_not_wait(folder: Path) -> None:
     world = World(deployed(20, calendar=True), folder, {"north": values(20)["north"]})
     world.now = 21 * HOUR
     for epoch in range(1, 21):
@@ -321,7 +321,7 @@ def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None
     world.shut()
 
 
-def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> None:
+def test_calendar_closes_no_window_without_the_broker_clock(folder: Path) -> None:
     """If topics have their writers' times, the majority decides."""
     world = World(deployed(calendar=True), folder, values())
     world.now = 100 * HOUR
@@ -354,7 +354,7 @@ def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> N
     world.shut()
 
 
-def test_a_producer_rejects_an_epoch_that_has_not_begun_before_it_draws(folder: Path) -> None:
+def test_producer_rejects_a_future_epoch_before_drawing(folder: Path) -> None:
     now = BEGUN
     log = MemoryLog(clock=lambda: now)
     with Producer(
@@ -468,7 +468,7 @@ KINDS = (
 @example(epoch=20_000, first=1, renew=True)
 @example(epoch=20_000, first=20_000, renew=True)
 @given(epoch=EPOCHS, first=EPOCHS, renew=st.booleans())
-def test_no_well_formed_record_makes_work_without_end(
+def test_well_formed_record_causes_bounded_work(
     kind: str, renew: bool, epoch: int, first: int
 ) -> None:
     job = deployed(64, renew=renew)
@@ -494,7 +494,7 @@ def test_no_well_formed_record_makes_work_without_end(
         world.shut()
 
 
-def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> None:
+def test_job_continues_after_a_poison_manifest(folder: Path) -> None:
     for number, poison in enumerate((1 << 40, 4097)):
         world = World(deployed(), folder / str(number), values())
         close(world, 1)
@@ -506,7 +506,7 @@ def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> N
         world.shut()
 
 
-def test_what_a_job_does_not_have_is_passed_over_in_the_producers_topic() -> None:
+def test_out_of_range_producer_records_are_skipped() -> None:
     registry = ProducerRegistry(deployed(64))
     for record in (
         Registration(DEPLOYMENT, "beyond", bytes([1] * 16), 65),
@@ -518,7 +518,7 @@ def test_what_a_job_does_not_have_is_passed_over_in_the_producers_topic() -> Non
     assert registry.drains == {}
 
 
-def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> None:
+def test_invalid_partial_is_skipped(folder: Path) -> None:
     world = World(deployed(64), folder, values(64))
     job = world.job
     for part in split_partial(
@@ -543,7 +543,7 @@ def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> N
     world.shut()
 
 
-def test_chunks_of_others_and_of_epochs_or_partitions_of_none_are_dead_letters(
+def test_foreign_and_out_of_range_chunks_become_dead_letters(
     folder: Path,
 ) -> None:
     world = World(deployed(64), folder, values(64))

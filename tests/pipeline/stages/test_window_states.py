@@ -27,18 +27,18 @@ def reached_from(state: State) -> set[State]:
     return found
 
 
-def test_every_state_has_a_row_and_is_reached() -> None:
+def test_every_window_state_has_a_row_and_is_reached() -> None:
     assert set(TRANSITIONS) == set(State)
     assert reached_from(State.COLLECTING) == set(State)
 
 
-def test_what_is_decided_is_never_open_again() -> None:
+def test_finalized_window_never_reopens() -> None:
     for state in set(State) - OPEN:
         assert not reached_from(state) & OPEN
 
 
 @pytest.mark.parametrize("state", [State.COLLECTING, State.IN_GRACE, State.CLOSING])
-def test_an_open_window_can_be_decided_in_every_way(state: State) -> None:
+def test_open_window_can_reach_every_outcome(state: State) -> None:
     assert next_state(state, Event.SETTLED)[1] is Reaction.DECIDE
     assert next_state(state, Event.DRAINED)[1] is Reaction.DECIDE
     assert next_state(state, Event.COMPLETE)[1] is Reaction.DECIDE_IF_COMPLETE
@@ -47,7 +47,7 @@ def test_an_open_window_can_be_decided_in_every_way(state: State) -> None:
         assert next_state(state, suppressed) == (State.SUPPRESSED, Reaction.NOTHING)
 
 
-def test_words_are_written_of_released_windows_alone() -> None:
+def test_only_released_windows_write_words() -> None:
     assert {
         after_decision(window_status) is Reaction.WRITE: window_status
         for window_status in MANIFEST_STATUSES
@@ -63,6 +63,6 @@ def test_words_are_written_of_released_windows_alone() -> None:
     assert written == {(State.PENDING, Event.WORDS_WRITTEN)}
 
 
-def test_what_cannot_happen_is_rejected() -> None:
+def test_impossible_transitions_are_rejected() -> None:
     with pytest.raises(ValueError, match="GRACE_OVER cannot occur in a window that is COLLECTING"):
         next_state(State.COLLECTING, Event.GRACE_OVER)

@@ -41,7 +41,7 @@ def messages_of(window: Window) -> list[int]:
     return repeated
 
 
-def test_a_drawing_is_not_ended_by_what_another_one_said() -> None:
+def test_drawing_is_not_ended_by_punctuation_of_another() -> None:
     one = window()
     assert one.add(punctuation(OTHER, 1, 4))
     assert one.add(batch(ONE, 0, 7))
@@ -51,7 +51,7 @@ def test_a_drawing_is_not_ended_by_what_another_one_said() -> None:
     assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_a_batch_that_comes_again_before_its_producer_is_in_counts_once() -> None:
+def test_repeated_batch_counts_once_before_inclusion() -> None:
     one = window()
     assert one.add(batch(ONE, 0, 7))
     assert not one.add(batch(ONE, 0, 7))
@@ -60,7 +60,7 @@ def test_a_batch_that_comes_again_before_its_producer_is_in_counts_once() -> Non
     assert (messages_of(one), one.messages) == ([7, 8], 2)
 
 
-def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
+def test_later_drawing_is_a_duplicate_after_inclusion() -> None:
     one = window()
     assert one.add(batch(OTHER, 0, 8))
     assert one.add(batch(ONE, 0, 7))
@@ -76,7 +76,7 @@ def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
     assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_a_drawing_that_contradicts_itself_is_rejected() -> None:
+def test_contradictory_drawing_is_rejected() -> None:
     one = window()
     one.add(punctuation(ONE, 2, 5))
     assert not one.add(punctuation(ONE, 2, 5))
@@ -106,7 +106,7 @@ def chunk(index: int, total: int) -> Chunk:
     return Chunk(ID, ID, 1, 0, ID, index, total, Messages(np.ones((2, 1), np.uint8)))
 
 
-def test_a_chunk_that_contradicts_the_first_one_is_rejected_and_changes_nothing() -> None:
+def test_contradictory_chunk_is_rejected_without_effect() -> None:
     added: list[int] = []
     attempts = Attempts(lambda: added, lambda content, each: content.append(each.index))
     assert attempts.take_in(5, chunk(0, 3)) is None
@@ -121,7 +121,7 @@ def test_a_chunk_that_contradicts_the_first_one_is_rejected_and_changes_nothing(
     assert (done.first_offset, done.indices) == (5, {0, 1, 2})
 
 
-def test_the_set_stays_small_over_many_epochs() -> None:
+def test_set_stays_small_over_many_epochs() -> None:
     tested = EpochSet()
     for epoch in range(1, 100_001):
         tested.add(epoch ^ 1 if epoch < 100_000 else epoch)
