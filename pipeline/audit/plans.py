@@ -49,7 +49,7 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
     elif runs.epsilon > promised.epsilon * _OFF or runs.delta > promised.delta * _OFF:
         reason = (
             f"its constants lose epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "
-            f"parameters guarantee {promised.epsilon:.9g} and {promised.delta:.9g}"
+            f"parameters guarantee epsilon {promised.epsilon:.9g}, delta {promised.delta:.9g}"
         )
     yield Finding(
         deployed.name,

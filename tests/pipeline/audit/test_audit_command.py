@@ -39,9 +39,7 @@ def test_what_is_neither_a_protocol_nor_a_job_is_answered(
     use_memory_cluster(monkeypatch)
     said = dpstream("audit", "missing")
     assert said.code == 2
-    assert (
-        ". A package that provides another protocol must be installed and name it in its"
-    ) in said.errors
+    assert "no protocol is named missing" in said.errors
     assert "job missing is not deployed" in said.errors
 
 

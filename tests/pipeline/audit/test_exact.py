@@ -101,7 +101,7 @@ def test_a_deployed_job_with_other_constants_fails() -> None:
     assert not why(attack_law(signed, job))
     loud = device_job(parameters={"epsilon": 2, "max_changes": 2})
     tampered = with_constants_of(loud, signed)
-    assert "its constants lose epsilon 2, delta 0; its parameters promise 1" in why(
+    assert "its constants lose epsilon 2, delta 0; its parameters guarantee epsilon 1" in why(
         attack_law(tampered, job)
     )
     assert "devices get other constants" in why(attack_law(tampered, loud))
