@@ -265,7 +265,7 @@ FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_
     ),
     ids=lambda each: each.__name__,
 )
-def test_whoever_breaks_a_promise_fails(
+def test_broken_promise_fails(
     attack: Callable[[], Iterator[str]],
     culprit: Callable[[Patch], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +278,7 @@ def interrupted(name: str) -> str:
     return next(attack_interrupted(find_cases(name)[0]), "")
 
 
-def test_a_producer_that_forgets_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetful_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     save_arrays = ProducerStore.save_arrays
 
     def once(store: ProducerStore, arrays: Any) -> None:
@@ -289,7 +289,7 @@ def test_a_producer_that_forgets_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "forgotten at a restart" in interrupted("future_rand")
 
 
-def test_a_producer_that_keeps_what_was_not_stored_fails(
+def test_producer_using_unsaved_state_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
@@ -303,7 +303,7 @@ def test_a_producer_that_keeps_what_was_not_stored_fails(
     assert "could not be stored has used up" in interrupted("future_rand")
 
 
-def test_a_producer_that_draws_whenever_it_is_asked_fails(
+def test_producer_redrawing_on_request_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     close_steps = Producer.close_steps
@@ -321,7 +321,7 @@ def test_a_producer_that_draws_whenever_it_is_asked_fails(
     assert "drawn twice where its values come once more" in interrupted("split_budget")
 
 
-def test_a_horizon_that_goes_on_with_the_last_one_fails(
+def test_horizon_continuing_old_state_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = Producer._renew
@@ -337,7 +337,7 @@ def test_a_horizon_that_goes_on_with_the_last_one_fails(
     assert "goes on with the" in next(attack_renewal(), "")
 
 
-def test_whoever_is_there_by_value_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_depending_on_values_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     report, close = Producer.report, Producer.close
 
     def lingering(producer: Producer, epoch: int) -> None:
@@ -361,7 +361,7 @@ def test_whoever_is_there_by_value_fails(monkeypatch: pytest.MonkeyPatch) -> Non
             assert reason in next(attack_presence(), "")
 
 
-def test_sizes_that_follow_from_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_depending_on_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def as_wide_as_the_largest(words: Messages, size: FixedSize) -> Any:
         assert isinstance(size, CountTable)
         assert words.counts is not None
@@ -373,7 +373,7 @@ def test_sizes_that_follow_from_values_fail(monkeypatch: pytest.MonkeyPatch) -> 
     assert "how many records there are, or how long" in next(attack_sizes(case), "")
 
 
-def test_ciphertexts_without_chaff_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ciphertexts_without_cover_traffic_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sealed_records,
         "pack_reports",

@@ -29,7 +29,7 @@ from tests.attacks.scripts import scripted_draws
 ALARM = 1e-11
 
 
-def test_scripted_draws_are_those_of_their_tables() -> None:
+def test_scripted_draws_match_their_tables() -> None:
     assert set(scripted_draws().values()) == {""}
 
 
@@ -37,7 +37,7 @@ def test_sampled_draws_follow_their_laws() -> None:
     assert set(sampled_draws(cryptographic_generator(), 1e-9).values()) == {""}
 
 
-def test_accounts_of_devices_are_those_of_their_definition() -> None:
+def test_device_accounts_match_their_definition() -> None:
     assert set(books_of_devices(cryptographic_generator()).values()) == {""}
 
 
@@ -45,7 +45,7 @@ def failing_scripts() -> list[bool]:
     return list(map(bool, scripted_draws().values()))
 
 
-def test_a_table_that_settles_draws_by_their_first_bits_fails(
+def test_table_ignoring_low_bits_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
@@ -58,9 +58,7 @@ def test_a_table_that_settles_draws_by_their_first_bits_fails(
 
 
 @pytest.mark.parametrize("wrong", ["half", "without its last bits"])
-def test_normal_noise_that_is_not_its_law_fails(
-    wrong: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_normal_noise_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = NormalNoise.draw
 
     class Coarse:
@@ -77,7 +75,7 @@ def test_normal_noise_that_is_not_its_law_fails(
     assert failing_scripts() == [False, True, False]
 
 
-def test_integers_modulo_their_range_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_drawn_by_modulo_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def modulo(generator: ByteGenerator, values: int, count: int) -> Any:
         width = 1 if values <= 256 else 2
         words = np.frombuffer(generator.bytes(count * width), f"<u{width}")
@@ -92,7 +90,7 @@ def failing(names: Collection[str], seed: int = 1) -> set[str]:
     return {name for name in names if compare(*samplers.SAMPLED[name](randomness), ALARM)}
 
 
-def test_comparisons_have_the_probability_of_a_false_alarm_that_they_are_given() -> None:
+def test_comparisons_have_declared_false_alarm_rate() -> None:
     law: dict[Hashable, float] = {0: 0.25, 1: 0.75}
     assert compare([0] * 30 + [1] * 90, law, 0.1) == ""
     assert compare([0] * 90 + [1] * 30, law, 1e-9)
@@ -163,7 +161,7 @@ def answers_drawn_again(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         answers_drawn_again,
     ],
 )
-def test_samplers_that_are_not_their_laws_fail(
+def test_wrong_samplers_fail(
     breaking: Callable[[pytest.MonkeyPatch], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = breaking(monkeypatch)
@@ -174,7 +172,7 @@ def test_samplers_that_are_not_their_laws_fail(
     ("devices", "array", "place"),
     [(ValueStream, "_left", 0), (ValueStream, "_sum", 0), (ShuffledValueStream, "_left", 1)],
 )
-def test_clocks_and_sums_that_are_not_kept_fail(
+def test_unsaved_clocks_and_sums_fail(
     devices: Any, array: str, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = devices.report
@@ -190,7 +188,7 @@ def test_clocks_and_sums_that_are_not_kept_fail(
     assert found == [each == place for each in range(4)]
 
 
-def test_changes_and_steps_past_what_is_charged_fail(
+def test_uncharged_changes_and_steps_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgetting(report: Any, array: str) -> Any:
@@ -206,6 +204,6 @@ def test_changes_and_steps_past_what_is_charged_fail(
     assert found == [False, False, True, True]
 
 
-def test_too_little_noise_for_what_words_may_add_up_to_fails() -> None:
+def test_too_little_noise_for_message_sums_fails() -> None:
     assert books._too_little_noise(10_000, 300, 1.0, 0.1) == ""
     assert "it is at least" in books._too_little_noise(40_000, 300, 1.0, 0.1)

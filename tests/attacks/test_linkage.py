@@ -24,7 +24,7 @@ def test_windows_do_not_link_reports_to_senders(order: str, trials: int) -> None
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_order_of_arrival_is_found(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def as_they_came(multiset: Any, *generator: Any) -> Messages:
         return Messages(np.concatenate(multiset._plain))
 
@@ -38,7 +38,7 @@ def test_order_of_arrival_is_found(order: str, monkeypatch: pytest.MonkeyPatch) 
     assert "order in which reports arrived" in reason
 
 
-def test_id_of_a_batch_is_found() -> None:
+def test_repeated_batch_id_is_detected() -> None:
     class Same:
         """Draws an id of a producer again for a window."""
 

@@ -24,7 +24,7 @@ def test_generators_are_cryptographic_and_differ_after_a_fork() -> None:
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_randomness_is_drawn_once_and_kept_secret(case: Case) -> None:
+def test_randomness_is_drawn_once_and_stays_secret(case: Case) -> None:
     assert list(attack_randomness(case)) == []
 
 
@@ -32,7 +32,7 @@ def reasons(case: Case) -> str:
     return "\n".join(attack_randomness(case))
 
 
-def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_fails() -> None:
+def test_redrawn_sign_vector_fails() -> None:
     """Each report alone is correct: only several of them show the fault."""
 
     class Forgetful(FutureRand):
@@ -52,18 +52,18 @@ def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_fails() -> None:
     assert "draws signs again at epoch 1, which was drawn at enrollment" in reasons(case)
 
 
-def test_a_seed_that_forks_share_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_shared_by_forks_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = np.random.Generator(AESCounter())
     monkeypatch.setattr(randomness, "cryptographic_generator", lambda: shared)
     assert list(attack_generators())
 
 
-def test_another_generator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insecure_generator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "cryptographic_generator", np.random.default_rng)
     assert list(attack_generators())
 
 
-def test_an_epoch_that_is_drawn_again_after_a_crash_fails(
+def test_epoch_redrawn_after_crash_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_fact = ProducerStore.set_fact
@@ -77,7 +77,7 @@ def test_an_epoch_that_is_drawn_again_after_a_crash_fails(
     assert "draws an epoch again that was drawn before a crash" in found
 
 
-def test_an_epoch_that_is_not_sent_as_it_was_drawn_fails(
+def test_epoch_sent_differently_than_drawn_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]
@@ -92,7 +92,7 @@ def test_an_epoch_that_is_not_sent_as_it_was_drawn_fails(
     assert "sends other bytes after a crash than were drawn before it" in found
 
 
-def test_a_secret_in_a_heartbeat_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_in_heartbeat_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("fragments", 6)
     told: list[str] = []
     report = Producer.close

@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_what_is_published_has_the_noise_of_every_later_party(
+def test_published_sum_has_noise_of_every_later_party(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     section: dict[str, Any],
@@ -143,7 +143,7 @@ def test_what_is_published_has_the_noise_of_every_later_party(
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_a_party_adds_what_its_window_needs_of_honest_contributors(
+def test_party_adds_reports_of_required_honest_users(
     section: dict[str, Any], keys: KeyRing, shared: bool
 ) -> None:
     """Over many epochs, each cell of one party has the noise distribution; half the noise fails."""
@@ -160,7 +160,7 @@ def test_a_party_adds_what_its_window_needs_of_honest_contributors(
         assert abs(drawn.var() / variance - 1) < 5 * np.sqrt(2.2 / drawn.size)
 
 
-def test_the_reports_that_a_party_adds_are_its_own_and_of_one_window() -> None:
+def test_added_reports_differ_by_party_and_window() -> None:
     job, keys = job_of(sealed_section(STAGES), epochs=2), all_keys(STAGES)
     one, other = job.later_parties
     again, elsewhere = (
@@ -174,7 +174,7 @@ def test_the_reports_that_a_party_adds_are_its_own_and_of_one_window() -> None:
     assert first != added_counts(elsewhere, one, keys).tolist()
 
 
-def test_ciphertexts_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
+def test_number_of_added_ciphertexts_is_constant() -> None:
     job, keys = job_of(sealed_section(STAGES), epochs=3), all_keys(STAGES)
     added = AddedDevices(job, "stage 2", keys)
     sizes = [
@@ -186,7 +186,7 @@ def test_ciphertexts_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
 
 
 @pytest.mark.parametrize("section", [sealed_section(STAGES), shares_section((1, 2))])
-def test_sentences_say_who_has_to_be_honest(section: dict[str, Any]) -> None:
+def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> None:
     job = job_of(section)
     law = job.law
     trust = job.guarantee_of(law).trust
@@ -196,7 +196,7 @@ def test_sentences_say_who_has_to_be_honest(section: dict[str, Any]) -> None:
     assert "passes on every report" not in stage.assumes
 
 
-def test_no_sentence_claims_a_guarantee_where_nothing_is_added() -> None:
+def test_trust_description_without_added_devices() -> None:
     """Aggregators of a learning job add no devices."""
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None

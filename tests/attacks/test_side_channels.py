@@ -74,14 +74,14 @@ def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("leak", [tells_in_a_batch_of_its_own, tells_in_a_heartbeat])
-def test_who_tells_values_elsewhere_fails(
+def test_value_in_side_channel_fails(
     leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = leak(monkeypatch)
     assert told in compare_neighbors(case_of("split_budget"), seed=3)
 
 
-def test_a_stage_that_releases_too_small_windows_fails(
+def test_release_below_minimum_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = case_of("split_budget")

@@ -93,7 +93,7 @@ def cuts_unnoticed(patch: Patch) -> None:
         2,
     ),
 )
-def test_a_broken_promise_is_found(
+def test_broken_promise_is_detected(
     attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

@@ -207,7 +207,7 @@ def sums_of_one(patch: Patch) -> None:
         2,
     ),
 )
-def test_a_broken_promise_is_found(
+def test_broken_promise_is_detected(
     attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)
@@ -248,7 +248,7 @@ def first_ones_deleted(patch: Patch) -> None:
         (first_ones_deleted, "follows from their place"),
     ],
 )
-def test_crowds_by_another_law_are_found(
+def test_wrong_crowd_law_is_detected(
     broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

@@ -43,7 +43,7 @@ TABLES = [
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
 
-def test_protocols_with_a_capacity_are_found() -> None:
+def test_protocols_with_capacity_are_covered() -> None:
     assert len({case.protocol.name for case in SHUFFLED}) >= 6
 
 
@@ -80,7 +80,7 @@ def streams(case: Case, devices: int) -> Iterator[NDArray[np.integer]]:
 
 @shuffled_cases
 @pytest.mark.parametrize("devices", [1, 2, 30])
-def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, devices: int) -> None:
+def test_record_sizes_and_counts_do_not_depend_on_values(case: Case, devices: int) -> None:
     for dummies in {None, "shuffle"} if hasattr(case.parameters, "dummies") else {None}:
         try:
             job = job_of(case, dummies=dummies)
@@ -98,9 +98,7 @@ def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, dev
 
 
 @shuffled_cases
-def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_fit_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Overflows are made as likely as not instead of negligible."""
     assert case.protocol.shuffling is not None
     law = case.law
@@ -117,7 +115,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
 
 @pytest.mark.parametrize("devices", [1, 25])
 @pytest.mark.parametrize("case", TABLES, ids=str)
-def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
+def test_equal_reports_stay_within_share_cells(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a single device: a second equal report would be one too many."""
@@ -133,7 +131,7 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
             assert table.max() <= case.protocol.most_alike(law, epoch, devices)
 
 
-def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
+def test_most_alike_is_one_per_device_with_reversed_bits() -> None:
     law = {case.protocol.name: case.law for case in SHUFFLED}
     for name in ("fragments", "count_mean_sketch"):
         assert PROTOCOLS[name].most_alike(law[name], 1, 1_000) == 1_000
@@ -142,7 +140,7 @@ def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
 
 
 @shuffled_cases
-def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
+def test_batch_messages_are_in_canonical_order(case: Case) -> None:
     """Real messages do not precede dummies. Rows of several words are permuted instead."""
     job = job_of(case)
     if job.message_format.width > 1:
@@ -158,7 +156,7 @@ def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
             assert (words[1:] >= words[:-1]).all()
 
 
-def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_several_messages_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices' first message, a real one, is equally likely at each position."""
     job = deploy_job(
         new_job(
@@ -187,7 +185,7 @@ def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @shuffled_cases
-def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overflows_are_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """At that frequency of overflows, calibration fails."""
     parameters = case.parameters
     if getattr(parameters, "dummies", "none") in ("none", "shuffle"):

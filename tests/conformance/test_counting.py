@@ -25,9 +25,7 @@ Piece: TypeAlias = tuple[int, MessageArray, NDArray[np.uint32] | None]
 @every_case
 @settings(max_examples=20)
 @given(data=st.data())
-def test_however_reports_are_split_and_merged_the_result_is_the_same(
-    case: Case, data: st.DataObject
-) -> None:
+def test_result_does_not_depend_on_splits_and_merges(case: Case, data: st.DataObject) -> None:
     reports = sent(case)
     whole = case.aggregator()
     for epoch, words in enumerate(reports, start=1):
@@ -64,7 +62,7 @@ def test_every_report_counts(case: Case) -> None:
 
 
 @every_case
-def test_a_state_survives_its_bytes(case: Case) -> None:
+def test_aggregator_state_survives_serialization(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         stored = aggregator.to_bytes()
@@ -78,7 +76,7 @@ def test_a_state_survives_its_bytes(case: Case) -> None:
 
 
 @every_case
-def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
+def test_merge_changes_only_its_target(case: Case) -> None:
     one, other = case.aggregator(), case.aggregator()
     words = sent(case)[-1]
     other.add(case.last_epoch, words, None)
@@ -90,7 +88,7 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
 
 
 @every_case
-def test_a_damaged_state_and_one_of_another_law_are_rejected(case: Case) -> None:
+def test_damaged_and_foreign_states_are_rejected(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         aggregator.add(epoch, words, None)
@@ -106,7 +104,7 @@ def test_a_damaged_state_and_one_of_another_law_are_rejected(case: Case) -> None
 
 
 @every_case
-def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
+def test_messages_of_other_epoch_or_shape_are_ignored(case: Case) -> None:
     aggregator, form = case.aggregator(), case.message_format
     one = next(words[:1] for words in sent(case) if len(words))
     wrong: list[tuple[int, NDArray[Any]]] = [
@@ -123,7 +121,7 @@ def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
 
 
 @every_case
-def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
+def test_resumed_aggregator_gives_equal_estimates(case: Case) -> None:
     """Only the earlier head counts at the start of a later interval are known."""
     for absent in range(case.last_epoch + 1):
         reports = [words[: len(words) * (epoch != absent)] for epoch, words in _numbered(case)]
@@ -150,7 +148,7 @@ def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
 
 
 @every_case
-def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
+def test_estimates_do_not_depend_on_query_time(case: Case) -> None:
     """The order of windows does not matter either: earlier estimates are recomputed."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
     # The same object: intermediate results for another one are not reused.
@@ -163,7 +161,7 @@ def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
     assert estimates(case, step_by_step, participation) == estimates(case, at_once, participation)
 
 
-def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
+def test_protocols_without_resumable_aggregator() -> None:
     without = {
         case.protocol.name
         for case in CASES

@@ -99,13 +99,13 @@ def compare(folder: Path, dpstream: Commands, minimum: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("minimum", "released"), [(3, [1, 2, 3]), (100, [])])
-def test_nothing_but_what_is_left_depends_on_crowds(
+def test_only_remaining_messages_depend_on_crowds(
     minimum: int, released: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(tmp_path, Commands(capsys), minimum) == released
 
 
-def test_the_size_of_a_crowd_in_a_manifest_would_be_noticed(
+def test_crowd_size_in_manifest_is_detected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = ShuffleDecision.manifest

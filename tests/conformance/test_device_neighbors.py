@@ -166,7 +166,7 @@ def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: bool) -> None:
+def test_observations_do_not_depend_on_device_values(protocol: str, sealed: bool) -> None:
     _, domain = PROTOCOLS[protocol]
     rng = random.Random(3)
     first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]

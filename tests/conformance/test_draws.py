@@ -106,7 +106,7 @@ every_form = pytest.mark.parametrize("case", FORMS, ids=str)
 
 
 @every_form
-def test_draws_of_enrollment_depend_on_no_value(case: Case) -> None:
+def test_enrollment_draws_do_not_depend_on_values(case: Case) -> None:
     """Two populations have equal randomness and different values, and devices enroll later too."""
     one, two = enrolled(case, 1), enrolled(case, 1)
     names = DRAWN.get(case.protocol.name, set()) & snapshot(one).keys()
@@ -122,7 +122,7 @@ def test_draws_of_enrollment_depend_on_no_value(case: Case) -> None:
 
 
 @every_form
-def test_all_that_is_drawn_at_enrollment_is_drawn_then(case: Case) -> None:
+def test_enrollment_draws_are_complete(case: Case) -> None:
     """Two populations with different randomness differ from the start, in these arrays alone."""
     one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
     differing = {name for name in one if not np.array_equal(one[name], two[name])}
@@ -134,7 +134,7 @@ def test_all_that_is_drawn_at_enrollment_is_drawn_then(case: Case) -> None:
 
 
 @every_form
-def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_path: Path) -> None:
+def test_exhausted_budget_survives_restore(case: Case, tmp_path: Path) -> None:
     """Saving and restoring after every epoch changes neither reports nor state."""
     undisturbed, restarted = enrolled(case, 6), enrolled(case, 6)
     used: list[int] = []
@@ -168,7 +168,7 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
     ],
     ids=str,
 )
-def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
+def test_dummies_are_sent_at_every_epoch(case: Case) -> None:
     """Devices without a value send them, at the last epoch as at any other.
 
     Cells of a tree vary by epoch: the number equals that added by the stage where it adds dummies.
@@ -197,7 +197,7 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
 @pytest.mark.parametrize(("devices", "trials"), [(1, 100), (MINIMUM, 1), (200 * MINIMUM, 1)])
-def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trials: int) -> None:
+def test_independent_epochs_draw_alike(case: Case, devices: int, trials: int) -> None:
     """With equal randomness and values, the last epoch's dummies and noise equal the first's."""
     for trial in range(trials):
         population = case.protocol.randomizer(case.law)
@@ -211,7 +211,7 @@ def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trial
 
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
-def test_the_law_of_one_epoch_draws_the_same_and_spends_no_more(case: Case) -> None:
+def test_law_of_one_epoch_draws_the_same_at_equal_cost(case: Case) -> None:
     assert isinstance(case.law, PerEpochLaw), "give its law of_one_epoch"
     several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
     values = some_values(case, MINIMUM, 12, 1)
@@ -239,7 +239,7 @@ def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.i
     return case.array_of(case.generator(seed, epoch).integers(len(case.values), size=devices))
 
 
-def test_protocols_that_are_not_longitudinal_keep_nothing_that_is_drawn() -> None:
+def test_per_epoch_protocols_keep_no_draws() -> None:
     for case in CASES:
         if not keeps_draws(case.protocol, case.parameters):
             assert not drawn_by(case), case.protocol.name

@@ -42,7 +42,7 @@ def test_estimates_are_unbiased(case: Case) -> None:
 
 @every_estimated_case
 @pytest.mark.parametrize("prediction", ["published", "planned"])
-def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
+def test_errors_match_predictions(case: Case, prediction: str) -> None:
     """Covers the standard deviation published with each estimate, and the plan before any data."""
     published, planned = errors(case)
     standardized = published if prediction == "published" else planned
@@ -52,7 +52,7 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
 
 
 @every_estimated_case
-def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
+def test_estimates_with_newcomers_are_unbiased(case: Case) -> None:
     """Half of the devices enroll at the second epoch with another value, and 30 % are absent."""
     if case.last_epoch == 1:
         return

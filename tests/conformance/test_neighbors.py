@@ -73,7 +73,7 @@ def send_what_is_rejected(cluster: RunCluster, job: DeployedJob) -> None:
         for minimum in (12, 100)
     ],
 )
-def test_nothing_but_the_randomized_view_depends_on_values(
+def test_only_randomized_view_depends_on_values(
     case: Case, minimum: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for dummies in (None, "shuffle") if hasattr(case.parameters, "dummies") else (None,):
@@ -122,7 +122,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
         ),
     ],
 )
-def test_sealed_reports_of_neighbors_look_alike_to_everybody(
+def test_sealed_reports_of_neighbors_look_alike(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     sealed: Mapping[str, Any],
@@ -163,7 +163,7 @@ def test_sealed_reports_of_neighbors_look_alike_to_everybody(
         *(pytest.param(name, marks=pytest.mark.verify) for name in DIVIDED),
     ],
 )
-def test_what_several_shuffle_instances_see_of_neighbors_looks_alike(
+def test_neighbors_look_alike_to_parallel_shufflers(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (case,) = (case for case in CASES if str(case) == name)
@@ -183,6 +183,6 @@ def test_what_several_shuffle_instances_see_of_neighbors_looks_alike(
             assert other[observed] == first, observed
 
 
-def test_what_can_be_seen_has_a_name_of_its_own() -> None:
+def test_observables_have_unique_names() -> None:
     names = [each.name for each in OBSERVABLES]
     assert len(set(names)) == len(names)

@@ -21,7 +21,7 @@ PARTS = parts()
         for part in PARTS
     ],
 )
-def test_promises_and_what_is_drawn_from_stay(part: str) -> None:
+def test_promises_and_distributions_are_unchanged(part: str) -> None:
     known = json.loads(FILE.read_text())[part]
     assert known.keys() == PARTS[part].keys()
     for told, text in PARTS[part].items():

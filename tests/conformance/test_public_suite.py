@@ -34,7 +34,7 @@ OURS = [case for case in CASES if str(case) in ("value_stream-0", "single_messag
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", [WHOLE[0], *OURS], ids=str)
-def test_a_protocol_that_keeps_its_promises_passes(case: Case, check: Check) -> None:
+def test_conforming_protocol_passes(case: Case, check: Check) -> None:
     check(case)
 
 
@@ -250,7 +250,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
         ),
     ],
 )
-def test_what_does_not_hold_is_said_in_a_sentence(
+def test_failed_checks_explain_themselves(
     check: Check, changes: dict[str, Any], number: int, said: str
 ) -> None:
     protocol: Protocol = replace(PROTOCOL, **changes)
@@ -268,7 +268,7 @@ def test_what_does_not_hold_is_said_in_a_sentence(
         (0.0, ("or are not all positive; expected the possible observations only, with sum 1")),
     ],
 )
-def test_a_law_that_does_not_add_up_is_told(factor: float, said: str) -> None:
+def test_law_with_wrong_total_probability_is_rejected(factor: float, said: str) -> None:
     class Wrong(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}
@@ -277,7 +277,7 @@ def test_a_law_that_does_not_add_up_is_told(factor: float, said: str) -> None:
         checks.the_exact_law_adds_up(cases_of(PROTOCOL, Wrong)[0])
 
 
-def test_what_is_certain_is_told_without_any_doubt() -> None:
+def test_certain_identification_is_reported() -> None:
     class Open(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {tuple(((value,),) for value in stream): 1}
@@ -297,12 +297,12 @@ def test_what_is_certain_is_told_without_any_doubt() -> None:
         (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),
     ],
 )
-def test_what_is_missing_is_said(find: Callable[[], object], said: str) -> None:
+def test_missing_parts_are_reported(find: Callable[[], object], said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         find()
 
 
-def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> None:
+def test_built_in_protocols_use_installed_laws() -> None:
     (first, *_) = find_cases("future_rand")
     assert type(first.exact).__module__ == "dpstream.pipeline.conformance.laws.future_rand"
 
@@ -310,7 +310,7 @@ def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> 
 CHECK = {"case": "Case", "return": "None"}
 
 
-def test_every_check_is_in_the_suite() -> None:
+def test_suite_contains_every_check() -> None:
     defined = {
         name
         for module in (checks, running)

@@ -16,7 +16,7 @@ def test_protocols_are_discovered() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_offers_examples(name: str) -> None:
+def test_protocol_offers_examples(name: str) -> None:
     examples = PROTOCOLS[name].examples
     assert examples, f"give protocol {name} examples in pipeline/protocols/{name}.py"
     for example in examples:
@@ -25,13 +25,13 @@ def test_a_protocol_offers_examples(name: str) -> None:
 
 
 @every_case
-def test_a_law_survives_json(case: Case) -> None:
+def test_law_survives_json_round_trip(case: Case) -> None:
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     assert case.protocol.law(case.parameters).from_json(body) == case.law
 
 
 @every_case
-def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
+def test_reports_have_registered_shape(case: Case) -> None:
     for words in case.send(case.mixed_values(200), case.generator(1)):
         assert words.dtype == case.message_format.dtype
         assert words.ndim == 2
@@ -39,7 +39,7 @@ def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
 
 
 @every_case
-def test_no_more_is_spent_than_was_asked_for(case: Case) -> None:
+def test_guarantee_stays_within_requested_parameters(case: Case) -> None:
     requested = case.protocol.examples[case.number].parameters
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert 0 < guarantee.epsilon <= requested.epsilon
@@ -51,7 +51,7 @@ REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
 
 
 @every_case
-def test_a_guarantee_states_its_neighbors_and_that_presence_is_none_of_it(case: Case) -> None:
+def test_guarantee_names_neighbors_and_excludes_presence(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     words = guarantee.neighbors
     replaced = words.startswith(("any two ", "two values of a user "))
@@ -74,7 +74,7 @@ def test_a_guarantee_states_its_neighbors_and_that_presence_is_none_of_it(case: 
 
 
 @every_case
-def test_the_probabilities_of_the_exact_law_add_up(case: Case) -> None:
+def test_exact_law_probabilities_sum_to_one(case: Case) -> None:
     """Checks the suite's own reference."""
     for views in case.views.values():
         assert sum(views.values()) == 1

@@ -55,12 +55,12 @@ def cases() -> list[Case]:
 every_case = pytest.mark.parametrize("case", cases(), ids=lambda case: case.protocol.name)
 
 
-def test_some_protocols_leave_their_dummies_to_the_stage() -> None:
+def test_protocols_with_stage_dummies_are_covered() -> None:
     assert {"count_min", "shuffled_counts"} <= {case.protocol.name for case in cases()}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
-def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> None:
+def test_stage_adds_noise_only_on_request(protocol: Protocol) -> None:
     for example in protocol.examples:
         law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
         requested = getattr(example.parameters, "dummies", None) == "shuffle"
@@ -69,7 +69,7 @@ def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> Non
 
 
 @every_case
-def test_every_worker_draws_the_same(case: Case) -> None:
+def test_workers_draw_equal_dummies(case: Case) -> None:
     """Each has read the law from the deployed job, and former draws make no difference."""
     law = case.law
     epochs = range(1, LAST_EPOCH + 1)
@@ -98,7 +98,7 @@ def test_dummies_look_like_reports(case: Case) -> None:
 
 
 @every_case
-def test_contributors_add_none(case: Case) -> None:
+def test_contributors_add_no_dummies(case: Case) -> None:
     """Devices without a value to report send nothing, however many they are."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(1000, seeded_generator(1))
@@ -109,7 +109,7 @@ def test_contributors_add_none(case: Case) -> None:
 
 
 @every_case
-def test_the_stage_adds_as_many_as_the_fewest_contributors_would(case: Case) -> None:
+def test_stage_adds_dummies_of_minimum_contributors(case: Case) -> None:
     """The noise of the smallest window is the same, whichever party adds it."""
     law = case.law
     of_stage = case.protocol.stage_dummies(law)

@@ -172,7 +172,7 @@ def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> 
 
 
 @every_kind
-def test_no_more_is_drawn_than_is_charged_to_delta(case: Case, parameters: Any) -> None:
+def test_draws_stay_within_charged_delta(case: Case, parameters: Any) -> None:
     law = case.law
     if parameters != case.parameters:
         law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
@@ -187,7 +187,7 @@ def test_no_more_is_drawn_than_is_charged_to_delta(case: Case, parameters: Any) 
 
 
 @every_kind
-def test_what_is_set_aside_for_tables_is_not_spent_on_noise(case: Case, parameters: Any) -> None:
+def test_table_reserve_is_not_spent_on_noise(case: Case, parameters: Any) -> None:
     spent: list[float] = []
 
     def noted(answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,6 +231,6 @@ def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[...,
                 yield name, value
 
 
-def test_every_kind_of_dummies_is_met() -> None:
+def test_every_kind_of_dummies_is_covered() -> None:
     kinds = {getattr(parameters, "dummies", None) for _, parameters in with_dummies()}
     assert kinds >= {None, "poisson", "bernoulli", "negative_binomial", "shuffle"}

@@ -26,14 +26,14 @@ MUTATIONS = all_mutations()
 CHEAP = "tests/randomizers/test_guarantee.py::test_a_pure_guarantee_does_not_speak_of_delta"
 
 
-def test_every_mutation_is_one_of_the_source_as_it_is() -> None:
+def test_mutations_apply_to_current_source() -> None:
     for mutation in MUTATIONS:
         mutated = mutation.applied((ROOT / mutation.file).read_text())
         if mutation.module is not None:
             ast.parse(mutated)
 
 
-def test_there_are_enough_in_every_area() -> None:
+def test_every_area_has_mutations() -> None:
     areas = {mutation.area for mutation in MUTATIONS}
     assert areas == {"accounting", "budgets", "collector", "producer", "randomizers", "stages"}
     assert len(MUTATIONS) >= 60
@@ -49,14 +49,14 @@ def test_detecting_tests_exist() -> None:
             assert f"def {name.partition('[')[0]}(" in text or not name, test
 
 
-def test_the_page_has_a_row_of_each() -> None:
+def test_page_lists_every_mutation() -> None:
     page = PAGE.read_text()
     assert [m.name for m in MUTATIONS if row_of(m) not in page] == []
     rows = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
     assert len(rows) == len(MUTATIONS)
 
 
-def test_a_text_that_is_gone_or_there_twice_is_named() -> None:
+def test_text_missing_or_repeated_is_rejected() -> None:
     mutation = Mutation("half", "area", "a.py", "1", "2", "it", ())
     for source in ("", "1 + 1"):
         with pytest.raises(MutationError, match=r"half: its text occurs . times in a\.py"):
@@ -86,7 +86,7 @@ def test_only_assertions_detect(tmp_path: Path) -> None:
     assert [trial.outcome for trial in trials] == list(expected.values())
 
 
-def test_detections_are_stored_for_the_same_code(tmp_path: Path) -> None:
+def test_detections_are_reused_for_equal_code(tmp_path: Path) -> None:
     log = tmp_path / "log"
     detected, free = changed("1"), changed("2")
     Seen(log).add(Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5))
@@ -99,7 +99,7 @@ def test_detections_are_stored_for_the_same_code(tmp_path: Path) -> None:
     assert Seen(log).trial(detected) is None
 
 
-def test_of_other_code_nothing_was_seen(tmp_path: Path) -> None:
+def test_detections_of_other_code_are_ignored(tmp_path: Path) -> None:
     for name in TREE:
         (tmp_path / name).mkdir()
     module, table = tmp_path / "topics" / "a.py", tmp_path / "tests" / "mutations" / "b.py"

@@ -34,7 +34,7 @@ FEW_DEVICES = 100
     ("seeds", "tolerance"), [(20, 0.09), pytest.param(100, 0.04, marks=pytest.mark.verify)]
 )
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_intervals_err_as_predicted(
+def test_interval_errors_match_predictions(
     calibration: Literal["optimal", "published"], seeds: int, tolerance: float
 ) -> None:
     law = calibrate(FutureRandParameters(EPSILON, CHANGES, calibration), HORIZON)

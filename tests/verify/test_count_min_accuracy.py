@@ -136,7 +136,7 @@ def test_mean_absolute_error(users: int) -> None:
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
+def test_predicted_noise_error(estimator: Estimator) -> None:
     """Windows in which no item is held: 5 % are at least 4.5 standard errors."""
     users = 100_000
     law = law_of(users)
@@ -161,5 +161,5 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
     assert np.mean(found) == pytest.approx(predicted, rel=0.05)
 
 
-def test_the_noise_is_a_200th_of_the_published() -> None:
+def test_noise_is_one_200th_of_published() -> None:
     assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

@@ -114,7 +114,7 @@ if IMAGES.exists():
         [(image, bars) for image in (HORSE, NIGHT_LIGHTS, CAMERA) for bars in image.bars],
         ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else each.epsilon,
     )
-    def test_errors_are_those_of_independent_simulations(image: Image, bars: Bars) -> None:
+    def test_errors_match_independent_simulations(image: Image, bars: Bars) -> None:
         rows = []
         source = ChangeLogFile(str(IMAGES / image.file), top_items=255)
         requested = [("published", tau, bar) for tau, bar in bars.published.items()]
@@ -138,7 +138,7 @@ if IMAGES.exists():
         [(HORSE, 0.05, 107.4), (HORSE, 0.25, 25.8), (HORSE, 1, 7.7), (CAMERA, 1, 11.3)],
         ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else None,
     )
-    def test_four_reports_of_the_bars_have_the_backstop_of_one(
+    def test_error_of_four_reports_with_backstop_of_one(
         image: Image, epsilon: float, bar: float
     ) -> None:
         """The bars use the first of two bounds alone; the smaller has up to 9 % less error."""
@@ -170,7 +170,7 @@ if IMAGES.exists():
         return float(np.sqrt(np.square(np.clip(counts, 0, 255) - ground_truth).mean()))
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
-    def test_a_sketch_with_the_published_odds(epsilon: float, bar: float) -> None:
+    def test_sketch_error_with_published_odds(epsilon: float, bar: float) -> None:
         """These odds count the messages of all rows as hidden among each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
         requested = CountMeanSketchParameters(

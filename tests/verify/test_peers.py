@@ -68,7 +68,7 @@ def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
+def test_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
     space = (
         opendp.vector_domain(opendp.atom_domain(T=int)),
         opendp.l1_distance(T=int),
@@ -89,7 +89,7 @@ def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broken: bool) -> None:
+def test_randomized_response_of_another_package(opendp: Any, broken: bool) -> None:
     """The independent exact law matches the distribution of its draws."""
 
     class Response(FreshResponse):

@@ -41,7 +41,7 @@ def least_deviation(epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
+def test_error_of_single_item_query(epsilon: float) -> None:
     requested: dict[str, Any] = {
         "projective_geometry": ProjectiveGeometryParameters(epsilon, LABELS),
         "hadamard_values": HadamardValuesParameters(epsilon, 0, LABELS),
@@ -101,7 +101,7 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     return float(np.square(estimate.values - ground_truth).mean())
 
 
-def test_variances_beside_the_least() -> None:
+def test_variances_compared_with_minimum() -> None:
     """Variance of a rare item, computed and not measured."""
     sizes = (10, 100, 1024, 1 << 16, 1 << 20)
     rows = []
@@ -127,7 +127,7 @@ def test_variances_beside_the_least() -> None:
     )
 
 
-def test_what_is_found_of_open_domains() -> None:
+def test_items_found_in_open_domains() -> None:
     """Items at random numbers: those above the stated count, and false positives."""
     users, many, trials = 300_000, 5_000, 4
     rows, missed, false, listed = [], 0, 0, 0

@@ -89,7 +89,7 @@ def mean_absolute_error(
 
 
 @pytest.mark.verify
-def test_ranges_err_by_at_most_22_whatever_the_crowd() -> None:
+def test_range_error_is_at_most_22_for_any_crowd() -> None:
     best = best_levels(SIZE, noise_mean)
     codes: list[AxisCode] = [
         best,
@@ -135,7 +135,7 @@ def test_ranges_err_by_at_most_22_whatever_the_crowd() -> None:
 
 
 @pytest.mark.verify
-def test_boxes_err_as_predicted() -> None:
+def test_box_errors_match_predictions() -> None:
     sides = (SIDE, SIDE)
     affordable = best_grid(
         sides, noise_mean, lambda grid, mean: messages_per_user(grid, mean) <= MOST_MESSAGES
@@ -175,7 +175,7 @@ def test_boxes_err_as_predicted() -> None:
 
 
 @pytest.mark.verify
-def test_quantiles_err_by_at_most_a_thousandth_in_rank() -> None:
+def test_quantile_rank_error_is_at_most_one_thousandth() -> None:
     shares, rows = np.arange(1, 10) / 10, []
     codes: list[AxisCode] = [CHOSEN, Levels(SIZE, (32, 32)), KeptNodes(SIZE)]
     for (number, code), people in product(enumerate(codes), (PEOPLE, 10 * PEOPLE)):

@@ -79,7 +79,7 @@ def test_students(
 @pytest.mark.parametrize(
     ("epsilon", "changes", "told", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
 )
-def test_students_of_whom_some_are_silent_and_some_come_late(
+def test_students_with_absent_and_late_users(
     students: ChangeLog, epsilon: float, changes: int, told: bool, expected: float | None
 ) -> None:
     """20 % are absent at every epoch, and 10 % enroll at the sixtieth.

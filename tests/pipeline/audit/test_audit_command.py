@@ -22,7 +22,7 @@ def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
 
 
 @pytest.mark.verify
-def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> None:
+def test_quick_audit_covers_all_protocols(dpstream: Commands) -> None:
     """The attacks of each protocol are run one by one in `test_quick_audit`."""
     said = dpstream("audit", "--quick", "--json")
     assert said.code == 0, said.output
@@ -33,9 +33,7 @@ def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> N
     assert {subject.rpartition("-")[0] for subject in attacked} == set(PROTOCOLS)
 
 
-def test_what_is_neither_a_protocol_nor_a_job_is_answered(
-    dpstream: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_audit_rejects_unknown_subject(dpstream: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     use_memory_cluster(monkeypatch)
     said = dpstream("audit", "missing")
     assert said.code == 2
@@ -43,7 +41,7 @@ def test_what_is_neither_a_protocol_nor_a_job_is_answered(
     assert "job missing is not deployed" in said.errors
 
 
-def test_a_deployed_job_is_attacked_with_the_constants_it_runs_with(
+def test_deployed_job_is_attacked_with_its_constants(
     dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_memory_cluster(monkeypatch)
@@ -91,9 +89,7 @@ shuffle: {minimum: 2}
 """
 
 
-def test_a_job_whose_epochs_are_protected_one_by_one_is_sampled_quickly(
-    dpstream: Commands, tmp_path: Path
-) -> None:
+def test_quick_audit_samples_per_epoch_job(dpstream: Commands, tmp_path: Path) -> None:
     """No two of its neighboring users have constant values."""
     job = tmp_path / "job.yaml"
     job.write_text(

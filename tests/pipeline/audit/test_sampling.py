@@ -57,7 +57,7 @@ def attacked(target: Fake) -> Finding:
 
 
 @pytest.mark.parametrize("worst", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1), (0, 0, 1, 1)])
-def test_the_worst_neighbors_are_found(worst: Stream) -> None:
+def test_worst_neighbors_are_found(worst: Stream) -> None:
     finding = attacked(Fake(worst, np.inf))
     assert finding.failed
     assert ", ".join(map(str, worst)) in finding.reason
@@ -79,7 +79,7 @@ def test_candidates_are_neighbors_by_the_guarantee() -> None:
     assert {(other, one) for one, other in pairs} == set(pairs)
 
 
-def test_attacks_that_draw_share_the_probability_of_a_false_alarm() -> None:
+def test_sampling_attacks_share_false_alarm_probability() -> None:
     shares: list[float] = []
 
     def run(randomness: np.random.Generator, share: float) -> list[Finding]:
@@ -98,7 +98,7 @@ RUNS = 100
 
 
 @pytest.mark.verify
-def test_a_hundred_clean_runs_pass() -> None:
+def test_hundred_clean_runs_pass() -> None:
     """Only attacks that draw samples: the others cannot fail by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)
@@ -140,7 +140,7 @@ def told(observations: Observations, trial: int) -> list[Reports]:
     [(3, (0, 1, 1), 1), (10, (0, 1, 1, 0, 1, 0, 0, 0), FEW_TRIALS)],
     ids=["horizons that follow each other", "the beginning of a longer one"],
 )
-def test_of_each_trial_its_own_epochs_are_seen(
+def test_trials_use_separate_horizons(
     epochs: int, stream: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[DeployedJob] = []
@@ -162,7 +162,7 @@ def test_of_each_trial_its_own_epochs_are_seen(
         assert estimates == pytest.approx(stream, abs=0.01)
 
 
-def test_devices_that_are_run_as_one_are_each_seen_alone() -> None:
+def test_vectorized_devices_are_observed_separately() -> None:
     stream = (1, 0, 0, 1)
     (observations,) = DeviceHistory(loud_job(4)).observations(stream, 40_500, seeded_generator(3))
     assert observations.trials == 40_500
