@@ -127,13 +127,13 @@ def _room(topic: TopicSettings) -> int:
 
 def _advice(job: DeployedJob, topic: TopicSettings) -> str:
     if topic.name == JOBS_TOPIC:
-        return "It contains the whole job file: give fewer or shorter labels"
+        return "It contains the whole job file. Use fewer or shorter labels"
     if topic.name == job.topic(Role.ESTIMATES):
         return (
-            f"It contains an estimate of each of {job.domain.size - 1:,} items: give fewer "
+            f"It contains an estimate of each of {job.domain.size - 1:,} items. Use fewer "
             f"items, or use a domain {{bits: b}} with a protocol that publishes the largest "
             "items, such as count_min"
         )
     if topic.name == job.topic(Role.MODEL):
-        return "It contains all numbers of the model: give fewer features or labels"
-    return "A report is too large for a record: give fewer rows or messages per report"
+        return "It contains all numbers of the model. Use fewer features or labels"
+    return "A report is too large for a record. Use fewer rows or messages per report"

@@ -3,8 +3,8 @@
 The API is read-only and uses estimates and manifests alone: it contains no content of reports.
 Numbers of users are floating point, times are milliseconds since 1970 (UTC), and unknown values are
 ``null``, never 0. Responses are JSON; errors have a status of 400 or more and an ``error`` (a
-sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value, low and
-high; ``/estimates`` has what was published of them.
+sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value and
+interval; ``/estimates`` has the published record.
 
 ``GET /api/jobs``
     ``{"run", "kafka", "login": bool (true if the client is logged in by password), "jobs":
@@ -19,18 +19,18 @@ high; ``/estimates`` has what was published of them.
     ...] or null, "crowds": [label, ...] if there are any, "measure": the published measure, if a
     model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "window_status",
     "flags", "headline" (text), "estimate": {"value", "ci95_low", "ci95_high"} or null, "title",
-    "description"(or null), "people" (noun for the users), "period" ("week", or "epoch"),
-    "calendar": {"zone","days" (whether epochs are whole days there), "seconds" (whether times have
-    them)} or null,"sentence": [text, number, text, ...] (for readers; parts at odd positions are
-    emphasized),"sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the epoch
-    that thesentence describes: the last complete one), "assumption" (a sentence on the changes per
-    userthat intervals assume, or null), "warning" (if reports show that users may have made more
-    changes, or null), "change": {"number", "description"} or null (since the previous epoch, with
-    its own interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest waiting record,
-    in the stage where it is highest; 0 if nothing waits, null if unknown), "loss": {"epsilon",
-    "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text,
-    over all jobs of its population)}``. ``items`` lists up to 64 items here, up to 4,096 in
-    ``/api/jobs/J``, and is null for larger domains.
+    "description" (or null), "people" (noun for the users), "period" ("week", or "epoch"),
+    "calendar": {"zone", "days" (whether epochs are whole days there), "seconds" (whether times have
+    them)} or null, "sentence": [text, number, text, ...] (for readers; parts at odd positions are
+    emphasized), "sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the
+    epoch that the sentence describes: the last complete one), "assumption" (a sentence on the
+    changes per user that intervals assume, or null), "warning" (if reports show that users may have
+    made more changes, or null), "change": {"number", "description"} or null (since the previous
+    epoch, with its own interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest
+    waiting record, in the stage where it is highest; 0 if nothing waits, null if unknown), "loss":
+    {"epsilon", "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone),
+    "budget" (text, over all jobs of its population)}``. ``items`` lists up to 64 items here, up to
+    4,096 in ``/api/jobs/J``, and is null for larger domains.
 
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_description": [sentence, ...], "budget":
@@ -43,44 +43,40 @@ high; ``/estimates`` has what was published of them.
     posterior of a guess that was 50 % likely), "series": [{"id", "label", "unit":
     "users"|"value"|"percent", "crowd" if there are any}, ...], "chosen": [id, ...] (drawn by
     default), "smoothed": bool, "changes": bool (whether changes have intervals), "ground_truth":
-    bool, "ground_truth_note" ("not private: ..." or null), "trust": {"parties":
-    [{"name", "sees", "trusted", "either": bool (one of several parallel parties, of which one
-    suffices)}, ...], "description"}, "simultaneous": {"epochs", "widening", "description"} or
-    null}``:
-    95 % intervals widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19
-    of 20 runs.
+    bool, "ground_truth_note" ("not private: ..." or null), "trust": {"parties": [{"name", "sees",
+    "trusted", "either": bool (one of several parallel parties, of which one suffices)}, ...],
+    "description"}, "simultaneous": {"epochs", "widening", "description"} or null}``: 95 % intervals
+    widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19 of 20 runs.
 
-    Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for
-    a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
+    Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for a
+    quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
 
 ``GET /api/recent?epochs=N``
     ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
     "ci95_low": [...], "ci95_high": [...], "population": [...] or null}}}``: the latest N epochs
-    (100, at most1,000) of one series of every job with an estimate: the value, the largest item by
-    its mean, orthe median.
+    (100, at most 1,000) of one series of every job with an estimate: the value, the largest item by
+    its mean, or the median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "ground_truth_note", "series": [{"id",
     "label", "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar),
-    "value":
-    [...], "ci95_low": [...], "ci95_high": [...], "own_ci95_low": [...], "own_ci95_high": [...],
-    "population": [...](upper limit for display, or null), "simultaneous_low": [...] or null,
-    "simultaneous_high","smoothed": [...] or null, "smoothed_ci95_low", "smoothed_ci95_high",
-    "ground_truth": [...] or null}]}``: at most12 series, chosen automatically if none is named.
-    With N columns (default 1,000, 16 to 4,096)and more than 2N epochs, every column keeps the
-    epochs of its smallest and largest value, withthe band of the whole column, and the first epoch
-    of a gap;
-    ``own_ci95_low`` and ``own_ci95_high`` arethose of the epoch itself. Request again with ``from``
-    and ``to`` for more detail. With``change``, numbers and ground truth are changes since N epochs
-    earlier, with their ownintervals, starting at the first epoch with such a predecessor.
+    "value": [...], "ci95_low": [...], "ci95_high": [...], "own_ci95_low": [...], "own_ci95_high":
+    [...], "population": [...] (upper limit for display, or null), "simultaneous_low": [...] or
+    null, "simultaneous_high", "smoothed": [...] or null, "smoothed_ci95_low", "smoothed_ci95_high",
+    "ground_truth": [...] or null}]}``: at most 12 series, chosen automatically if none is named.
+    With N columns (default 1,000, 16 to 4,096) and more than 2N epochs, every column keeps the
+    epochs of its smallest and largest value, with the band of the whole column, and the first epoch
+    of a gap; ``own_ci95_low`` and ``own_ci95_high`` are those of the epoch itself. Request again
+    with ``from`` and ``to`` for more detail. With ``change``, numbers and ground truth are changes
+    since N epochs earlier, with their own intervals, starting at the first epoch with such a
+    predecessor.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
     ``{"epoch", "window_status", "flags", "population", "name", "kind": "item", "items": [{"id",
     "label", "value", "ci95_low", "ci95_high", "ground_truth", "places": [first, last] or null
-    (possible ranks amongall items)}], "simultaneous_half_width" or null, "detection_threshold" or
-    null, "notes": [...]}``: thelargest items of an epoch, by default 10 (at most 100) of the last
-    one.
-    For numbers: thebuckets, in order.
+    (possible ranks among all items)}], "simultaneous_half_width" or null, "detection_threshold" or
+    null, "notes": [...]}``: the largest items of an epoch, by default 10 (at most 100) of the last
+    one. For numbers: the buckets, in order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
     ``{"epoch", "window_status", "flags", "population", "name", "quantiles": [{"id", "share",
@@ -99,28 +95,26 @@ high; ``/estimates`` has what was published of them.
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false if the job needs no worker: it is paused or drained, its last
     epoch is published, or it is a replay with nothing waiting), "stages": [{"stage", "reads" (the
-    last part of a topic's name), "workers": [{"name", "up", "idle" (idle, started again on
-    demand), "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
+    last part of a topic's name), "workers": [{"name", "up", "idle" (ended, started on demand),
+    "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
     "reports_per_second"}], "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one
     finalized, aggregated or published), "up" (whether any worker is)}], "windows": [{"epoch",
     "reports", "devices", "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows",
     "finalized_windows": {window_status: count} (for a long history {} until a shuffle worker
     reports them), "producers" (null if devices report for themselves), "missing_producers":
-    [producer, ...], "collectors": [{"name", "up", "age", "stored" (reports),
-    "stored_per_second", "waiting" (requests), "rejected": {reason: requests}}] or null if producers
-    report, "dead_letters": {reason: count}, "late_reports", "unusable_reports", "issues":
-    [sentence, ...], "notes": [sentence, ...]}`` or
-    ``{"at": null}`` before anything is known; a replay has no shuffle stage. If the guarantee
-    relies on the shuffler, its records and reports are null: they would be counts of raw messages.
-    Devices and seconds are shown.
+    [producer, ...], "collectors": [{"name", "up", "age", "stored" (reports), "stored_per_second",
+    "waiting" (requests), "rejected": {reason: requests}}] or null if producers report,
+    "dead_letters": {reason: count}, "late_reports", "unusable_reports", "issues": [sentence, ...],
+    "notes": [sentence, ...]}`` or ``{"at": null}`` before anything is known; a replay has no
+    shuffle stage. If the guarantee relies on the shuffler, its records and reports are null: they
+    would be counts of raw messages. Devices and seconds are shown.
 
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
     A download, read from Kafka for each request. JSON: ``{"job", "assumes_changes" (or null),
     "estimates": [{"epoch", "window_status", "closed_at", "contributors", "population", "flags",
     "estimate": as published, "ground_truth"}]}``. CSV: byte for byte the output of ``dpstream
-    estimates J
-    --format csv`` for these epochs. Parquet: the same rows, with types. ``series`` applies to JSON;
-    the other formats contain everything.
+    estimates J --format csv`` for these epochs. Parquet: the same rows, with types. ``series``
+    applies to JSON; the other formats contain everything.
 
 ``GET /charts.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
     The description of an empty chart for N curves, by default one for each series. The series
@@ -134,9 +128,8 @@ high; ``/estimates`` has what was published of them.
     * ``epoch``: ``{"job", "epoch", "begins", "window_status", "flags", "closed_at", "contributors",
       "population", "headline", "estimate", "sentence", "sentence_epoch", "series": {id: [value,
       low, high] or null}, "ground_truth": {id: number}}``: every epoch after E, then each new one
-      when it is published.
-      ``series`` has the requested ones; by default all, or the chosen ones if there are more than
-      256.
+      when it is published. ``series`` has the requested ones; by default all, or the chosen ones if
+      there are more than 256.
     * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve has changed; request it.
     * ``budget``: ``{"job", "budget"}``, the latter as in ``/api/jobs/J``: initially, and when its
       population is charged or its budget changes, at most once a second.

@@ -110,7 +110,7 @@ def test_what_can_never_be_written_is_rejected_before_anybody_is_charged(
     said = str(caught.value)
     assert "wide.estimates" in said
     assert "4,000 items" in said
-    assert "Use fewer items" in said
+    assert "Use fewer items, or use a domain" in said
     plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
     assert isinstance(plan.rejection, RecordSizeError)
     law = deploy_job(job, deployed_at=0).law

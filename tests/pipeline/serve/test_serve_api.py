@@ -189,7 +189,7 @@ async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluste
         assert [(stage["stage"], stage["reads"]) for stage in body["stages"]] == [
             *(("shuffle", "reports"), ("aggregate", "shuffled"), ("publish", "partials"))
         ]
-        assert any("no worker of stage shuffle is up" in each for each in body["issues"])
+        assert any("No worker of stage shuffle is up" in each for each in body["issues"])
         summary = await page.get("/api/jobs/count")
         assert summary["issues"] == body["issues"]
         assert summary["lag_seconds"] == 0
@@ -362,7 +362,7 @@ def test_serve_rejects_what_it_cannot_do(
     said = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
     assert (said.code, "expected JOB=FILE" in said.errors) == (2, True)
     said = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
-    assert (said.code, " does not exist:" in said.errors) == (2, True)
+    assert (said.code, f"there is no file {tmp_path / 'x.csv'}" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "")
     assert (said.code, "--address is empty" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)

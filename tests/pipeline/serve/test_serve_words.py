@@ -51,7 +51,7 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
     publish(cluster, other, 1, estimate(5_000.0))
     async with live_page(cluster) as page:
         told = await page.get("/api/jobs/visits")
-        assumption = "Assumes at most 2 changes per person; later changes appear with a delay."
+        assumption = "Assumes at most 2 changes per user; later changes appear with a delay."
         assert (told["assumption"], told["warning"]) == (assumption, None)
         assert (await page.get("/api/jobs/free"))["assumption"] is None
     publish(cluster, job, 2, replace(estimate(5_000.0), flags=(CHANGES_USED,)))
@@ -59,7 +59,7 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
         told = await page.get("/api/jobs/visits")
         assert told["assumption"] == assumption
         assert (
-            "the true number may be outside its 95 % interval: users have changed at least once"
+            "The true number may be outside its 95 % interval: users have changed at least once"
         ) in told["warning"]
 
 
