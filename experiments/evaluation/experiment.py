@@ -252,7 +252,7 @@ def _followed(job: DeployedJob) -> int:
             [
                 Problem(
                     ("data", "synthetic"),
-                    f"changes is required, because {job.protocol} has no parameter `changes`",
+                    f"changes is required, because {job.protocol} has no max_changes",
                 )
             ]
         )

@@ -171,7 +171,7 @@ def _summary(found: Sequence[Difference]) -> Iterator[str]:
     largest = max(both, key=lambda each: each.deviations or 0.0, default=None)
     if largest is not None and largest.deviations:
         yield (
-            f"the largest difference is {largest.deviations:.3g} standard deviations, at epoch "
+            f"the largest difference is {largest.deviations:.3g} standard errors, at epoch "
             f"{largest.epoch:,}"
         )
     if len(found) > len(both):

@@ -58,7 +58,7 @@ def draw_plan(made: Plan) -> Figure:
         fontsize=11,
     )
     axes.set_xlabel("epoch")
-    axes.set_ylabel("standard deviation, in users")
+    axes.set_ylabel("standard error, in users")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)

@@ -17,7 +17,11 @@ from dpstream.pipeline.cli.output import (
 )
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
 from dpstream.pipeline.planning.job_plan import ANY_NUMBER, Plan
-from dpstream.pipeline.planning.parties import PartyGuarantee, format_success_rate
+from dpstream.pipeline.planning.parties import (
+    NO_ASSUMPTIONS,
+    PartyGuarantee,
+    format_success_rate,
+)
 from dpstream.pipeline.results.expected_errors import rounding_note
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 
@@ -81,7 +85,7 @@ def _show_epochs(made: Plan) -> None:
     print_pairs(
         [
             (f"epochs 1 to {len(deviations):,}", _sparkline(deviations, _PLOT_WIDTH)),
-            ("", f"standard deviation, 0 to {number(max(deviations))} users"),
+            ("", f"standard error, 0 to {number(max(deviations))} users"),
         ]
     )
 
@@ -256,14 +260,15 @@ def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
         },
         parties,
     )
-    resting = [each for each in parties if each.epsilon is not None]
-    for assumed, names in _by_assumption(resting):
-        print_text(f"{', '.join(names)}: assumes {assumed}")
+    protected = [each for each in parties if each.epsilon is not None]
+    for assumed, names in _by_assumption(protected):
+        verb = "" if assumed == NO_ASSUMPTIONS else "assumes "
+        print_text(f"{', '.join(names)}: {verb}{assumed}")
 
 
 def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[str]]]:
     assumed = dict.fromkeys(each.assumes for each in parties)
-    return [(words, [each.party for each in parties if each.assumes == words]) for words in assumed]
+    return [(each, [party.party for party in parties if party.assumes == each]) for each in assumed]
 
 
 def _success_rate(party: PartyGuarantee) -> str:

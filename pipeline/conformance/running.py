@@ -112,7 +112,7 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
         raise DoesNotConformError(
-            f"has a bias of {np.abs(means).max():.2g} published standard deviations, on average "
+            f"has a bias of {np.abs(means).max():.2g} published standard errors, on average "
             f"over {RUNS} runs"
         )
     squares = np.square(off).sum(axis=0)
@@ -121,7 +121,7 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
     if (too_small | too_large).any():
         ratio = math.sqrt(float(squares[too_small | too_large].flat[0]) / RUNS)
         raise DoesNotConformError(
-            f"publishes wrong standard deviations: its errors are {ratio:.2g} times as large"
+            f"publishes wrong standard errors: its errors are {ratio:.2g} times as large"
         )
 
 

@@ -252,17 +252,17 @@ class _Parties:
 
     def _and_published(self, assumes: str) -> str:
         assumed = _assumed(self._central)
-        return assumes if assumed == _NOTHING else f"{assumes}; {assumed}"
+        return assumes if assumed == NO_ASSUMPTIONS else f"{assumes}; {assumed}"
 
     def _raw(self, kind: Kind, party: str, sees: str) -> PartyGuarantee:
         if self._apart is None:
             return self._row(kind, party, sees, None, "it is trusted: nothing is hidden from it")
-        return self._row(kind, party, sees, self._apart, _NOTHING)
+        return self._row(kind, party, sees, self._apart, NO_ASSUMPTIONS)
 
     def _with(
         self, kind: Kind, party: str, sees: str, guarantee: Guarantee, assumes: str
     ) -> PartyGuarantee:
-        assumes = assumes if self._entry.shuffling is not None else _NOTHING
+        assumes = assumes if self._entry.shuffling is not None else NO_ASSUMPTIONS
         return self._row(kind, party, sees, guarantee, assumes)
 
     def _row(
@@ -329,7 +329,8 @@ def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
     )
 
 
-_NOTHING = "no assumptions; holds even if all parties collude"
+NO_ASSUMPTIONS = "no assumptions; holds even if all parties collude"
+"""`PartyGuarantee.assumes` of a guarantee without assumptions."""
 _PASSES_ON = "passes on every report and none of its own"
 
 
@@ -337,5 +338,5 @@ def _assumed(guarantee: Guarantee) -> str:
     """Describe the assumptions of a guarantee."""
     trust = guarantee.trust
     if trust.startswith("none"):
-        return _NOTHING
+        return NO_ASSUMPTIONS
     return trust.partition("; against a shuffler")[0].partition("; the messages alone")[0]

@@ -98,15 +98,15 @@ class ShuffledCountsParameters:
         _check_whole("boost", self.boost, 0, MAX_BOOST)
         if self.max_changes is None and self.boost:
             raise ValueError(
-                f"boost is {self.boost}, which requires `changes`, the number of boosted changes "
-                "of a user. Set `changes`, or remove boost"
+                f"boost is {self.boost}, which requires `max_changes`, the number of boosted "
+                "changes of a user. Set `max_changes`, or remove boost"
             )
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
         boosted = self.max_changes is not None and self.boost != 0
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
             raise ValueError(
-                "a domain with `changes` requires a cell for every item, for which the noise is "
-                "proven to suffice. Set `cells: count_min`, or remove `changes`"
+                "a domain with `max_changes` requires a cell for every item, for which the noise "
+                "is proven to suffice. Set `cells: count_min`, or remove `max_changes`"
             )
         if boosted and self.calibration == "exact":
             raise ValueError(
@@ -116,7 +116,7 @@ class ShuffledCountsParameters:
         if not boosted and self.calibration not in (None, "exact"):
             raise ValueError(
                 f"calibration is {self.calibration!r}, which requires a boost. Remove "
-                "calibration, or set `changes`"
+                "calibration, or set `max_changes`"
             )
         if boosted and self.dummies == "negative_binomial":
             raise ValueError(

@@ -32,6 +32,8 @@ COMPOSE_OPTIONS = {"--profile", "--scale"}
 
 KEYS = {f"topics.{key}" for key in Topics.model_fields}
 """Job file keys that look like modules of a package with the same name."""
+EXAMPLES = {"fresh_response"}
+"""Folders of example packages that pages describe."""
 PACKAGES = sorted(
     path.parent.relative_to(ROOT)
     for folder in FOLDERS
@@ -64,6 +66,11 @@ OPTIONS = {
 }
 
 OF_EXPERIMENTS = {option for each in build_experiments().params for option in each.opts}
+
+
+def is_real(path: str) -> bool:
+    """Return whether a path of a page is not that of an example."""
+    return "NAME" not in path and path.split("/")[0] not in EXAMPLES
 
 
 def subcommand_of(words: list[str]) -> str | None:
@@ -190,7 +197,7 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
             assert subcommand is not None or words[0] != "dpstream" or bare, code
             known = everywhere if subcommand is None else OPTIONS[subcommand]
             assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known, code
-        if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and "NAME" not in code:
+        if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and is_real(code):
             assert (ROOT / code).exists(), code
 
 
@@ -202,6 +209,8 @@ def test_modules_that_sentences_name_exist(page: Page) -> None:
         dotted = re.fullmatch(rf"{ours}|[a-z_.]+\.[A-Z]\w+", code)
         if (dotted and code not in KEYS) or re.fullmatch(r"\w+\.py", code):
             assert is_defined(code, page.folder), code
+        elif re.fullmatch(r"[\w/]+\.py", code) and is_real(code):
+            assert (page.folder / code).is_file() or (ROOT / code).is_file(), code
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)

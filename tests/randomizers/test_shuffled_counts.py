@@ -129,12 +129,12 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         ({"boost": 2}, "max_changes"),
         (
             {"calibration": "rigorous"},
-            ("which requires a boost. Remove calibration, or set `changes`"),
+            ("which requires a boost. Remove calibration, or set `max_changes`"),
         ),
         ({"calibration": "assumed"}, "expected 'rigorous' or 'exact'"),
         (
             {"max_changes": 4, "boost": 0, "calibration": "rigorous"},
-            ("which requires a boost. Remove calibration, or set `changes`"),
+            ("which requires a boost. Remove calibration, or set `max_changes`"),
         ),
         (
             {"max_changes": 4, "calibration": "exact"},

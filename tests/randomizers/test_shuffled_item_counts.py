@@ -112,11 +112,11 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
     [
         (
             {"max_changes": 2},
-            ("a domain with `changes` requires a cell for every item, for which the noise is"),
+            ("a domain with `max_changes` requires a cell for every item, for which the noise is"),
         ),
         (
             {"max_changes": 2, "calibration": "rigorous"},
-            ("a domain with `changes` requires a cell for every item, for which the noise is"),
+            ("a domain with `max_changes` requires a cell for every item, for which the noise is"),
         ),
         ({"dummies": "negative_binomial"}, "clusters"),
         ({"buckets": 12}, "prime"),

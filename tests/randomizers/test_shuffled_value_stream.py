@@ -229,7 +229,8 @@ def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
     law = replace(DYADIC, boost=MAX_BOOST)
     assert ZERO + law.most == np.iinfo(law.message_format.dtype).max
     with pytest.raises(
-        ValueError, match=(", which requires `changes`, the number of boosted changes of a user")
+        ValueError,
+        match=(", which requires `max_changes`, the number of boosted changes of a user"),
     ):
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
 
