@@ -21,7 +21,7 @@ from tests.support.commands import Commands
 
 
 @pytest.mark.verify
-def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened(
+def test_audit_uses_deployed_constants_that_cannot_be_weakened(
     cluster: Cluster,
     bootstrap_servers: str,
     job_name: str,

@@ -39,7 +39,7 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Itera
 
 
 @pytest.mark.verify
-def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
+def test_reports_count_once_when_clocks_are_wrong_and_jump(
     one_broker: OneBroker, preload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -82,7 +82,7 @@ def outlast_retention(scenario: ChaosScenario, broker: OneBroker) -> None:
         member.clock.set(0.0)
 
 
-def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_double_nothing(
+def test_reports_count_once_when_processes_fail(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     with ChaosScenario(
@@ -104,7 +104,7 @@ def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_doubl
 
 
 @pytest.mark.verify
-def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
+def test_punctual_producers_lose_nothing_to_early_and_late_ones(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     # More epochs have ended than are ever closed, and none of those tried ahead has started.
@@ -135,7 +135,7 @@ def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
 
 
 @pytest.mark.verify
-def test_one_of_four_who_is_far_ahead_or_doubled_decides_nothing_for_the_others(
+def test_minority_producer_ahead_or_copied_decides_nothing(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     with ChaosScenario(

@@ -30,7 +30,7 @@ def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Re
     return found
 
 
-def test_the_life_of_a_job(
+def test_commands_cover_the_lifecycle_of_a_job(
     dpstream: Commands,
     start: Callable[..., subprocess.Popen[str]],
     bootstrap_servers: str,
@@ -161,7 +161,7 @@ def check_producers(dpstream: Commands, job_name: str) -> None:
     assert "left" in dpstream("producers", job_name).output
 
 
-def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
+def test_redeployment_starts_over_and_live_input_closes_by_clock(
     dpstream: Commands,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,

@@ -89,7 +89,7 @@ def servers(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.verify
-def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: Start) -> None:
+def test_acknowledged_reports_are_in_the_log(servers: str, job_name: str, start: Start) -> None:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
     secret = collector_key_file(job_name).read_bytes()
     (killed, first), (other, second) = (collector(start, job_name) for _ in range(2))
@@ -129,7 +129,9 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
 
 
 @pytest.mark.verify
-def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_path: Path) -> None:
+def test_collector_serves_tls_only(
+    servers: str, job_name: str, start: Start, tmp_path: Path
+) -> None:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
     certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     write_certificate(certificate, key)
@@ -148,7 +150,7 @@ def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_p
 
 
 @pytest.mark.verify
-def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
+def test_resumed_collector_does_not_accept_late_reports(
     servers: str, job_name: str, start: Start
 ) -> None:
     """One collector is suspended with pending requests until the other has closed their epoch."""

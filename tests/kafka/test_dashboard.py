@@ -119,7 +119,7 @@ def dashboard_queries(jobs: str) -> list[str]:
     ]
 
 
-def test_every_query_finds_what_workers_tell(
+def test_dashboard_queries_find_metrics_of_workers(
     dpstream: Commands,
     start: Callable[..., None],
     job_name: str,

@@ -35,7 +35,7 @@ def raw_records(cluster: Cluster, job: DeployedJob) -> list[bytes]:
     return [record.value for record in cluster.read(job.topic(Role.REPORTS))]
 
 
-def test_the_example_of_one_device(
+def test_single_device_example_runs(
     cluster: Cluster,
     bootstrap_servers: str,
     job_name: str,
@@ -59,7 +59,7 @@ def test_the_example_of_one_device(
     assert len(words) == 8 >> order
 
 
-def test_a_lost_directory_needs_another_name(
+def test_producer_needs_another_name_when_its_state_is_lost(
     cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     """All reports under the first registration's name would be rejected."""
@@ -81,7 +81,7 @@ def test_a_lost_directory_needs_another_name(
 
 
 @pytest.mark.verify
-def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) -> None:
+def test_producer_waits_for_an_unavailable_broker(tmp_path: Path, job_name: str) -> None:
     broker = LocalKafka(tmp_path / "kafka", brief=True)
     try:
         broker.start()

@@ -185,7 +185,7 @@ def deployed(scenario: Scenario, cluster: Cluster, tmp_path: Path) -> tuple[Depl
     ],
     ids=["short", "long", "long, sealed and with tokens"],
 )
-def test_every_device_and_epoch_counts_once(
+def test_each_device_counts_once_per_epoch(
     scenario: Scenario,
     own_broker: tuple[LocalKafka, float],
     tmp_path: Path,

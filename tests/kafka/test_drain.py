@@ -26,7 +26,7 @@ def published(dpstream: Commands, job_name: str) -> dict[int, int]:
     return {record["epoch"]: record["contributors"] for record in map(json.loads, lines)}
 
 
-def test_operators_keys_reach_the_topics_of_a_cluster(
+def test_deploy_changes_retention_of_a_running_job(
     dpstream: Commands, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"

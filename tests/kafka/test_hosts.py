@@ -294,7 +294,7 @@ def wait_for_replicas(fleet: Fleet) -> None:
 
 @pytest.mark.verify
 @pytest.mark.timeout(2 * 3_600)
-def test_nothing_is_lost_or_doubled_while_hosts_are_restarted_lost_cut_off_and_moved(
+def test_reports_count_once_when_hosts_fail_restart_and_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = namespaces.rejection()

@@ -148,7 +148,7 @@ def operator(
     operator.close()
 
 
-def test_workers_rest_and_are_woken_and_nothing_is_lost_or_doubled(
+def test_idle_workers_exit_and_restart_without_loss(
     operator: Operator, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dpstream = Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
@@ -172,7 +172,7 @@ def test_workers_rest_and_are_woken_and_nothing_is_lost_or_doubled(
     assert ages.sub("", json.dumps(listed)) == ages.sub("", json.dumps(alone))
 
 
-def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator) -> None:
+def test_crashing_hanging_or_hostile_jobs_do_not_affect_others(operator: Operator) -> None:
     jobs = {name: operator.deploy(name) for name in ("sound", "crashing", "hanging", "hostile")}
     shuffle = operator.supervisors[0]
     for job in jobs.values():
@@ -213,7 +213,7 @@ def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator
         operator.expect_published(job, 6)
 
 
-def test_of_two_supervisors_one_is_lost_while_jobs_rest(operator: Operator, tmp_path: Path) -> None:
+def test_second_supervisor_takes_over_idle_jobs(operator: Operator, tmp_path: Path) -> None:
     job = operator.deploy("shared")
     first, homes = operator.supervisors, (tmp_path, tmp_path / "other")
     second = operator.supervise(homes[1], "w2")
@@ -239,7 +239,7 @@ def test_of_two_supervisors_one_is_lost_while_jobs_rest(operator: Operator, tmp_
     wait_until(lambda: operator.all_idle(job), "all workers rest")
 
 
-def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
+def test_idle_jobs_wake_after_a_broker_outage(
     tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
@@ -274,7 +274,7 @@ def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
         broker.stop(grace=0.0)
 
 
-def test_what_rests_is_said_and_woken_with_the_rights_of_its_stage_alone(
+def test_idle_workers_need_only_the_rights_of_their_stage(
     secured_kafka: SecuredKafka,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -46,7 +46,7 @@ def run(
     asyncio.run(main())
 
 
-def test_records_are_read_as_they_were_written(connection: Connection, job_name: str) -> None:
+def test_log_reads_records_as_written(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         assert await log.partitions(Role.SHUFFLED) == 2
         assert await log.end_offsets(Role.SHUFFLED, (1,)) == {1: 0}
@@ -69,9 +69,7 @@ def test_records_are_read_as_they_were_written(connection: Connection, job_name:
     run(connection, job_name, scenario)
 
 
-def test_what_was_written_is_read_as_the_broker_has_it(
-    connection: Connection, job_name: str
-) -> None:
+def test_log_reads_own_records_again_from_the_broker(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         assert not (await log.read(Role.MANIFESTS, 0, 0, 0)).records
         await log.append(Append(Role.MANIFESTS, 0, b"value", key=b"k", headers=(("h", b"1"),)))
@@ -86,7 +84,7 @@ def test_what_was_written_is_read_as_the_broker_has_it(
     run(connection, job_name, scenario)
 
 
-def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> None:
+def test_log_reads_long_ranges_in_slices(connection: Connection, job_name: str) -> None:
     count = 3 * SLICE_BYTES // (64 << 10)
 
     async def scenario(log: KafkaLog) -> None:
@@ -107,7 +105,7 @@ def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> No
     run(connection, job_name, scenario)
 
 
-def test_rejected_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
+def test_flush_raises_rejected_records(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
         with pytest.raises(RecordTooLargeError, match="reports rejects a record of 600,000 bytes"):
@@ -127,9 +125,7 @@ async def rejects_by_policy(log: KafkaLog) -> bool:
     return False
 
 
-def test_what_a_compacted_topic_has_lost_is_not_missed(
-    connection: Connection, job_name: str
-) -> None:
+def test_log_ignores_records_removed_by_compaction(connection: Connection, job_name: str) -> None:
     topic = topic_name(job_name, Role.STATUS)
     admin = KafkaAdminClient(**connection.kafka_python())
     # Deletion saves waiting for the compaction, which leaves the same records. kafka-python would
@@ -152,9 +148,7 @@ def test_what_a_compacted_topic_has_lost_is_not_missed(
     run(connection, job_name, scenario)
 
 
-def test_deleted_records_are_an_error_that_names_them(
-    connection: Connection, job_name: str
-) -> None:
+def test_log_error_names_deleted_records(connection: Connection, job_name: str) -> None:
     async def scenario(log: KafkaLog) -> None:
         for _ in range(10):
             await log.append(Append(Role.REPORTS, 0, b"value"))

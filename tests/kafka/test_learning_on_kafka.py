@@ -45,7 +45,7 @@ def write_examples(folder: Path, name: str, users: int) -> Path:
 
 @pytest.mark.verify
 @pytest.mark.parametrize(("epochs", "killed"), [SHORT, LONG])
-def test_whatever_is_killed_the_model_follows_from_the_reports(
+def test_model_follows_from_reports_when_processes_are_killed(
     epochs: int,
     killed: dict[int, str],
     bootstrap_servers: str,

@@ -93,7 +93,7 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
     return log.values(Role.ESTIMATES)
 
 
-def test_every_role_does_its_work_with_its_own_rights_alone(
+def test_roles_work_with_their_own_rights_alone(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     as_role = secured.as_role
@@ -137,7 +137,7 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
     assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
 
 
-def test_acls_are_added_once_and_removed(
+def test_acls_are_added_once_and_revoked(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.yaml"
@@ -167,14 +167,14 @@ def test_acls_are_added_once_and_removed(
     assert "does not allow User:small-operator to look at ACLs of cluster" in rejected.errors
 
 
-def test_whatever_is_not_in_the_table_is_rejected(secured: SecuredJob) -> None:
+def test_operations_missing_from_the_table_are_denied(secured: SecuredJob) -> None:
     let, tried = secured.let(OTHER)
     assert let == []
     assert tried > 800
 
 
 @pytest.mark.verify
-def test_devices_report_by_a_collector_to_users_of_every_kind(
+def test_device_reports_pass_with_every_kind_of_login(
     secured: SecuredJob, dpstream: Commands, tmp_path: Path
 ) -> None:
     kafka = secured.kafka
@@ -243,7 +243,7 @@ def posted(port: int, job: str, data: bytes) -> bool:
 
 
 @pytest.mark.verify
-def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
+def test_registered_producer_needs_no_right_to_register(
     secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
 ) -> None:
     name = "registered"
@@ -277,7 +277,7 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
 
 
 @pytest.mark.verify
-def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path: Path) -> None:
+def test_cluster_rejects_wrong_credentials(secured: SecuredJob, tmp_path: Path) -> None:
     config = secured.users["analyst"].read_text()
     servers = next(line for line in config.splitlines() if line.startswith("bootstrap.servers"))
     # The certificate is for 127.0.0.1, and therefore invalid for a broker with another name.
@@ -297,9 +297,7 @@ def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path
 
 @pytest.mark.verify
 @pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
-def test_a_worker_without_rights_says_what_it_lacks_and_ends(
-    secured: SecuredJob, stage: str
-) -> None:
+def test_worker_names_missing_rights_and_exits(secured: SecuredJob, stage: str) -> None:
     with running("run", stage, NAME, "--kafka-config", secured.users["analyst"]) as process:
         assert process.wait(TIMEOUT) == 1
         assert process.stderr is not None

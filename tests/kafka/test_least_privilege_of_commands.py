@@ -120,7 +120,7 @@ def origin(secured_kafka: SecuredKafka) -> SecuredJob:
     return SecuredJob(secured_kafka, deployed, made.users)
 
 
-def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
+def test_operator_commands_work_with_operator_rights(
     secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"
@@ -292,9 +292,7 @@ def read_results(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
     assert give(PAGE, "status", WATCHED, "--json").output
 
 
-def test_a_replay_that_was_stopped_goes_on(
-    origin: SecuredJob, dpstream: Commands, tmp_path: Path
-) -> None:
+def test_interrupted_replay_resumes(origin: SecuredJob, dpstream: Commands, tmp_path: Path) -> None:
     kafka = origin.kafka
     # Its operator may read the replayed topics, and no others of that job.
     ann = kafka.users("ann")["ann"]
@@ -389,7 +387,7 @@ COMMANDS = {
 }
 
 
-def test_a_verb_is_rejected_to_whom_it_is_not_for_and_told_truly(
+def test_commands_without_rights_state_the_missing_right(
     origin: SecuredJob, dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -117,7 +117,7 @@ def write_examples(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
+def test_roles_of_every_kind_of_job_have_exactly_their_rights(
     kind: str,
     secured_kafka: SecuredKafka,
     dpstream: Commands,
@@ -199,7 +199,7 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
         assert read_spending(page).charges
 
 
-def test_a_cluster_without_an_authorizer_says_what_to_do(
+def test_acl_states_the_remedy_without_an_authorizer(
     bootstrap_servers: str, job_name: str, dpstream: Commands, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"

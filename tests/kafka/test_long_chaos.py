@@ -68,7 +68,7 @@ def one_broker(tmp_path: Path, preload: Path) -> Iterator[OneBroker]:
 
 
 @pytest.mark.parametrize("protocol", list(PRODUCERS))
-def test_nothing_is_lost_or_doubled_whatever_goes_wrong(
+def test_reports_count_once_under_random_faults(
     protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     with ChaosScenario(
@@ -82,7 +82,7 @@ def test_nothing_is_lost_or_doubled_whatever_goes_wrong(
 
 
 @pytest.mark.parametrize("protocol", list(PRODUCERS))
-def test_nothing_is_lost_or_doubled_by_those_who_come_twice_too_early_or_too_late(
+def test_reports_count_once_from_copied_early_and_late_producers(
     protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     shuffle = {"producers": 3, "grace": "5s"}
@@ -100,7 +100,7 @@ def test_nothing_is_lost_or_doubled_by_those_who_come_twice_too_early_or_too_lat
 
 
 @pytest.mark.parametrize("protocol", [cells.NAME, "future_rand"])
-def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
+def test_reports_count_once_when_links_fail_in_one_direction(
     protocol: str, preload: Path, tmp_path: Path
 ) -> None:
     reason = rejection()

@@ -36,7 +36,7 @@ def jobs(cluster: Cluster, job_name: str) -> Iterator[list[DeployedJob]]:
 
 
 @pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.verify), 700])
-def test_the_latest_records_of_many_topics_are_read_to_their_ends(
+def test_latest_records_of_many_topics_are_read(
     cluster: Cluster, jobs: list[DeployedJob], others: int
 ) -> None:
     """Also without a record at the last offset, and with more records than one poll returns."""
@@ -82,7 +82,7 @@ FAILURES: list[tuple[list[Exception], bool]] = [
 ]
 
 
-def test_what_fails_for_a_moment_is_asked_again(
+def test_transient_failures_are_retried(
     cluster: Cluster, jobs: list[DeployedJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise each of hundreds of jobs would be queried separately."""

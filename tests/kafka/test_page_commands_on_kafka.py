@@ -164,7 +164,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 @pytest.mark.verify
 @pytest.mark.parametrize("page", ON_KAFKA, ids=str)
-def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
+def test_page_commands_succeed(page: Page, reader: Reader) -> None:
     for block in page.blocks:
         if block.language == "sh":
             for command in block.commands:

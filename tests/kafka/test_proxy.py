@@ -32,7 +32,7 @@ def servers(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.verify
 @pytest.mark.skipif(INSTALLED is None, reason="nginx is not installed")
-def test_a_collector_that_is_killed_costs_no_report(
+def test_killed_collector_loses_no_report(
     servers: str, job_name: str, start: Start, tmp_path: Path
 ) -> None:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")

@@ -28,7 +28,7 @@ TIMEOUT = 120.0
 
 
 @pytest.mark.verify
-def test_a_killed_recorder_goes_on_and_has_what_was_published(
+def test_killed_recorder_resumes_with_all_published_records(
     bootstrap_servers: str,
     job_name: str,
     tmp_path: Path,

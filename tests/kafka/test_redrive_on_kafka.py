@@ -81,7 +81,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> list[Manifest]:
     return [decode_manifest(record.value) for record in cluster.read(job.topic(Role.MANIFESTS))]
 
 
-def test_a_late_registration_and_a_redrive(
+def test_redrive_counts_reports_registered_late(
     cluster: Cluster,
     job: DeployedJob,
     dpstream: Commands,

@@ -89,7 +89,7 @@ def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
     return name
 
 
-def test_replays_are_as_the_live_job(
+def test_replays_equal_the_live_job(
     dpstream: Commands,
     start: Start,
     bootstrap_servers: str,

@@ -47,7 +47,7 @@ Ciphertexts: TypeAlias = set[tuple[int, bytes]]
 
 
 @pytest.mark.verify
-def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
+def test_captured_instance_decrypts_no_report(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,

@@ -39,7 +39,7 @@ sealed: {{aggregate: aggregator.pub, stages: [stage-a.pub, stage-b.pub]}}
 """
 
 
-def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
+def test_no_single_party_reads_a_sealed_report(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,

@@ -50,9 +50,7 @@ def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
-def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
-    bootstrap_servers: str, job_name: str
-) -> None:
+def test_page_waits_for_a_job_behind_a_long_history(bootstrap_servers: str, job_name: str) -> None:
     """``dpstream.jobs`` exceeds one poll, but the first message must cover all jobs."""
     connection = Connection((bootstrap_servers,))
     with Cluster(connection) as cluster:
@@ -76,9 +74,7 @@ def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
         follower.join(20)
 
 
-def test_an_estimate_is_sent_within_a_second_of_being_published(
-    bootstrap_servers: str, job_name: str
-) -> None:
+def test_page_sends_estimates_within_a_second(bootstrap_servers: str, job_name: str) -> None:
     connection = Connection((bootstrap_servers,))
 
     async def test(cluster: Cluster, job: DeployedJob) -> list[float]:
@@ -139,7 +135,7 @@ async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Un
 
 
 @pytest.mark.slow
-def test_an_outage_is_told_and_what_comes_after_it_is_shown(
+def test_page_reports_an_outage_and_recovers(
     broker: LocalKafka, bootstrap_servers: str, job_name: str
 ) -> None:
     connection = Connection((bootstrap_servers,))

@@ -41,7 +41,7 @@ sealed: {{shares: [aggregate-a.pub, aggregate-b.pub]}}
 
 
 @pytest.mark.verify
-def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
+def test_shares_reveal_no_count_of_a_producer(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,

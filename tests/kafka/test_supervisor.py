@@ -155,7 +155,7 @@ def operator(
 
 
 @pytest.mark.slow
-def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
+def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
     supervisors = operator.supervisors
     one, two = operator.deploy("one"), operator.deploy("two")
     future = f"{operator.prefix}-future"
@@ -228,7 +228,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
 
 
 @pytest.mark.verify
-def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: str) -> None:
+def test_failing_job_does_not_affect_others(operator: Operator, job_name: str) -> None:
     """Its noise key is on another machine, and the other job was deployed earlier."""
     shuffle = operator.supervisors["shuffle"]
     noisy = parse_job(

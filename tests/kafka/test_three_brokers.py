@@ -39,7 +39,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
 
 
 @pytest.mark.verify
-def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
+def test_deploy_succeeds_when_brokers_learn_of_topics_late(
     brokers: ThreeBrokers,
 ) -> None:
     """Whichever broker is queried next, and however soon after another."""
@@ -63,7 +63,7 @@ def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
 
 
 @pytest.mark.verify
-def test_every_cell_is_exactly_one_though_a_broker_dies(
+def test_every_cell_is_one_when_a_broker_is_killed(
     brokers: ThreeBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -96,7 +96,7 @@ def test_every_cell_is_exactly_one_though_a_broker_dies(
 
 @pytest.mark.slow
 @pytest.mark.verify
-def test_reading_goes_on_though_a_leader_was_killed_and_came_back(tmp_path: Path) -> None:
+def test_reader_resumes_when_a_killed_leader_returns(tmp_path: Path) -> None:
     topic = "read"
     with (
         ThreeBrokers(tmp_path / "kafka") as brokers,

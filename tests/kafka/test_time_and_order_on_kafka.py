@@ -76,7 +76,7 @@ class Gateways:
             opened.__exit__(None, None, None)
 
 
-def test_no_clock_of_a_writer_decides_what_retention_deletes(
+def test_retention_ignores_clocks_of_writers(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
     """Records from 1973 or next year get the timestamp of their arrival."""
@@ -94,7 +94,7 @@ def test_no_clock_of_a_writer_decides_what_retention_deletes(
         assert all(before - 1_000 <= record.timestamp <= after + 1_000 for record in records), role
 
 
-def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
+def test_redeployment_sets_log_append_time(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -125,7 +125,7 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
 
 
-def test_a_window_that_is_written_again_is_dated_when_that_happens(
+def test_rewritten_window_has_the_time_of_rewriting(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -194,7 +194,7 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
             process.communicate(timeout=TIMEOUT)
 
 
-def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
+def test_live_rows_use_the_brokers_clock(
     cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
 ) -> None:
     """With five-minute epochs it would close ten early; it closes none."""
@@ -212,7 +212,7 @@ def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
     assert not any(cluster.end_offsets(job.topic(Role.REPORTS)))
 
 
-def test_a_worker_and_status_on_wrong_clocks_say_so_and_tell_true_ages(
+def test_wrong_clocks_are_reported_and_ages_stay_correct(
     cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
 ) -> None:
     job = deployed(cluster, job_name)

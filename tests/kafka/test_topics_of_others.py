@@ -83,7 +83,7 @@ def rejection_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) ->
         (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd, needed is"),
     ],
 )
-def test_what_would_lose_or_reject_records_is_rejected(
+def test_unsafe_topic_settings_are_rejected(
     cluster: Cluster,
     admin: KafkaAdminClient,
     job: Job,
@@ -99,7 +99,7 @@ def test_what_would_lose_or_reject_records_is_rejected(
     assert [name for name in cluster.topics() if name.startswith(job.name)] == [job.topic(role)]
 
 
-def test_a_topic_of_an_administrator_that_serves_is_used(
+def test_suitable_existing_topic_is_used(
     cluster: Cluster, admin: KafkaAdminClient, job: Job
 ) -> None:
     configs = {"max.message.bytes": str(1 << 24), "compression.type": "producer"}
@@ -108,7 +108,7 @@ def test_a_topic_of_an_administrator_that_serves_is_used(
     assert job.name in read_jobs(cluster).jobs
 
 
-def test_what_retention_took_is_said_by_the_worker_and_by_status(
+def test_worker_and_status_name_records_lost_to_retention(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -126,7 +126,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
     assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.issues[0])
 
 
-def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
+def test_status_names_added_partitions_and_deleted_topics(
     cluster: Cluster, admin: KafkaAdminClient, job: Job
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -153,7 +153,7 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
 @pytest.mark.parametrize(
     ("role", "stage"), [(Role.REPORTS, "shuffle"), (Role.SHUFFLED, "aggregate")]
 )
-def test_a_topic_made_again_between_two_workers_is_rejected_by_all(
+def test_recreated_topic_is_rejected_by_all_workers(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path, role: Role, stage: str
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -174,7 +174,7 @@ def test_a_topic_made_again_between_two_workers_is_rejected_by_all(
         pass
 
 
-def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
+def test_worker_and_status_name_an_emptied_topic(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -187,7 +187,7 @@ def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
     assert found in said
 
 
-def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> None:
+def test_status_names_changed_topic_settings(cluster: Cluster, job: Job) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     changed = {
         job.topic(Role.REPORTS): {"cleanup.policy": "compact", "max.message.bytes": "300"},
@@ -209,7 +209,7 @@ def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> 
     }
 
 
-def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
+def test_worker_and_status_name_an_old_copy_of_manifests(
     cluster: Cluster, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -221,7 +221,7 @@ def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
     assert found in said
 
 
-def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_path: Path) -> None:
+def test_producer_stores_offsets_of_its_reports(cluster: Cluster, job: Job, tmp_path: Path) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
         producer.enroll(["ann"])
@@ -231,7 +231,7 @@ def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_
         assert known == ends == [0, ends[1]]
 
 
-def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job: Job) -> None:
+def test_oversized_record_is_named(cluster: Cluster, job: Job) -> None:
     deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 
     def write() -> Steps[None]:
@@ -243,7 +243,7 @@ def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job
         KafkaTransport(cluster, job.name).run(write())
 
 
-def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
+def test_close_names_a_deleted_topic_and_keeps_the_draw(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -259,7 +259,7 @@ def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
         assert list(producer.store.outbox())
 
 
-def test_age_is_that_of_the_first_record_that_is_left(
+def test_age_is_that_of_the_oldest_remaining_record(
     cluster: Cluster, admin: KafkaAdminClient, job_name: str
 ) -> None:
     admin.create_topics([NewTopic(job_name, 1, 1)])

@@ -137,7 +137,7 @@ def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
 
 
 @pytest.mark.verify
-def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_broker(
+def test_killed_run_leaves_nothing_and_next_one_recovers(
     home: Home,
 ) -> None:
     with home.up("--rate", "1") as up:
@@ -175,7 +175,7 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
     assert Path(result["files"]["plot"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
+def test_ctrl_c_during_broker_start_leaves_nothing(home: Home) -> None:
     with home.up() as up:
         up.wait_for_output("starting Apache Kafka")
         code, output = up.end(signal.SIGINT)
@@ -192,7 +192,7 @@ def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
         pytest.param("epoch 2 ", signal.SIGINT, marks=pytest.mark.verify),
     ],
 )
-def test_a_signal_at_any_moment_leaves_nothing(
+def test_signal_at_any_step_leaves_nothing(
     served_home: Home, moment: str, number: signal.Signals
 ) -> None:
     # Slow enough to be running when the signal comes.
@@ -203,7 +203,7 @@ def test_a_signal_at_any_moment_leaves_nothing(
     served_home.assert_nothing_is_left()
 
 
-def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
+def test_killed_worker_restarts_and_second_run_waits(
     served_home: Home,
 ) -> None:
     with served_home.up("--rate", "1") as up:
@@ -225,7 +225,7 @@ def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
     served_home.assert_nothing_is_left()
 
 
-def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
+def test_shuffler_noise_is_the_same_after_a_kill(
     served_home: Home,
 ) -> None:
     served_home.job.write_text(

@@ -110,11 +110,11 @@ def _attributes(node: ast.stmt) -> set[str]:
     return methods | {field.id for field in fields if isinstance(field, ast.Name)}
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len(README.text.splitlines()) <= 150
 
 
-def test_every_page_is_found_from_the_readme() -> None:
+def test_readme_leads_to_every_page() -> None:
     found, new = set(), {README.path}
     while new:
         page = PAGES[new.pop()]
@@ -128,7 +128,7 @@ def test_every_page_is_found_from_the_readme() -> None:
 
 
 @every_page
-def test_links_lead_somewhere(page: Page) -> None:
+def test_links_have_targets(page: Page) -> None:
     for link in page.links:
         path, _, anchor = link.partition("#")
         target = (page.folder / path).resolve() if path else ROOT / page.path
@@ -138,7 +138,7 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 
 @every_page
-def test_commands_exist(page: Page) -> None:
+def test_page_commands_exist(page: Page) -> None:
     for command in page.commands:
         program, *words = shlex.split(command)
         match program:
@@ -172,14 +172,14 @@ def test_commands_exist(page: Page) -> None:
 
 
 @every_page
-def test_no_command_stands_where_it_is_not_run(page: Page) -> None:
+def test_commands_appear_only_in_sh_blocks(page: Page) -> None:
     assert not re.findall(r"^ {4}(?:\$ )?(?:dpstream|make|python|pytest|docker) ", page.text, re.M)
     # Examples in js are run by the tests of its package.
     assert {block.language for block in page.blocks} <= {"sh", "yaml", "python", "js", "toml"}
 
 
 @every_page
-def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None:
+def test_options_and_files_in_sentences_exist(page: Page) -> None:
     everywhere = {"--help", "--version"}.union(*OPTIONS.values(), OF_EXPERIMENTS, COMPOSE_OPTIONS)
     for code in page.inline_code:
         words = code.split()
@@ -202,7 +202,7 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
 
 
 @every_page
-def test_modules_that_sentences_name_exist(page: Page) -> None:
+def test_modules_in_sentences_exist(page: Page) -> None:
     """Checks dotted names of a package, names ending in a class, and Python files."""
     for code in page.inline_code:
         ours = rf"(?:dpstream\.)?(?:{'|'.join(FOLDERS)})\.[\w.]+"
@@ -214,7 +214,7 @@ def test_modules_that_sentences_name_exist(page: Page) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
-def test_modules_that_docstrings_of_packages_name_exist(package: Path) -> None:
+def test_modules_in_package_docstrings_exist(package: Path) -> None:
     path = ROOT / package / "__init__.py"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     for name in re.findall(r"(?<!`)`([^`]+)`(?!`)", docstring):
@@ -232,7 +232,7 @@ def test_job_files_and_experiments_are_valid(page: Page, tmp_path: Path) -> None
 
 
 @every_page
-def test_what_modules_print_is_what_stands_there(page: Page) -> None:
+def test_generated_parts_are_current(page: Page) -> None:
     for module, text in page.generated.items():
         done = subprocess.run(
             [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True
@@ -240,11 +240,11 @@ def test_what_modules_print_is_what_stands_there(page: Page) -> None:
         assert text == done.stdout, f"paste what python -m {module} prints"
 
 
-def test_a_page_says_all_that_is_public() -> None:
+def test_privacy_page_lists_all_public_facts() -> None:
     assert "tests.support.public_facts" in PAGES["PRIVACY.md"].generated
 
 
-def test_the_readme_promises_what_plan_says() -> None:
+def test_readme_numbers_match_plan() -> None:
     local, stream, shuffled = (
         load_job(path()) for path in (demo_job_file, demo_stream_job_file, demo_shuffled_job_file)
     )
@@ -280,7 +280,7 @@ def test_the_readme_promises_what_plan_says() -> None:
         assert words in sentence
 
 
-def test_predictions_beside_measured_errors_are_those_of_plan() -> None:
+def test_predicted_errors_in_pages_match_plan() -> None:
     page = PAGES["experiments/README.md"].prose
     experiment = yaml.safe_load(shipped_experiments()["comparison"].read_text())
     for case in experiment["jobs"]:

@@ -53,13 +53,13 @@ def findings(source: str) -> Iterator[str]:
                 yield f"{number}: {banned.group()!r} in: {line.strip()}"
 
 
-def test_wording_that_is_banned_is_found() -> None:
+def test_banned_wording_is_detected() -> None:
     source = '"""What it is."""\nX = 1\n"""Bytes of so many."""  # nobody\n'
     assert len(list(findings(source))) == 3
     assert not list(findings('"""Say.\n\n>>> "nobody"\n\'nobody\'\n"""\n# nobody prose: ok\n'))
 
 
-def test_docstrings_and_comments_of_the_product_are_plain_english() -> None:
+def test_product_has_no_banned_wording() -> None:
     found = [
         f"{path}:{finding}"
         for path, source in texts().items()
