@@ -224,7 +224,9 @@ def _show(
         measures += _MEASURES_OF_SELECTION
     if not all(line.through_topics for line in lines):
         measures += _MEASURES_OF_TOPICS
-    compared = [name for name in experiment.beside if any(name in line.beside for line in lines)]
+    compared = [
+        name for name in experiment.references if any(name in line.references for line in lines)
+    ]
     varying = variables(lines)
     with_loss = any(map(loss_differs_from_request, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
@@ -239,7 +241,7 @@ def _show(
                 *(_cell(variable.get(key)) for key in names),
                 *([_loss(line)] if with_loss else []),
                 *(_measured(line, measure) for measure in measures),
-                *(number(line.beside.get(name)) for name in compared),
+                *(number(line.references.get(name)) for name in compared),
             ]
             for line, variable in zip(lines, varying, strict=True)
         ],
@@ -247,7 +249,7 @@ def _show(
     trials, seeds = plural(len(finished), "trial"), plural(experiment.seeds, "seed")
     print_text(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
     pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
-    pairs += [(name, experiment.beside[name]) for name in compared]
+    pairs += [(name, experiment.references[name]) for name in compared]
     if with_loss:
         pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):

@@ -17,9 +17,9 @@ is their number.
 Reference numbers are explained by the experiment, and given by its jobs, one number for each
 combination of the parameters::
 
-    beside: {paper: Table 4, of other data}  # prose: ok
+    references: {paper: Table 4, of other data}
     jobs:
-      - beside: {paper: {all items: [3.1, 2.7]}}  # prose: ok
+      - references: {paper: {all items: [3.1, 2.7]}}
 
 Every parameter of a job may be a list, and so may users, epochs and changes of generated data: all
 combinations are tried. A parameter that is itself a list is one value; a list of lists is a grid of
@@ -75,7 +75,7 @@ class Case:
     job: DeployedJob
     axes: tuple[str, ...] = ()
     drawn: bool = True
-    beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def of_sets(self) -> bool:
@@ -107,7 +107,7 @@ class Experiment:
     name: str
     cases: tuple[Case, ...]
     seeds: int
-    beside: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -163,22 +163,22 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
                             problems[Problem(path, problem.message)] = None
     if problems:
         raise JobError(list(problems))
-    return Experiment(file.name, tuple(cases), file.seeds, file.beside)
+    return Experiment(file.name, tuple(cases), file.seeds, file.references)
 
 
 def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
     """Yield problems of reference numbers that match no estimate, or not all combinations."""
     known = (*ANSWERED, *COLUMNS)
-    for name, estimates in grid.beside.items():
+    for name, estimates in grid.references.items():
         for estimate, numbers in estimates.items():
             if estimate not in known:
                 yield Problem(
-                    ("jobs", number, "beside", name, estimate),
+                    ("jobs", number, "references", name, estimate),
                     f"unknown kind of estimate; expected one of {', '.join(known)}",
                 )
             elif len(numbers) != combinations:
                 yield Problem(
-                    ("jobs", number, "beside", name, estimate),
+                    ("jobs", number, "references", name, estimate),
                     f"got {len(numbers)} numbers for {combinations} combinations of "
                     "parameters; expected one for each, or none",
                 )
@@ -191,7 +191,7 @@ def _beside(grid: JobGrid, at: int) -> Mapping[str, Mapping[str, float]]:
             for estimate, numbers in estimates.items()
             if at < len(numbers) and (found := numbers[at]) != "none"
         }
-        for name, estimates in grid.beside.items()
+        for name, estimates in grid.references.items()
     }
 
 
@@ -199,7 +199,7 @@ def _cases(
     data: Data,
     grid: JobGrid,
     parameters: Mapping[str, Any],
-    beside: Mapping[str, Mapping[str, float]],
+    references: Mapping[str, Mapping[str, float]],
     folder: Path,
 ) -> Iterator[Case]:
     for epochs, sources in _inputs(data, folder):
@@ -221,7 +221,9 @@ def _cases(
         for source in sources:
             if isinstance(source, SyntheticChanges) and source.changes == 0:
                 source = dataclasses.replace(source, changes=_followed(job))
-            yield Case(data.name or str(source), source, label, job, data.axes, grid.drawn, beside)
+            yield Case(
+                data.name or str(source), source, label, job, data.axes, grid.drawn, references
+            )
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:

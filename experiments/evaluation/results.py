@@ -110,7 +110,7 @@ class Line:
     predicted_messages: float | None = None
     selected: float | None = None
     predicted_selected: float | None = None
-    beside: Mapping[str, float] = field(default_factory=dict)
+    references: Mapping[str, float] = field(default_factory=dict)
     through_topics: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -182,8 +182,10 @@ def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
             predicted_messages=_predicted_messages(case),
             selected=_mean(trial.selected for trial in trials),
             predicted_selected=_chance(case, found[0].predicted_rmse),
-            beside={
-                column: numbers[name] for column, numbers in case.beside.items() if name in numbers
+            references={
+                column: numbers[name]
+                for column, numbers in case.references.items()
+                if name in numbers
             },
             through_topics=_through_topics(case, trials[0].users),
         )

@@ -155,10 +155,10 @@ class JobGrid(Section):
         description="whether its estimates of sets of items are in pictures, for which they "
         "are computed again: true or false",
     )
-    beside: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
+    references: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
         default={},
         description="other root mean squared errors for comparison: by a name from the "
-        "experiment's `beside`, and by the name of the estimate, a list of "
+        "experiment's `references`, and by the name of the estimate, a list of "
         "numbers, one for each combination of parameters, or none",
     )
 
@@ -182,7 +182,7 @@ class ExperimentFile(Section):
     seeds: int = Field(
         ge=1, le=MOST_SEEDS, description=f"how many, a whole number from 1 to {MOST_SEEDS}"
     )
-    beside: dict[str, str] = Field(
+    references: dict[str, str] = Field(
         default={},
         description="other results for comparison: a sentence of explanation, by name",
     )
@@ -192,9 +192,9 @@ class ExperimentFile(Section):
         for key in ("data", "jobs"):
             if not getattr(self, key):
                 raise ValueError(f"{key} is empty: give at least one entry")
-        named = {name for job in self.jobs for name in job.beside}
+        named = {name for job in self.jobs for name in job.references}
         if named and len(self.data) > 1:
-            raise ValueError("`beside` requires a single input: give one entry of data")
-        if unknown := sorted(named - set(self.beside)):
-            raise ValueError(f"`beside` must explain {unknown[0]}, which a job names")
+            raise ValueError("`references` requires a single input: give one entry of data")
+        if unknown := sorted(named - set(self.references)):
+            raise ValueError(f"`references` must explain {unknown[0]}, which a job names")
         return self
