@@ -119,7 +119,7 @@ class MessageCounts:
         if (words[1:] <= words[:-1]).any():
             raise ValueError("counted words do not strictly increase")
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
-            raise ValueError("the count of a word must be from 1 to 2^53")
+            raise ValueError("the count of a word is out of range; expected 1 to 2^53")
         received = cls(dtype)
         received._words, received._counts = words, counts
         return received, end

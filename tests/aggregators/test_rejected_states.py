@@ -88,8 +88,8 @@ def read_sums(data: bytes) -> object:
     [
         (read_tables, tables(0, 9), "out of order"),
         (read_tables, tables(8, 99), "expected 100"),
-        (read_tables, tables(2 * 17 + CELLS * 3, 9), "beyond 8"),
-        (read_tables, tables(-1, 0x80), "from 0 to 2"),
+        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 is out of order or after the last epoch, 8"),
+        (read_tables, tables(-1, 0x80), r"count of epoch 8 is out of range; expected 0 to 2\^53"),
         (read_tree, b"x" * 15, "a tree has 15 bytes; expected a multiple of"),
         (
             read_tree,
@@ -109,15 +109,15 @@ def read_sums(data: bytes) -> object:
             (read_stream, integers(1, *sums), "no symbols of epoch")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
-        (read_stream, integers(2, 1, 0, 0)[:-1], "sums of"),
-        (read_stream, 2 * integers(2, 1, 0, 0), "sums of"),
-        (read_stream, integers(EPOCHS + 1, 1, 0, 0), "sums of"),
+        (read_stream, integers(2, 1, 0, 0)[:-1], "sums have 31 bytes; expected a multiple of 32"),
+        (read_stream, 2 * integers(2, 1, 0, 0), "epoch 2 after epoch 2 are out of order"),
+        (read_stream, integers(EPOCHS + 1, 1, 0, 0), "after the last epoch, 8"),
         (read_items, items_of(1, 1, 73), "no 1 symbols of epoch"),
         (read_items, items_of(1, 1, 40, -40), "no 1 symbols of epoch"),
         (read_items, items_of(1, 0, 0), "no 0 symbols"),
         (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
-        (read_items, 2 * items_of(1, 1), "epoch 1 after 1"),
-        (read_items, items_of(EPOCHS + 1, 1), "the horizon has 8"),
+        (read_items, 2 * items_of(1, 1), "epoch 1 after epoch 1 are out of order"),
+        (read_items, items_of(EPOCHS + 1, 1), "after the last epoch, 8"),
         (read_responses, integers(1, 1, 1)[:-1], "counts have 23 bytes; expected a multiple of"),
         (read_responses, 2 * integers(1, 1, 1), "do not strictly increase"),
         (
@@ -125,13 +125,13 @@ def read_sums(data: bytes) -> object:
             integers(4, 1, 1),
             ("counts of epochs 4 to 4 are out of range: the last epoch is"),
         ),
-        (read_responses, integers(1, 0, 0), "expected 0 to 2.53, and not both 0"),
+        (read_responses, integers(1, 0, 0), r"expected 0 to 2\^53, not both 0"),
         (read_sums, integers(0, 1, 0), "sums of epoch 0 after epoch"),
         (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 after epoch"),
-        (read_sums, integers(EPOCHS + 1, 1, 0), "the horizon has 8"),
-        (read_sums, integers(1, 0, 0), "no 0 sums of epoch 1"),
+        (read_sums, integers(EPOCHS + 1, 1, 0), "after the last epoch, 8"),
+        (read_sums, integers(1, 0, 0), "0 sums of epoch 1 cannot total 0"),
         (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 cannot total"),
-        (read_sums, b"abc", "sums of 3 bytes"),
+        (read_sums, b"abc", "sums have 3 bytes; expected a multiple of 24"),
     ],
 )
 def test_bytes_that_are_no_state_are_rejected(
