@@ -128,7 +128,7 @@ def encode_body(
     )
     body = b"".join((header, *envelopes))
     if len(body) > BODY_MAX:
-        raise EnvelopeError(f"body of {len(body)} bytes, at most {BODY_MAX} can be")
+        raise EnvelopeError(f"body of {len(body)} bytes exceeds the maximum, {BODY_MAX}")
     return body
 
 

@@ -141,7 +141,7 @@ class Manifest:
         if self.instance > 1 and len(self.drawings) != included:
             raise CodecError(f"shuffler {self.instance} does not name the included drawings")
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
-            raise CodecError(f"a drawing does not have {DRAWING_BYTES} bytes")
+            raise CodecError(f"a drawing has the wrong size; expected {DRAWING_BYTES} bytes")
         if self.window_status not in _STATUS_CODES:
             raise CodecError(f"a window cannot be finalized as {self.window_status}")
 

@@ -333,7 +333,8 @@ def _check_shape(body: dict[str, Any], kind: str, types: Mapping[str, type]) -> 
         # Not isinstance: True is an int.
         if type(body[key]) is not expected:
             raise CodecError(
-                f"{key} of a {kind} is a {type(body[key]).__name__}; expected a {expected.__name__}"
+                f"{key} of a {kind} has type {type(body[key]).__name__}; expected "
+                f"{expected.__name__}"
             )
 
 

@@ -88,7 +88,7 @@ def read_sums(data: bytes) -> object:
     [
         (read_tables, tables(0, 9), "out of order"),
         (read_tables, tables(8, 99), "expected 100"),
-        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 is out of order or after the last epoch, 8"),
+        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 is out of order or after"),
         (read_tables, tables(-1, 0x80), r"count of epoch 8 is out of range; expected 0 to 2\^53"),
         (read_tree, b"x" * 15, "a tree has 15 bytes; expected a multiple of"),
         (

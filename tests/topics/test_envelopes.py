@@ -93,7 +93,7 @@ def header(**changes: Any) -> bytes:
         (header(size=bytes(2)) + ONE, "envelopes of 0 bytes"),
         (header(size=b"\x21\0") + ONE[:33], "envelopes of 33 bytes"),
         (header() + ONE[:32] + b"\2" + ONE[33:], "envelope has an invalid enrollment flag"),
-        (header() + bytes(BODY_MAX), "at most"),
+        (header() + bytes(BODY_MAX), f"exceeds the maximum, {BODY_MAX}"),
     ],
 )
 def test_bodies_that_are_none(data: bytes, why: str) -> None:
@@ -105,14 +105,14 @@ def test_what_cannot_be_written() -> None:
     for device, report in ((ID[1:], ID), (ID, ID + b"x")):
         with pytest.raises(EnvelopeError, match="16 bytes"):
             encode_envelope(device, report, True, b"c")
-    with pytest.raises(EnvelopeError, match="at most"):
+    with pytest.raises(EnvelopeError, match=f"exceeds the maximum, {ENVELOPE_MAX}"):
         encode_envelope(ID, ID, True, bytes(ENVELOPE_MAX))
     for envelopes in ([], [ONE, ONE + b"x"]):
         with pytest.raises(
             EnvelopeError, match=("a body requires at least one envelope, all of the same size")
         ):
             encode_body(ID, ID, 1, None, envelopes)
-    with pytest.raises(EnvelopeError, match="at most"):
+    with pytest.raises(EnvelopeError, match=f"exceeds the maximum, {BODY_MAX}"):
         encode_body(ID, ID, 1, None, [bytes(ENVELOPE_MAX)] * 5)
 
 
@@ -144,7 +144,7 @@ def test_contents_that_are_none() -> None:
         with pytest.raises(EnvelopeError, match="bytes; expected"):
             form.unpack(wrong)
     for words in (np.zeros((1, 1), np.uint16), np.zeros((1, 2), np.uint8), np.zeros(1, np.uint8)):
-        with pytest.raises(EnvelopeError, match="words of shape"):
+        with pytest.raises(EnvelopeError, match=r"invalid shape .* or dtype"):
             form.pack(words)
     with pytest.raises(EnvelopeError, match="2 slots"):
         form.pack(np.zeros((3, 1), np.uint8))

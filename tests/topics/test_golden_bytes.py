@@ -164,7 +164,7 @@ def test_dead_letter_headers_are_pinned() -> None:
         3,
         41,
         Reason.UNREADABLE,
-        ("it is corrupt: checksum mismatch"),
+        "batch is corrupt: checksum mismatch",
         b"\x00\xff",
     )
     headers = [
@@ -172,7 +172,7 @@ def test_dead_letter_headers_are_pinned() -> None:
         ("dpstream-partition", b"3"),
         ("dpstream-offset", b"41"),
         ("dpstream-reason", b"unreadable"),
-        ("dpstream-detail", b"it is damaged"),
+        ("dpstream-detail", b"batch is corrupt: checksum mismatch"),
     ]
     assert letter.to_record() == (b"\x00\xff", headers)
     assert DeadLetter.from_record(b"\x00\xff", headers) == letter

@@ -95,7 +95,7 @@ def test_a_count_that_no_record_holds_travels_in_layers() -> None:
 def test_messages_that_no_record_holds_travel_in_layers() -> None:
     table = np.full(1000, 3 * 2**30)
     words = Messages.from_counts(table)
-    with pytest.raises(CodecError, match=f"a record has at most {MESSAGES_CAP}"):
+    with pytest.raises(CodecError, match=f"exceed the maximum of a record, {MESSAGES_CAP}"):
         pack_messages(words)
     chunks = split_messages(words)
     assert all(pack_messages(chunk)[0][-1] <= MESSAGES_CAP for chunk in chunks)
@@ -105,7 +105,7 @@ def test_messages_that_no_record_holds_travel_in_layers() -> None:
 def test_more_than_a_record_is_rejected_before_it_is_copied() -> None:
     endless = np.broadcast_to(np.zeros((), np.uint64), (2**40, 1))
     with pytest.raises(
-        OversizedError, match=f"a record has at most {RECORD_CAP}: use split_messages"
+        OversizedError, match=f"the maximum of a record, {RECORD_CAP}: use split_messages"
     ):
         pack_messages(Messages(endless))
 
@@ -124,7 +124,7 @@ def test_words_that_are_none_are_rejected() -> None:
             Messages(np.zeros(shape, np.uint8))
     with pytest.raises(CodecError, match="counts of dtype int64"):
         Messages(np.zeros((1, 1), np.uint8), np.ones(1, np.int64))
-    with pytest.raises(CodecError, match=r"counts of shape \(2,\) for 1 rows"):
+    with pytest.raises(CodecError, match=r"counts of shape \(2,\) do not match 1 rows"):
         _counted([[1]], [1, 1])
     with pytest.raises(CodecError, match="a count is 0"):
         _counted([[1], [2]], [1, 0])

@@ -179,9 +179,9 @@ def test_forgeries_are_valid_or_rejected(
     for rule in (
         "messages have unknown encoding",
         "words of N bytes",
-        "messages of width",
+        "words of width N",
         "payload has N bytes; N rows of",
-        "bytes of messages exceed the maximum of a record,",
+        "messages exceed the maximum of a record,",
         "messages; the header states",
         "a count is N",
         "do not strictly increase",
@@ -196,8 +196,8 @@ def test_forgeries_are_valid_or_rejected(
         "number of producers",
         "the bitmap",
     ):
-        assert any(rule in rejection for rejection in rejections), rule
-    assert not any("damaged" in rejection for rejection in rejections)
+        assert any(rule in rejection for rejection in rejections), (rule, [*rejections])
+    assert not any("corrupt" in rejection for rejection in rejections)
 
 
 def test_no_header_makes_a_decoder_allocate_much(

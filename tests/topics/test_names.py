@@ -58,7 +58,7 @@ def test_names_of_topics_are_pinned() -> None:
 def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
     longest = "x" * JOB_NAME_MAX
     assert max(len(topic_name(longest, role)) for role in Role) == 249
-    with pytest.raises(ValueError, match=f"use 1 to {JOB_NAME_MAX} lower-case letters"):
+    with pytest.raises(ValueError, match=f"expected 1 to {JOB_NAME_MAX} lower-case letters"):
         validate_job_name(longest + "x")
 
 
@@ -173,5 +173,5 @@ def test_settings_out_of_range_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"replication 0 for dpstream\.jobs"):
         jobs_topic(0)
     for retention in (0, -2):
-        with pytest.raises(ValueError, match=f"retention of {retention} ms; expected at least 1"):
+        with pytest.raises(ValueError, match=f"retention is {retention} ms; expected at least 1"):
             job_topics("job", 1, None, retention)

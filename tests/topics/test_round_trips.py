@@ -223,7 +223,7 @@ def test_a_partial_is_cut_into_records_and_joined_again(size: int) -> None:
 
 def test_only_all_parts_of_one_partial_are_joined() -> None:
     parts = _parts(bytes(3 * RECORD_CAP))
-    with pytest.raises(CodecError, match="with 3 of its 4 parts"):
+    with pytest.raises(CodecError, match="only 3 of its 4 chunks"):
         join_parts(parts[1:])
     with pytest.raises(CodecError, match="a partial window has no chunk"):
         join_parts([])

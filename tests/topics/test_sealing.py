@@ -187,7 +187,7 @@ def test_full_batches_fit_their_records(batch: Batch) -> None:
     ("field", "value", "message"),
     [
         ("key", b"short", "key has 5 bytes; expected 8"),
-        ("box", bytes(47), "ciphertext has 47 bytes; expected at least"),
+        ("ciphertext", bytes(47), "ciphertext has 47 bytes; expected at least"),
         ("epoch", 0, "epoch is 0; expected 1"),
         ("deployment", b"", "deployment has 0 bytes"),
     ],
