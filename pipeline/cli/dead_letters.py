@@ -171,7 +171,7 @@ def _discard(job: str, servers: str | None, kafka_config: Path | None, *, as_jso
             "later ones"
         )
     else:
-        print_text("no dead letters to dismiss")
+        print_text("no dead letters to discard")
 
 
 def _summary(done: Redrive) -> str:

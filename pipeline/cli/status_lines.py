@@ -77,7 +77,7 @@ def status_lines(
         yield Text(f"issue: {issue}", "bold red")
     estimated = status.published is None or status.published.estimate is not None
     if current and estimated and not status.issues:
-        yield Text("no problems", "green")
+        yield Text("no issues", "green")
 
 
 def _who_reports(status: JobStatus) -> str:

@@ -81,7 +81,7 @@ def test_commands_cover_the_lifecycle_of_a_job(
     well = wait_for(lambda: dpstream("status", job_name), lambda said: said.output.count("w1") == 3)
     assert well.code == 0, well.output
     assert "epoch 12 of 12" in well.output
-    assert "no problems" in well.output
+    assert "no issues" in well.output
     assert max(map(len, well.output.splitlines())) <= 80
 
     check_dead_letters(dpstream, bootstrap_servers, job_name, tmp_path)

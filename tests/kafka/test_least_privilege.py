@@ -147,8 +147,8 @@ def test_acls_are_added_once_and_revoked(
     as_admin = (*line, "--kafka-config", secured.kafka.admin)
     assert len(dpstream(*as_admin, "--json").json["missing"]) == 2
     added = dpstream(*as_admin, "--apply")
-    assert added.output.endswith("2 ACLs added, 1 were there already\n"), added
-    assert dpstream(*as_admin, "--apply").output == "0 ACLs added, 3 were there already\n"
+    assert added.output.endswith("2 ACLs added, 1 already present\n"), added
+    assert dpstream(*as_admin, "--apply").output == "0 ACLs added, 3 already present\n"
     assert dpstream(*as_admin, "--json").json["missing"] == []
     removed = dpstream(*as_admin, "--revoke")
     assert (
@@ -164,7 +164,7 @@ def test_acls_are_added_once_and_revoked(
 
     rejected = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
     assert rejected.code == 1
-    assert "does not allow User:small-operator to look at ACLs of cluster" in rejected.errors
+    assert "does not allow User:small-operator to view ACLs of cluster" in rejected.errors
 
 
 def test_operations_missing_from_the_table_are_denied(secured: SecuredJob) -> None:

@@ -221,7 +221,9 @@ def test_start_waits_for_the_port_of_a_stopping_broker(
 
 def test_failed_broker_states_the_reason_and_leaves_no_process(own: LocalKafka) -> None:
     broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"}, brief=True)
-    with pytest.raises(LocalKafkaError, match=r"(?s)ended while .*org\.example\.Nobody") as caught:
+    with pytest.raises(
+        LocalKafkaError, match=r"(?s)exited during startup.*org\.example\.Nobody"
+    ) as caught:
         broken.start()
     assert str(broken.log_path) in str(caught.value)
     assert not broken.status().running

@@ -107,11 +107,13 @@ def test_redeployment_sets_log_append_time(
     reports = job.topic(Role.REPORTS)
     cluster.alter_topics({reports: {TIMESTAMP_TYPE: "CreateTime"}})
     issues = gather_status(cluster, job, time.time_ns() // 1_000_000).issues
-    assert any(f"topic {reports} of {job_name} goes by the clocks" in each for each in issues)
+    assert any(
+        f"topic {reports} of {job_name} uses the clocks of the clients" in each for each in issues
+    )
     worker = start("run", "shuffle", job_name, "--name", "w1")
     assert worker.stderr is not None
-    said = next(line for line in worker.stderr if "goes by the clocks" in line)
-    assert f"topic {reports} of {job_name} goes by the clocks of whoever writes" in said
+    said = next(line for line in worker.stderr if "uses the clocks" in line)
+    assert f"topic {reports} of {job_name} uses the clocks of the clients" in said
     again = new_job(
         job_name,
         "future_rand",
@@ -229,8 +231,8 @@ def test_wrong_clocks_are_reported_and_ages_stay_correct(
     assert status.returncode == 1, errors
     found = json.loads(said)
     issues = " ".join(found["issues"])
-    assert "this machine's clock is 2 h ahead of the broker's" in issues
-    assert "the clock of worker w1 of stage shuffle is 8 days behind the broker's" in issues
+    assert "This machine's clock is 2 h ahead of the broker's" in issues
+    assert "The clock of worker w1 of stage shuffle is 8 days behind the broker's" in issues
     (shuffle, *_) = found["stages"]
     assert shuffle["workers"][0]["age"] < 3_600
     worker.send_signal(signal.SIGTERM)

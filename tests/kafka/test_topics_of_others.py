@@ -76,11 +76,11 @@ def rejection_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) ->
             Role.REPORTS,
             2,
             {"cleanup.policy": "compact"},
-            "cleanup.policy compact, needed is delete",
+            "cleanup.policy compact; expected delete",
         ),
-        (Role.STATUS, 1, {"cleanup.policy": "delete"}, "cleanup.policy delete, needed is compact"),
-        (Role.PARTIALS, 1, {"max.message.bytes": "1000"}, "max.message.bytes 1000, needed is"),
-        (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd, needed is"),
+        (Role.STATUS, 1, {"cleanup.policy": "delete"}, "cleanup.policy delete; expected compact"),
+        (Role.PARTIALS, 1, {"max.message.bytes": "1000"}, "max.message.bytes 1000; expected"),
+        (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd; expected"),
     ],
 )
 def test_unsafe_topic_settings_are_rejected(
@@ -202,7 +202,7 @@ def test_status_names_changed_topic_settings(cluster: Cluster, job: Job) -> None
     with ManyTopics(cluster.connection) as many:
         look_ahead(many, [deployed])
         assert gather_status(many, deployed, now=0).contradictions == found
-    assert {sentence.partition(", needed")[0] for sentence in found} == {
+    assert {sentence.partition("; expected")[0] for sentence in found} == {
         f"topic {topic} has {key} {value}"
         for topic, configs in changed.items()
         for key, value in configs.items()

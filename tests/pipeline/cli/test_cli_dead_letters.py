@@ -114,12 +114,12 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to dismiss\n"
+    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to discard\n"
     reject(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
     assert "issue: 2 dead letters" in dpstream("status", "small").output
     said = dpstream("dead-letters", "small", "--discard").output
     assert said == "2 dead letters discarded and deleted; status warns only about later ones\n"
-    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to dismiss\n"
+    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to discard\n"
     status = dpstream("status", "small").output
     assert "dead letters" not in status
     assert dpstream("dead-letters", "small").output == "no dead letters\n"
