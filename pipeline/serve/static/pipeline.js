@@ -228,6 +228,6 @@ export class PipelineCard {
       ...(more > 0 ? [h("li", {}, `${plural(more, "more window")} open.`)] : []),
       ...collectorWords(body?.collectors, idle).map(([words, warns]) => h("li", { class: warns ? "warn" : "" }, words)),
       ...(body?.stages ? [h("li", { class: dead ? "warn" : "" }, dead ? `${plural(dead, "record")} rejected (dead letters).` : "No records were rejected.")] : []),
-      ...(body?.issues ?? []).map((issue) => h("li", { class: "bad" }, `Action required: ${problem}`)));
+      ...(body?.issues ?? []).map((issue) => h("li", { class: "bad" }, `Action required: ${issue}`)));
   }
 }
