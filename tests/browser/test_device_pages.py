@@ -63,7 +63,7 @@ def open_device(page: Page, address: str) -> None:
     page.evaluate(OPEN, [SIGNER, START])
 
 
-def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
+def test_reload_and_second_tab_are_the_same_device(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     watched = watch(address)
@@ -86,9 +86,7 @@ def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
     assert watched.complaints == []
 
 
-def test_two_tabs_that_report_at_once_draw_once(
-    watch: Watch, address: str, collector: SmallCollector
-) -> None:
+def test_concurrent_tabs_draw_once(watch: Watch, address: str, collector: SmallCollector) -> None:
     watched = watch(address)
     open_device(watched.page, address)
     reports = watched.page.evaluate(
@@ -104,7 +102,7 @@ def test_two_tabs_that_report_at_once_draw_once(
     assert [len(bodies) for bodies in collector.drawn.values()] == [1]
 
 
-def test_a_network_that_is_away_comes_back(
+def test_device_page_recovers_from_a_network_outage(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     watched = watch(address)
@@ -124,7 +122,7 @@ def test_a_network_that_is_away_comes_back(
     assert all("Cookie" not in headers and "Referer" not in headers for headers in posts)
 
 
-def test_the_example_of_the_page_for_app_developers_runs(
+def test_example_for_app_developers_runs(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     readme = (SOURCES.parents[1] / "client" / "README.md").read_text()

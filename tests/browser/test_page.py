@@ -120,7 +120,7 @@ def fetch(address: str) -> bytes:
     return body
 
 
-def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
+def test_curve_grows_with_its_band_and_shows_gaps(
     served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     job = served.deploy(COUNT)
@@ -180,7 +180,7 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     seen.assert_well_behaved()
 
 
-def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
+def test_items_are_chosen_by_keyboard_and_stored_in_the_url(
     served: ServedPage, watch: Watch
 ) -> None:
     labels = ["walk", "bus", "bicycle", "<img src=x onerror=alert(1)>", *map(str, range(40))]
@@ -233,9 +233,7 @@ def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
     again.assert_well_behaved()
 
 
-def test_the_pipeline_shows_a_worker_that_dies_and_returns(
-    served: ServedPage, watch: Watch
-) -> None:
+def test_pipeline_shows_a_worker_that_dies_and_returns(served: ServedPage, watch: Watch) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, [wavy(1)])
     served.show_pipeline(job, stages(1))
@@ -254,9 +252,7 @@ def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     seen.assert_well_behaved()
 
 
-def test_everything_is_there_again_after_a_cut_and_after_a_restart(
-    served: ServedPage, watch: Watch
-) -> None:
+def test_page_recovers_after_outage_and_restart(served: ServedPage, watch: Watch) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, list(map(wavy, range(1, 11))))
     seen = watch(served.address)
@@ -292,7 +288,7 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
     seen.assert_well_behaved()
 
 
-def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watch) -> None:
+def test_content_security_policy_is_enforced(served: ServedPage, watch: Watch) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, [wavy(1)])
     seen = watch(served.address)
@@ -317,9 +313,7 @@ def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watc
     assert not seen.page.evaluate("window.foreign ?? false")
 
 
-def test_numbers_have_quantiles_and_items_that_are_found_appear(
-    served: ServedPage, watch: Watch
-) -> None:
+def test_numbers_have_quantiles_and_found_items_appear(served: ServedPage, watch: Watch) -> None:
     hours = served.deploy(shown_jobs.HOURS)
     seen = watch(served.address)
     seen.open()

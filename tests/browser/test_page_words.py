@@ -45,7 +45,7 @@ def estimate(value: float, half: float) -> Estimate:
     return Estimate.around(value, half / 1.96, half, 20_000, 20_000)
 
 
-def test_no_more_people_are_shown_than_there_are(
+def test_estimates_are_capped_at_the_population(
     served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     """Sentence, legend, table and curve agree on an estimate above the number of users."""
@@ -71,7 +71,7 @@ def test_no_more_people_are_shown_than_there_are(
         seen.assert_well_behaved()
 
 
-def test_a_reader_is_told_in_words_and_dates(
+def test_page_describes_estimates_in_words_and_dates(
     served: ServedPage, watch: Watch, artifacts: Path, tmp_path: Path
 ) -> None:
     job = served.deploy(STUDENTS)
@@ -135,7 +135,7 @@ def test_a_reader_is_told_in_words_and_dates(
     embedded.assert_well_behaved()
 
 
-def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, watch: Watch) -> None:
+def test_times_and_values_show_known_digits_only(served: ServedPage, watch: Watch) -> None:
     seen = watch(served.address, timezone_id="Asia/Tokyo")
     seen.open()
     written = """async () => {
@@ -204,9 +204,7 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
     seen.assert_well_behaved()
 
 
-def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
-    served: ServedPage, watch: Watch, artifacts: Path
-) -> None:
+def test_password_opens_the_linked_view(served: ServedPage, watch: Watch, artifacts: Path) -> None:
     secret = "correct horse battery"
     served.publish(served.deploy(STUDENTS), 1, [estimate(5_000.0, 900.0)] * 3)
     access = AccessSettings(HashedPassword.of(secret, cost=1 << 10))

@@ -34,7 +34,7 @@ class FakePodman(Podman):
         return ""
 
 
-def test_every_image_of_the_compose_file_is_made(tmp_path: Path) -> None:
+def test_every_image_of_the_compose_file_is_built(tmp_path: Path) -> None:
     images = set(image_names().values())
     bases = {"python:3.11-slim-bookworm", "debian:sid"}
     podman = FakePodman({f"localhost/{each}" for each in (images | bases) - {"dpstream"}})
@@ -52,7 +52,7 @@ def test_every_image_of_the_compose_file_is_made(tmp_path: Path) -> None:
     assert "localhost/grafana/grafana:12.1.0" in podman.built
 
 
-def test_stand_ins_start_from_what_is_made() -> None:
+def test_stand_in_images_start_from_built_ones() -> None:
     bases = {"python:3.11-slim-bookworm", "debian:sid"}
     for path in STAND_INS.rglob("*Dockerfile"):
         (line,) = (each for each in path.read_text().splitlines() if each.startswith("FROM "))
@@ -61,7 +61,7 @@ def test_stand_ins_start_from_what_is_made() -> None:
 
 @pytest.mark.verify
 @pytest.mark.timeout(3600)
-def test_the_whole_stack_runs_in_containers() -> None:
+def test_whole_stack_runs_in_containers() -> None:
     if why := missing():
         pytest.skip(why)
     done = subprocess.run([sys.executable, "-m", "tests.docker.end_to_end"], cwd=ROOT, check=False)

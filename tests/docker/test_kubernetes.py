@@ -115,7 +115,7 @@ def chosen(selector: Object, objects: list[Object]) -> list[Object]:
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
-def test_every_object_follows_the_schemas_of_the_api(
+def test_objects_follow_the_api_schemas(
     objects: list[Object], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It rereads all of them for every object.
@@ -131,7 +131,7 @@ def test_every_object_follows_the_schemas_of_the_api(
         kubernetes_validate.validate(wrong, version, strict=True)
 
 
-def test_every_file_is_in_a_kustomization() -> None:
+def test_every_file_is_part_of_a_kustomization() -> None:
     for path in KUBERNETES.rglob("kustomization.yaml"):
         (settings,) = documents(path)
         named = set(settings.get("resources", ()))
@@ -145,7 +145,7 @@ def test_every_file_is_in_a_kustomization() -> None:
             assert all((path.parent / each).is_file() for each in generated.get("files", ()))
 
 
-def test_every_role_runs_a_command_of_ours_that_listens_where_it_is_asked(
+def test_roles_run_existing_commands_on_their_probed_ports(
     objects: list[Object],
 ) -> None:
     found = {name: given(each) for name, each in workloads(objects).items()}
@@ -200,7 +200,7 @@ def status(port: int | str, path: str) -> int:
         connection.close()
 
 
-def test_probes_ask_for_what_is_answered(objects: list[Object], answered: dict[str, int]) -> None:
+def test_probes_use_existing_endpoints(objects: list[Object], answered: dict[str, int]) -> None:
     assert answered["metrics /elsewhere"] == answered["page /elsewhere"] == 404
     for name, workload in workloads(objects).items():
         container = main(workload)
@@ -222,7 +222,7 @@ def test_probes_ask_for_what_is_answered(objects: list[Object], answered: dict[s
             assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> None:
+def test_autoscaling_uses_existing_lag_metrics(objects: list[Object]) -> None:
     (adapter,) = documents(KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml")
     (rule,) = adapter["externalRules"]
     recorded = re.findall(r"- record: (\S+)", (DOCKER / "prometheus" / "rules.yml").read_text())
@@ -254,7 +254,7 @@ def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> 
             assert scaler["spec"]["maxReplicas"] <= partitions
 
 
-def test_pods_may_do_as_little_as_the_restricted_standard_allows(objects: list[Object]) -> None:
+def test_pods_meet_the_restricted_security_standard(objects: list[Object]) -> None:
     (namespace,) = of_kind(objects, "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     (uid,) = re.findall(r"useradd --uid (\d+)", (DOCKER / "Dockerfile").read_text())
@@ -277,7 +277,7 @@ def test_pods_may_do_as_little_as_the_restricted_standard_allows(objects: list[O
         assert kinds <= {"emptyDir", "secret", "configMap"}
 
 
-def test_no_group_may_write_what_producers_keep(objects: list[Object]) -> None:
+def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
     """fsGroup makes files group-writable at every mount, which producers reject."""
     for name, workload in workloads(objects).items():
         settings = pod(workload)["securityContext"]
@@ -293,7 +293,7 @@ def test_no_group_may_write_what_producers_keep(objects: list[Object]) -> None:
             assert "fsGroup" not in settings
 
 
-def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
+def test_secrets_are_copied_privately_for_their_readers(
     objects: list[Object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", HOME)
@@ -335,7 +335,7 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
         assert memory["emptyDir"]["medium"] == "Memory"
 
 
-def test_copies_of_keys_are_taken_where_mounted_ones_are_rejected(tmp_path: Path) -> None:
+def test_copied_keys_are_accepted_unlike_mounted_ones(tmp_path: Path) -> None:
     """Keys mounted like in Kubernetes: links into a folder with the time in its name."""
     keys = {
         "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,
@@ -371,7 +371,7 @@ def test_copies_of_keys_are_taken_where_mounted_ones_are_rejected(tmp_path: Path
     )
 
 
-def test_nobody_is_reached_but_where_a_policy_says_so(objects: list[Object]) -> None:
+def test_network_policies_deny_by_default(objects: list[Object]) -> None:
     policies = of_kind(objects, "NetworkPolicy")
     nothing = policies.pop("nothing")["spec"]
     assert nothing == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
@@ -392,7 +392,7 @@ def test_nobody_is_reached_but_where_a_policy_says_so(objects: list[Object]) -> 
     }
 
 
-def test_objects_of_the_example_are_in_one_namespace() -> None:
+def test_example_objects_are_in_one_namespace() -> None:
     for each in built():
         if each["kind"] != "Namespace":
             assert each["metadata"]["namespace"] == "dpstream"

@@ -341,12 +341,12 @@ def fired(name: str, scenario: Scenario, alerts: Iterable[str]) -> dict[str, Any
     return found(name, scenario, firing, [f'{{alertname="{each}"}}' for each in sorted(alerts)])
 
 
-def test_alerts_fire_when_they_are_to_and_at_no_other_time(tmp_path: Path) -> None:
+def test_alerts_fire_exactly_when_expected(tmp_path: Path) -> None:
     tests = [fired(name, each, each.fires) for name, each in SCENARIOS.items()]
     assert failing(tmp_path, *tests) == []
 
 
-def test_an_alert_that_fires_or_does_not_is_noticed_among_others(tmp_path: Path) -> None:
+def test_unexpected_and_missing_alerts_are_detected(tmp_path: Path) -> None:
     quiet, between, loud = list(SCENARIOS)[:3]
     assert SCENARIOS[loud].fires
     missing = fired(quiet, SCENARIOS[quiet], {"LagOverTwoEpochs"})
@@ -358,7 +358,7 @@ def test_an_alert_that_fires_or_does_not_is_noticed_among_others(tmp_path: Path)
 @pytest.mark.parametrize(
     ("seconds", "stages"), [(1259, []), (1261, ['{stage="aggregate"}'])], ids=["less", "more"]
 )
-def test_workers_are_added_for_more_lag_than_is_allowed(
+def test_workers_are_added_when_lag_exceeds_its_limit(
     seconds: int, stages: list[str], tmp_path: Path
 ) -> None:
     """The autoscaling metric exceeds 1 where LagOverTwoEpochs fires, for that stage alone."""
@@ -385,6 +385,6 @@ def test_every_alert_has_fired() -> None:
     ("check", "file"),
     [("rules", "rules.yml"), ("rules", "estimates.yml"), ("config", "prometheus.yml")],
 )
-def test_promtool_finds_nothing_wrong(check: str, file: str) -> None:
+def test_promtool_accepts_the_rules(check: str, file: str) -> None:
     done = promtool("check", check, PROMETHEUS / file)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,6 @@
 // Epsilon against an observer of only some reports of a device: a curve, and its numbers as a table.
 
-import { column, h, numbers, svg, table } from "./dom.js";
+import { h, numbers, svg, table } from "./dom.js";
 import { count, loss } from "./format.js";
 
 const [WIDTH, HEIGHT] = [320, 136];

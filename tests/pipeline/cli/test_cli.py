@@ -48,7 +48,7 @@ def dpstream(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_an_example(dpstream: Commands, command: str) -> None:
+def test_help_of_every_command_has_an_example(dpstream: Commands, command: str) -> None:
     words = command.split("|")
     said = dpstream(*words, "--help")
     assert said.code == 0
@@ -57,12 +57,12 @@ def test_every_command_explains_itself_with_an_example(dpstream: Commands, comma
     assert "bool" not in said.output.lower(), "flags are shown as flags"
 
 
-def test_the_list_of_commands_above_is_complete() -> None:
+def test_list_of_commands_is_complete() -> None:
     kafka = build_command().commands["kafka"].loaded.commands  # type: ignore[attr-defined]
     assert {f"kafka|{name}" for name in kafka} == {name for name in COMMANDS if "|" in name}
 
 
-def test_commands_of_a_deleted_leaf_are_left_out(
+def test_commands_of_removed_packages_are_omitted(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = ("record", "serve")
@@ -77,7 +77,7 @@ def test_commands_of_a_deleted_leaf_are_left_out(
         assert "dpstream serve, which is not part of this installation" in rejected.errors
 
 
-def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_during_imports_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     # Little is imported before `main` can catch errors.
     program = "import sys; from dpstream.pipeline.cli import main; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
@@ -90,7 +90,7 @@ def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatc
     assert main(["jobs"]) == INTERRUPTED == 130
 
 
-def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_draws() -> None:
+def test_read_only_commands_import_no_heavy_modules() -> None:
     asking = [name for name in ("status", "estimates") if name in installed_commands()]
     program = (
         "import sys; from dpstream.pipeline.cli import main; "
@@ -113,7 +113,7 @@ def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_dr
     assert not [each for each in modules if each.startswith(unused)]
 
 
-def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
+def test_help_is_printed_without_arguments(dpstream: Commands) -> None:
     assert dpstream() == dpstream("--help")
 
 
@@ -143,7 +143,7 @@ def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
         ("list --kafka-config {missing}", "client.properties"),
     ],
 )
-def test_a_wrong_command_line_exits_with_2_and_a_hint(
+def test_wrong_command_line_exits_with_2_and_a_hint(
     dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, told: str
 ) -> None:
     line = arguments.format(job=job_file, missing=tmp_path / "client.properties")
@@ -155,9 +155,7 @@ def test_a_wrong_command_line_exits_with_2_and_a_hint(
     assert said.output == ""
 
 
-def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
-    dpstream: Commands, tmp_path: Path
-) -> None:
+def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, max_changes: 4}\n"
@@ -185,7 +183,7 @@ def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
         "run shuffle small",
     ],
 )
-def test_without_a_broker_it_says_how_to_get_one_and_starts_none(
+def test_missing_broker_is_an_error_with_the_start_command(
     dpstream: Commands, home: Path, arguments: str
 ) -> None:
     said = dpstream(*arguments.split())
@@ -196,7 +194,7 @@ def test_without_a_broker_it_says_how_to_get_one_and_starts_none(
     assert not home.exists()
 
 
-def test_the_local_broker_when_there_is_none(dpstream: Commands, home: Path) -> None:
+def test_kafka_commands_when_no_local_broker_runs(dpstream: Commands, home: Path) -> None:
     said = dpstream("kafka", "status")
     assert (said.code, said.errors) == (1, "")
     assert "dpstream kafka start" in said.output
@@ -212,7 +210,7 @@ def test_the_local_broker_when_there_is_none(dpstream: Commands, home: Path) -> 
     assert not home.exists()
 
 
-def test_plan_draws_the_error_of_every_epoch(
+def test_plan_plots_the_error_of_every_epoch(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.png"
@@ -227,7 +225,7 @@ def test_plan_draws_the_error_of_every_epoch(
     assert said.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
 
 
-def test_bad_rows_are_to_be_skipped_only_where_they_can_be(
+def test_skip_bad_rows_requires_a_supporting_input(
     dpstream: Commands, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -259,7 +257,7 @@ KNOWN: list[tuple[Exception, int]] = [
 
 
 @pytest.mark.parametrize(("error", "code"), KNOWN, ids=[type(error).__name__ for error, _ in KNOWN])
-def test_what_can_be_expected_is_told_in_a_line(
+def test_expected_errors_print_one_line(
     capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
     assert run_command(app_that_raises(error), ["--"]) == code
@@ -279,7 +277,7 @@ def test_what_can_be_expected_is_told_in_a_line(
         ("run publish small", "small.partials", "publish"),
     ],
 )
-def test_who_is_rejected_is_told_a_role_that_may(
+def test_access_error_names_a_role_with_permission(
     capsys: pytest.CaptureFixture[str], line: str, lacking: str, role: str
 ) -> None:
     def fail(**options: object) -> None:
@@ -301,20 +299,20 @@ def app_that_raises(error: BaseException) -> typer.Typer:
     return app
 
 
-def test_what_nobody_expected_keeps_its_traceback() -> None:
+def test_unexpected_error_keeps_its_traceback() -> None:
     error = ZeroDivisionError("a mistake of ours")
     assert explain(error) is None
     with pytest.raises(ZeroDivisionError):
         run_command(app_that_raises(error), ["--"])
 
 
-def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(app_that_raises(KeyboardInterrupt()), ["--"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.skipif("plan" not in installed_commands(), reason="this copy has no planning")
-def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
+def test_closed_pipe_prints_no_error(job_file: Path, home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:

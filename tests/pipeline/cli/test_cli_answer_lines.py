@@ -43,7 +43,7 @@ def modes(tmp_path: Path) -> Path:
     return path
 
 
-def test_published_estimates_are_asked_the_same(
+def test_estimates_accept_the_options_of_query(
     dpstream: Commands, cluster: MemoryCluster, modes: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", modes).code == 0
@@ -85,7 +85,7 @@ def test_published_estimates_are_asked_the_same(
         assert message in wrong.errors
 
 
-def test_buckets_are_those_of_the_job_file_or_rejected(dpstream: Commands, hours: Path) -> None:
+def test_bucket_count_must_be_a_power_of_two(dpstream: Commands, hours: Path) -> None:
     """Rounded buckets would have unintended edges."""
     assert (
         "values are in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["notes"]

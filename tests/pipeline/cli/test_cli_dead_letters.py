@@ -58,13 +58,13 @@ def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
         (b"", None),
     ],
 )
-def test_the_header_says_what_a_record_is_and_not_what_it_holds(
+def test_header_describes_records_without_their_content(
     value: bytes, header: dict[str, str | int] | None
 ) -> None:
     assert header_of(letter(value, Reason.EPOCH)) == header
 
 
-def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
+def test_dead_letters_shows_counts_by_reason_and_latest(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -90,7 +90,7 @@ def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
         assert f"{SECRET:x}" not in text.lower()
 
 
-def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
+def test_dead_letters_hides_sizes_when_message_counts_are_secret(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Such reports are private only once they are shuffled, and their number is their noise."""
@@ -110,7 +110,7 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
     assert not kept.exists()
 
 
-def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
+def test_discard_clears_the_warning_until_new_dead_letters(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -133,7 +133,7 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
     assert [each["discarded"] for each in shown] == [False]
 
 
-def test_whoever_is_interrupted_has_the_next_one_delete(
+def test_discard_resumes_deletion_after_an_interruption(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Including letters discarded by an earlier version that left them in place."""
@@ -148,7 +148,7 @@ def test_whoever_is_interrupted_has_the_next_one_delete(
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
-def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
+def test_dead_letters_actions_are_mutually_exclusive(dpstream: Commands) -> None:
     said = dpstream("dead-letters", "small", "--discard", "--redrive")
     assert (said.code, said.errors.count("are mutually exclusive")) == (2, 1)
 

@@ -66,7 +66,7 @@ def with_operators_keys(path: Path, keys: str = OPERATORS, **changes: Any) -> Pa
     return path
 
 
-def test_what_is_the_operators_is_changed_under_the_same_deployment(
+def test_deploy_changes_operational_settings_in_place(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -103,7 +103,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
         ({}, "population: others\ntopics: {partitions: 2}\n", "population: left out"),
     ],
 )
-def test_anything_else_is_rejected_and_nothing_is_changed(
+def test_deploy_rejects_other_changes_without_writing(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -122,7 +122,7 @@ def test_anything_else_is_rejected_and_nothing_is_changed(
         assert snapshot(cluster) == before
 
 
-def test_a_budget_below_what_was_charged_is_rejected(
+def test_deploy_rejects_a_budget_below_its_charges(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -159,7 +159,7 @@ def decide(cluster: MemoryCluster, epoch: int) -> None:
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
 
-def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_begun(
+def test_deploy_adjusts_horizons_to_a_new_budget(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", renewing(job_file, 6)).code == 0
@@ -195,7 +195,7 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
 
 @pytest.mark.parametrize(("budget", "horizons"), [(4, 2), (8, 4)], ids=["lowered", "raised"])
 @pytest.mark.parametrize("writes", range(7))
-def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
+def test_interrupted_deploy_never_undercharges_and_is_repaired(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -224,7 +224,7 @@ def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
+def test_concurrent_deploys_never_exceed_the_budget(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -254,7 +254,7 @@ def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
     assert ("small" in jobs(cluster).jobs) == running
 
 
-def test_a_dry_run_writes_nothing_and_says_everything(
+def test_dry_run_prints_the_plan_and_writes_nothing(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, home: Path
 ) -> None:
     job_file.write_text(job_text() + "population: people\nbudget: {epsilon: 5}\n")
@@ -284,7 +284,7 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     assert not home.exists()
 
 
-def test_a_dry_run_predicts_the_rejection_and_its_exit_code(
+def test_dry_run_predicts_rejection_and_exit_code(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     def expect(reason: str) -> None:
@@ -312,7 +312,7 @@ def test_a_dry_run_predicts_the_rejection_and_its_exit_code(
     assert "privacy of the running job" in said
 
 
-def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
+def test_dry_run_assumes_an_empty_cluster_without_a_broker(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
     said = dpstream("deploy", job_file, "--dry-run")
@@ -332,7 +332,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda text: monkeypatch.setattr("sys.stdin", Terminal(text))
 
 
-def test_topics_are_deleted_only_after_a_yes(
+def test_undeploy_deletes_topics_only_when_confirmed(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -352,7 +352,7 @@ def test_topics_are_deleted_only_after_a_yes(
     assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
-def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
+def test_undeploy_states_losses_and_cost_of_redeployment(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -375,7 +375,7 @@ def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
 
 
 @pytest.mark.parametrize("command", [("deploy", "--replace"), ("undeploy",)])
-def test_nothing_is_lost_where_nobody_can_be_asked(
+def test_undeploy_requires_yes_without_a_terminal(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -393,7 +393,7 @@ def test_nothing_is_lost_where_nobody_can_be_asked(
     assert dpstream(subcommand, job_file, *options, "--yes").code == 0
 
 
-def test_pause_and_resume_are_told_and_listed(
+def test_pause_and_resume_are_reported_and_listed(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -434,7 +434,7 @@ def test_pause_and_resume_are_told_and_listed(
         ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
     ],
 )
-def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
+def test_drain_reports_progress_without_secret_counts(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, said: str
 ) -> None:
     job_file.write_text(
@@ -451,7 +451,7 @@ def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
     )
 
 
-def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
+def test_replay_has_no_devices_and_cannot_be_drained(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -476,7 +476,7 @@ def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
     assert snapshot(cluster) == before
 
 
-def test_a_name_that_another_version_deployed_is_not_taken_over(
+def test_deploy_rejects_a_name_used_by_another_version(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -493,7 +493,7 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
 
 
-def test_a_topic_that_deletes_by_size_is_told_to_keep_what_it_holds(
+def test_deploy_disables_size_retention_of_its_topics(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """The topics were created with a size limit, which would delete even recent decisions."""

@@ -72,7 +72,7 @@ def private_keys() -> list[str]:
     return sorted(path.stem for path in Path("home/sealing-keys").glob("*.key"))
 
 
-def test_a_key_is_erased_when_its_last_epoch_is_published(
+def test_key_is_erased_after_its_last_epoch_is_published(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 1)
@@ -93,7 +93,7 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     assert "no deployed job uses a key" in dpstream("erase-keys", "--yes").output
 
 
-def test_the_keys_of_instances_side_by_side_have_periods_of_their_own(
+def test_keys_of_parallel_shufflers_have_separate_periods(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = deployed(
@@ -116,7 +116,7 @@ def test_the_keys_of_instances_side_by_side_have_periods_of_their_own(
     assert private_keys() == ["aggregator-1", "aggregator-2", "stage-2", "stranger"]
 
 
-def test_what_another_job_needs_stays(
+def test_key_used_by_another_job_is_not_erased(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     other = deployed(
@@ -148,7 +148,7 @@ def test_what_another_job_needs_stays(
     assert private_keys() == ["aggregator-1", "stage-2", "stranger"]
 
 
-def test_a_job_that_cannot_be_read_may_need_any_key(
+def test_no_key_is_erased_when_a_job_is_unreadable(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 5)
@@ -159,7 +159,7 @@ def test_a_job_that_cannot_be_read_may_need_any_key(
     assert private_keys() == sorted(NAMES)
 
 
-def test_what_was_in_the_file_is_overwritten(
+def test_erased_key_file_is_overwritten(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob, tmp_path: Path
 ) -> None:
     publish_up_to(cluster, rotating, 2)

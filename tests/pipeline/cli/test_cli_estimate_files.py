@@ -52,7 +52,9 @@ def estimates(
     return dpstream
 
 
-def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Path) -> None:
+def test_output_option_writes_a_file_and_prints_nothing(
+    estimates: Commands, tmp_path: Path
+) -> None:
     printed = estimates("estimates", "weekly", "--format", "csv").output
     for form in CHUNKS:
         path = tmp_path / f"weekly.{form}"
@@ -70,6 +72,6 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
 
 
 @pytest.mark.parametrize("form", CHUNKS)
-def test_a_full_disk_is_a_sentence(estimates: Commands, form: str) -> None:
+def test_full_disk_prints_one_line(estimates: Commands, form: str) -> None:
     said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
     assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")

@@ -33,7 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     return cluster
 
 
-def test_a_picture_is_there_whole_or_stays_what_it_was(dpstream: Commands, job_file: Path) -> None:
+def test_plot_file_is_replaced_atomically(dpstream: Commands, job_file: Path) -> None:
     folder = job_file.parent
     picture = folder / "plan.png"
     picture.write_bytes(b"the picture of yesterday")
@@ -45,13 +45,13 @@ def test_a_picture_is_there_whole_or_stays_what_it_was(dpstream: Commands, job_f
     assert picture.read_bytes() == b"the picture of yesterday"
 
 
-def test_what_is_no_file_is_written_to_as_it_is(dpstream: Commands, job_file: Path) -> None:
+def test_special_file_is_written_directly(dpstream: Commands, job_file: Path) -> None:
     said = dpstream("plan", job_file, "--plot", "/dev/full")
     assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buffered: bool) -> None:
+def test_partially_written_results_are_removed(job_file: Path, buffered: bool) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [
@@ -71,7 +71,7 @@ def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buff
     assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_what_cannot_be_written_is_told_and_other_nameless_errors_keep_their_traceback() -> None:
+def test_write_errors_print_one_line_and_others_a_traceback() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
         told = explain(OSError(number, "why"))
         assert told == ("standard output: why; the output is truncated", FAILED)
@@ -79,7 +79,7 @@ def test_what_cannot_be_written_is_told_and_other_nameless_errors_keep_their_tra
 
 
 @pytest.mark.parametrize("room", [0, 100, 1_000])
-def test_a_recording_has_nothing_half_written_and_goes_on_when_there_is_room(
+def test_recording_resumes_without_partial_files(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, room: int
 ) -> None:
     folder = tmp_path / "recording"
@@ -95,9 +95,7 @@ def test_a_recording_has_nothing_half_written_and_goes_on_when_there_is_room(
     assert dpstream("record", "--verify", folder, "--deep").code == 0
 
 
-def test_the_local_broker_does_not_begin_where_it_cannot_go_on(
-    dpstream: Commands, tmp_path: Path
-) -> None:
+def test_local_broker_requires_free_space_to_start(dpstream: Commands, tmp_path: Path) -> None:
     with no_room(1 << 20):
         said = dpstream("kafka", "start")
     assert said.code == 1
@@ -110,14 +108,14 @@ def test_the_local_broker_does_not_begin_where_it_cannot_go_on(
     assert [file.name for file in folder.iterdir()] == ["lock"]
 
 
-def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+def test_lock_error_names_the_folder(tmp_path: Path) -> None:
     with no_room(), pytest.raises(OSError, match="lock") as caught:
         FolderLock(tmp_path, "a test")
     assert explain(caught.value) == (f"{tmp_path}/lock: {TOO_LARGE}", FAILED)
 
 
 @pytest.mark.parametrize("make", [NoiseKey.at, CollectorKey.at, signing_key_at])
-def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: object) -> None:
+def test_partially_written_key_is_removed(tmp_path: Path, make: object) -> None:
     path = tmp_path / "key"
     assert callable(make)
     with no_room(8), pytest.raises(OSError, match=TOO_LARGE) as caught:
@@ -129,14 +127,14 @@ def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: obj
 
 
 @pytest.mark.parametrize("room", [10, 116])
-def test_of_a_key_pair_there_are_both_or_none(tmp_path: Path, room: int) -> None:
+def test_key_pair_is_written_atomically(tmp_path: Path, room: int) -> None:
     files = tmp_path / "a.key", tmp_path / "a.pub"
     with no_room(room), pytest.raises(WrongKeyError, match=TOO_LARGE):
         make_key_pair(*files)
     assert not any(file.exists() for file in files)
 
 
-def test_a_file_is_replaced_with_its_rights_where_its_name_leads(tmp_path: Path) -> None:
+def test_replacement_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("old")
     real.chmod(0o600)
@@ -151,7 +149,7 @@ def test_a_file_is_replaced_with_its_rights_where_its_name_leads(tmp_path: Path)
     assert sorted(tmp_path.iterdir()) == [link, real]
 
 
-def test_a_folder_that_is_missing_is_told_by_the_name_that_was_given(tmp_path: Path) -> None:
+def test_missing_folder_error_names_the_given_path(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "table.csv"
     with pytest.raises(FileNotFoundError) as caught, replaced_whole(path):
         pass

@@ -34,7 +34,7 @@ def epochs_of(said: Any) -> list[dict[str, Any]]:
     return epochs
 
 
-def test_flags_go_before_the_section(
+def test_flags_override_the_input_section(
     dpstream: Commands, job_file: Path, changes: Path, foreign: Path
 ) -> None:
     seeded = ("--seed", 7, "--json")
@@ -58,7 +58,7 @@ def test_flags_go_before_the_section(
         (["--clamp"], "input: clamp requires numbers with a range, but"),
     ],
 )
-def test_a_flag_that_cannot_be_is_rejected(
+def test_invalid_flag_is_rejected(
     dpstream: Commands, job_file: Path, changes: Path, flags: list[str], message: str
 ) -> None:
     said = dpstream("simulate", job_file, "--input", changes, *flags)

@@ -72,9 +72,7 @@ def publish(
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
-def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
+def test_ledger_lists_charges_and_releases(dpstream: Commands, cluster: MemoryCluster) -> None:
     first = begin(cluster, "first", 2.5)
     for epoch, devices in enumerate((0, 20, 150, 180), 1):
         decide(cluster, first, epoch, devices)
@@ -109,7 +107,7 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     assert "--population NAME" in dpstream("ledger", "students").output
 
 
-def test_a_charge_without_a_deployment_is_told(
+def test_ledger_reports_a_charge_without_a_deployment(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A process killed between the two writes charges too much, never too little."""
@@ -141,7 +139,7 @@ def job_file(folder: Path) -> Path:
     return path
 
 
-def test_a_budget_is_changed_by_a_command_that_says_why(
+def test_budget_change_requires_a_reason(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(cluster, "first", 1)
@@ -187,7 +185,7 @@ def test_a_budget_is_changed_by_a_command_that_says_why(
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
-def test_a_budget_that_cannot_be_set_is_rejected(
+def test_budget_rejects_invalid_limits(
     dpstream: Commands, cluster: MemoryCluster, options: list[str], message: str
 ) -> None:
     said = dpstream("budget", "students", *options)
@@ -196,7 +194,7 @@ def test_a_budget_that_cannot_be_set_is_rejected(
     assert not cluster.records
 
 
-def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
+def test_composed_budget_admits_many_small_charges(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A hundred charges of epsilon 1/4 in a budget of 17: their sum would be 25."""
@@ -249,7 +247,7 @@ def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]
     ],
     ids=["front", "end", "edit", "doubled", "inserted"],
 )
-def test_what_is_done_to_the_log_is_found(
+def test_verify_detects_tampering_with_the_ledger(
     dpstream: Commands,
     cluster: MemoryCluster,
     change: Callable[[list[bytes]], list[bytes]],
@@ -278,9 +276,7 @@ def _charging(state: Spending, charge: Charge) -> Draft | None:
     return None if charged else Draft(EntryKind.CHARGE, charge.at, (charge,))
 
 
-def test_a_job_that_nobody_is_charged_for_is_found(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
+def test_verify_detects_an_uncharged_job(dpstream: Commands, cluster: MemoryCluster) -> None:
     begin(cluster, "first")
     stray = deploy_job(job_about("stray"), deployed_at=5, deployment=b"s" * 16)
     cluster.append(JOBS_TOPIC, stray.to_bytes(), key=b"stray")
@@ -294,9 +290,7 @@ def test_a_job_that_nobody_is_charged_for_is_found(
     assert "and costs its users more than they are charged" in dpstream("ledger", "--verify").output
 
 
-def test_a_replay_stands_in_the_ledger_and_charges_nobody(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
+def test_ledger_lists_a_replay_without_a_charge(dpstream: Commands, cluster: MemoryCluster) -> None:
     first = begin(cluster, "first")
     again = start_replay(
         cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5
@@ -312,7 +306,7 @@ def test_a_replay_stands_in_the_ledger_and_charges_nobody(
     assert dpstream("ledger", "--verify").code == 0
 
 
-def test_an_estimate_without_a_manifest_is_found(
+def test_verify_detects_an_estimate_without_a_manifest(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = begin(cluster, "first")
@@ -340,7 +334,7 @@ def test_an_estimate_without_a_manifest_is_found(
     ("key", "value"),
     [("cleanup.policy", "compact"), ("retention.ms", "604800000"), ("retention.bytes", "1000")],
 )
-def test_settings_by_which_kafka_would_rewrite_it_are_found(
+def test_verify_detects_retention_and_compaction(
     dpstream: Commands, cluster: MemoryCluster, key: str, value: str
 ) -> None:
     begin(cluster, "first")
@@ -352,7 +346,7 @@ def test_settings_by_which_kafka_would_rewrite_it_are_found(
     assert f"topic dpstream.ledger has {key} {value}" in said.output
 
 
-def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
+def test_deleted_ledger_records_block_deploy_until_accepted(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     for name in ("first", "second"):

@@ -48,7 +48,7 @@ def streams(dpstream: Commands) -> list[dict[str, Any]]:
     return found
 
 
-def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_local_figure(
+def test_devices_present_in_all_windows_get_the_smaller_charge(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     """The second producer misses one window; ten unidentified devices miss another."""
@@ -79,7 +79,7 @@ def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_lo
     assert "added epsilon 1, delta 0, by 1 deployment" in text, "nobody is charged less"
 
 
-def test_horizons_are_charged_each_by_its_own_windows(
+def test_each_horizon_is_charged_by_its_own_windows(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = begin(cluster, epochs={"count": 2, "renew": True}, budget=9)

@@ -86,7 +86,7 @@ class InterruptError(Exception):
     """Simulated interrupt of the process."""
 
 
-def test_an_interrupted_run_goes_on_with_the_next_epoch(
+def test_interrupted_run_resumes_with_the_next_epoch(
     open_producer: Callable[[], NotedProducer], change_log: ChangeLog
 ) -> None:
     def interrupt(epoch: int) -> None:
@@ -183,7 +183,7 @@ def test_epochs_are_closed_by_the_clock(
     }
 
 
-def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
+def test_presence_after_restart_is_independent_of_changes(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
@@ -202,7 +202,7 @@ def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
     }
 
 
-def test_bad_rows_are_told_as_they_come_and_a_live_source_goes_on(
+def test_live_source_logs_bad_rows_and_continues(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     producer, told = open_producer(), list[str]()
@@ -218,7 +218,7 @@ def test_bad_rows_are_told_as_they_come_and_a_live_source_goes_on(
     ]
 
 
-def test_input_that_is_rejected_loses_nothing_of_what_came_before(
+def test_rejected_input_keeps_earlier_values(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"

@@ -27,7 +27,7 @@ def deploy(dpstream: Commands, tmp_path: Path, keys: str = "", calendar: str = "
     assert said.code == 0, said.errors
 
 
-def test_a_topic_is_read_to_an_epoch_and_on_from_there(
+def test_topic_input_resumes_after_the_last_epoch(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     deploy(dpstream, tmp_path, "input: {columns: {user: who.id, value: on, epoch: week}}\n")
@@ -62,7 +62,7 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
         (("--from-topic", "events"), "closes epochs by the clock: set epochs.start"),
     ],
 )
-def test_what_cannot_be_is_rejected(
+def test_topic_options_are_validated(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,

@@ -45,7 +45,7 @@ PER_EPOCH = tuple(
 
 
 @pytest.mark.parametrize("protocol", PER_EPOCH)
-def test_items_of_every_protocol_whose_epochs_stand_alone(
+def test_query_items_of_every_one_epoch_protocol(
     start: Start, dpstream: Commands, protocol: str, tmp_path: Path
 ) -> None:
     run = start(protocol, "domain: [walk, bus, car]")
@@ -72,7 +72,7 @@ def test_items_of_every_protocol_whose_epochs_stand_alone(
                 assert answer["ci95_low"] < answer["estimate"] < answer["ci95_high"]
 
 
-def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
+def test_query_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {low: 0, high: 64, buckets: 32}")
     run.report(1, NUMBERS)
     body = dpstream("query", "sets", "--range", "2:10", "--json").json
@@ -90,7 +90,7 @@ def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> No
     assert "a quantile is the start of its bucket, which is 2 wide" in usual
 
 
-def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
+def test_query_boxes_of_points(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {grid: [16, 8]}")
     run.report(1, POINTS)
     requested = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
@@ -99,7 +99,7 @@ def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
         assert within(found[name]["estimate"], held, found[name]["standard_error"])
 
 
-def test_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
+def test_query_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {strings: {bytes: 4}}, items: 2, messages_per_user: 4000")
     run.report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
     body = dpstream("query", "sets", "--top", 5, "--json").json
@@ -112,7 +112,7 @@ def test_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> No
 
 
 class TestSeveralEpochs:
-    def test_sums_have_their_own_noise_and_their_own_loss(
+    def test_sum_of_epochs_states_its_noise_and_loss(
         self, start: Start, dpstream: Commands
     ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", epochs=4)
@@ -138,7 +138,9 @@ class TestSeveralEpochs:
         assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in said
         assert f"{composed['epsilon']:.6g} for these 3 epochs together" in said
 
-    def test_suppressed_epoch_is_named_and_left_out(self, start: Start, dpstream: Commands) -> None:
+    def test_sum_of_epochs_omits_suppressed_epochs_by_name(
+        self, start: Start, dpstream: Commands
+    ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", minimum=100)
         run.report(1, MODES[:40])
         alone = dpstream("query", "sets", "--epoch", 1)
@@ -162,9 +164,7 @@ class TestRejections:
         assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)
         return said.errors
 
-    def test_wrong_questions_about_items_are_rejected(
-        self, start: Start, dpstream: Commands
-    ) -> None:
+    def test_invalid_item_queries_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: [walk, bus, car]").report(1, MODES)
         wrong: list[tuple[list[object], str]] = [
             (["--item", "buss"], "'buss' is not in the domain; did you mean 'bus'?"),
@@ -189,7 +189,7 @@ class TestRejections:
         for options, message in missing:
             assert message in self.rejected(dpstream, *options, code=1)
 
-    def test_wrong_boxes_are_rejected(self, start: Start, dpstream: Commands) -> None:
+    def test_invalid_boxes_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         for box, message in (
             ("0:3", "'0:3' has 1 side; expected 2 for the grid 16 x 8"),
@@ -199,7 +199,7 @@ class TestRejections:
         ):
             assert message in self.rejected(dpstream, "--box", box)
 
-    def test_questions_to_jobs_without_an_answer_are_rejected(
+    def test_query_rejects_jobs_without_estimates(
         self, start: Start, dpstream: Commands, tmp_path: Path
     ) -> None:
         assert "job sets is not deployed" in self.rejected(dpstream, code=1)

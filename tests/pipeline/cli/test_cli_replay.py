@@ -51,7 +51,7 @@ def log_of(cluster: MemoryCluster, job: DeployedJob) -> MemoryLog:
     return log
 
 
-def test_a_replay_from_topics_and_what_workers_make_of_it(
+def test_replay_from_topics_is_processed_by_workers(
     dpstream: Commands, cluster: MemoryCluster, run: LiveRun
 ) -> None:
     said = dpstream("replay", "live", "--partitions", 3, "--no-workers")
@@ -84,7 +84,7 @@ def ends(cluster: MemoryCluster) -> Counter[str]:
     return Counter({topic: sum(cluster.end_offsets(topic)) for topic in cluster.topics()})
 
 
-def test_a_damaged_recording_deploys_nothing(
+def test_damaged_recording_deploys_nothing(
     dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
 ) -> None:
     run.record(tmp_path / "recorded")

@@ -23,7 +23,7 @@ def rmse(epochs: list[dict[str, Any]]) -> float:
     return math.sqrt(sum(error**2 for error in errors) / len(errors))
 
 
-def test_json_is_one_object_with_all_that_is_promised(
+def test_simulate_json_has_all_documented_keys(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
     said = dpstream("simulate", job_file, "--input", changes, "--seed", 7, "--json")
@@ -54,7 +54,7 @@ def test_json_is_one_object_with_all_that_is_promised(
     assert body["rmse"] == pytest.approx(rmse(body["epochs"]))
 
 
-def test_a_seed_makes_it_repeatable_and_only_a_seed(
+def test_simulation_is_repeatable_only_with_a_seed(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
     def estimates(*options: object) -> list[float]:
@@ -65,7 +65,7 @@ def test_a_seed_makes_it_repeatable_and_only_a_seed(
     assert len({tuple(estimates(*options)) for options in (["--seed", 8], [], [])}) == 3
 
 
-def test_smoothed_estimates_are_printed_in_place_of_those_published(
+def test_smoothed_estimates_replace_published_ones(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
     arguments = ("simulate", job_file, "--input", changes, "--seed", 7, "--smoothed")

@@ -43,7 +43,9 @@ def labels() -> list[object]:
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "hadamard", "single_message"])
-def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, protocol: str) -> None:
+def test_simulate_items_json_has_all_documented_keys(
+    dpstream: Commands, tmp_path: Path, protocol: str
+) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", protocol)
     changes = input_file(tmp_path, labels())
     requested = ("--item", "bus", "--item", "bike", "--json")

@@ -84,7 +84,7 @@ def notes(**more: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", Route().stages)
-def test_a_stage_needs_a_live_worker(stage: str) -> None:
+def test_status_requires_a_live_worker_per_stage(stage: str) -> None:
     for workers in ((), (worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),)):
         (issue,) = issues(stages(**{stage: StageStatus(stage, workers, 0, None)}))
         assert f"dpstream run {stage} small" in issue
@@ -98,7 +98,7 @@ def test_a_stage_needs_a_live_worker(stage: str) -> None:
 GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in Route().stages)
 
 
-def test_a_finished_job_needs_no_workers() -> None:
+def test_finished_job_needs_no_workers() -> None:
     assert len(issues(GONE, published=publication(EPOCHS - 1))) == 3
     assert issues(GONE, published=publication(EPOCHS), suppressed=5) == []
     ended = "'dpstream drain small' or 'dpstream undeploy small'"
@@ -110,7 +110,7 @@ def test_a_finished_job_needs_no_workers() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
+def test_paused_or_drained_job_needs_no_workers(phase: Phase) -> None:
     assert bool(issues(GONE, phase=phase)) == phase.works
     said = " ".join(notes(phase=phase))
     assert (phase.value in said.lower()) == (phase is not Phase.RUNNING)
@@ -123,7 +123,7 @@ REPLAY = JOB.model_copy(
 
 
 @pytest.mark.parametrize("stage", Route().stages)
-def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
+def test_stage_is_stuck_when_its_lag_is_old_and_unread(stage: str) -> None:
     limit = STUCK_SECONDS + (30.0 if stage == "shuffle" else 0.0)
 
     def lagging(waiting: float, busy: bool, lag: int | None = 12_345) -> list[str]:
@@ -151,13 +151,13 @@ def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
     assert [issue for issue in found(0.0) if "Stage shuffle is stuck" in issue]
 
 
-def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
+def test_epochs_without_a_release_require_action() -> None:
     assert issues(stages(), suppressed=2) == []
     (issue,) = issues(stages(), suppressed=3)
     assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in issue
 
 
-def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
+def test_changed_topics_are_reported_with_a_remedy() -> None:
     def of(partitions: int, *, unexpected_records: bool = False) -> tuple[list[str], list[str]]:
         changed = (TopicStatus("small.reports", partitions, 2, unexpected_records),)
         return issues(stages(), topics=changed), notes(topics=changed)
@@ -175,7 +175,7 @@ def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
     assert nothing == []
 
 
-def test_what_retention_took_is_said() -> None:
+def test_records_lost_to_retention_are_reported() -> None:
     shuffle = StageStatus("shuffle", (worker("shuffle"),), 3, 1.0, deleted=(1,))
     (issue,) = issues(stages(shuffle=shuffle))
     assert "in partition 1 was deleted, probably by retention (7 days)" in issue
@@ -225,7 +225,7 @@ def heartbeat(stage: str, name: str, time: int, **more: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def test_the_last_word_of_every_worker_counts() -> None:
+def test_latest_heartbeat_of_every_worker_counts() -> None:
     topics = Topics()
     windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
     for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
@@ -256,7 +256,7 @@ def test_the_last_word_of_every_worker_counts() -> None:
     ]
 
 
-def test_a_worker_that_was_stopped_is_not_missed() -> None:
+def test_stopped_worker_is_not_an_issue() -> None:
     """A killed worker is missed: it announced no stop."""
     topics = Topics()
     for name in ("killed", "stopped", "again", "old"):
@@ -273,7 +273,7 @@ def test_a_worker_that_was_stopped_is_not_missed() -> None:
     ]
 
 
-def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
+def test_watch_reads_only_new_records(registered: Topics) -> None:
     watch = JobWatch(registered.cluster, JOB)
     first = watch.status(NOW)
     assert (first.windows, first.producers, first.missing_producers) == (
@@ -314,7 +314,7 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     assert then == gather_status(registered.cluster, JOB, NOW)
 
 
-def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
+def test_status_hides_secret_record_counts_and_rates() -> None:
     text = (
         "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
         "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
@@ -336,7 +336,7 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
     assert "3 devices arrived after their epoch was finalized" in " ".join(status.issues)
 
 
-def test_topics_that_are_gone_are_found() -> None:
+def test_deleted_topics_are_reported() -> None:
     topics = Topics()
     gone = set(topics.partitions)
     topics.partitions.clear()
@@ -347,7 +347,7 @@ def test_topics_that_are_gone_are_found() -> None:
     assert sum("no longer exists; its data is lost" in issue for issue in status.issues) == 9
 
 
-def test_records_deleted_before_they_were_finished_are_found() -> None:
+def test_deleted_unprocessed_records_are_reported() -> None:
     topics = Topics()
     for partition in (0, 1):
         topics.delete_below(JOB.topic(Role.REPORTS), 2, partition)
@@ -360,7 +360,7 @@ def test_records_deleted_before_they_were_finished_are_found() -> None:
     assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (1,)
 
 
-def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
+def test_lag_counts_unfinished_records_and_their_age() -> None:
     topics = Topics()
     for age in (90_000, 50_000, 20_000):
         topics.add(Role.REPORTS, b"", timestamp=NOW - age)
@@ -398,7 +398,7 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     )  # fmt: skip
 
 
-def test_a_lost_offset_is_no_loss_where_all_windows_are_published(registered: Topics) -> None:
+def test_lost_offset_is_no_issue_when_all_windows_are_published(registered: Topics) -> None:
     def deleted() -> tuple[int, ...]:
         return gather_status(registered.cluster, JOB, NOW).stages[0].deleted
 
@@ -414,7 +414,7 @@ def test_a_lost_offset_is_no_loss_where_all_windows_are_published(registered: To
     assert deleted() == (0,), "what lay beyond the last window is not decided"
 
 
-def test_a_producer_is_retired_with_the_last_decided_epoch(registered: Topics) -> None:
+def test_producer_is_retired_at_the_last_finalized_epoch(registered: Topics) -> None:
     assert Registrations(registered.cluster, JOB).retire("b") == 4
     statuses = Registrations(registered.cluster, JOB).statuses()
     assert [(each.state, each.last_epoch) for each in statuses][1] == ("left", 4)

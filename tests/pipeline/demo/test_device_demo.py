@@ -58,7 +58,7 @@ def deployed() -> DeployedJob:
     return described(job, Ed25519PrivateKey.generate())
 
 
-def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
+def test_fleet_reports_are_accepted_and_enroll_once() -> None:
     job = deployed()
     assert job.signed_description is not None
     statement = JobStatement.read(job.signed_description.encoded())
@@ -86,7 +86,7 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
     assert len(devices) == 50
 
 
-def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:
+def test_page_is_complete_and_shows_only_public_data(tmp_path: Path) -> None:
     ground_truth = tmp_path / "ground-truth.jsonl"
     ground_truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
     settings = {

@@ -69,17 +69,17 @@ def split(name: str) -> tuple[str, str]:
 
 
 class TestPlaintext:
-    def test_servers_alone_are_enough(self, file: Path) -> None:
+    def test_servers_alone_suffice(self, file: Path) -> None:
         found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
         assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
         assert found.client_id == "weekly"
         assert (found.tls, found.login, found.warnings) == (None, None, ())
 
-    def test_may_leave_the_servers_to_the_command_line(self, file: Path) -> None:
+    def test_servers_may_come_from_the_command_line(self, file: Path) -> None:
         assert read(file, "").bootstrap_servers == ()
 
     @pytest.mark.parametrize("servers", ["a", "PLAINTEXT://a:9092", " "])
-    def test_rejects_what_is_no_list_of_servers(self, file: Path, servers: str) -> None:
+    def test_malformed_servers_are_rejected(self, file: Path, servers: str) -> None:
         message = rejection(file, "# who", f"bootstrap.servers={servers}")
         assert "FILE, line 2: bootstrap.servers: got " in message
 
@@ -107,12 +107,12 @@ class TestPlaintext:
         assert "line 2" in message
         assert f"has no effect with security.protocol {protocol}" in message
 
-    def test_an_unknown_protocol_is_rejected(self, file: Path) -> None:
+    def test_unknown_protocol_is_rejected(self, file: Path) -> None:
         assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in rejection(
             file, "security.protocol=TLS"
         )
 
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+    def test_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(
             ConnectionSettingsError, match=r"cannot read .*none\.properties: No such"
         ):
@@ -145,7 +145,9 @@ class TestSasl:
             ),
         ],
     )
-    def test_logins(self, file: Path, mechanism: str, jaas: str, login: Login) -> None:
+    def test_supported_logins_are_accepted(
+        self, file: Path, mechanism: str, jaas: str, login: Login
+    ) -> None:
         found = read(
             file,
             "security.protocol=SASL_SSL",
@@ -174,7 +176,7 @@ class TestSasl:
             ),
         ],
     )
-    def test_other_logins_are_rejected(
+    def test_unsupported_logins_are_rejected(
         self, file: Path, mechanism: str, jaas: str, problem: str
     ) -> None:
         message = rejection(
@@ -186,10 +188,10 @@ class TestSasl:
         assert problem in message
         assert "tipp" not in message, "a secret is never repeated"
 
-    def test_a_password_does_not_show(self) -> None:
+    def test_password_is_not_shown(self) -> None:
         assert "secret" not in repr(Login("PLAIN", "alice", "secret"))
 
-    def test_secrets_that_others_can_read_or_hear_are_noticed(self, file: Path) -> None:
+    def test_exposed_secrets_cause_a_warning(self, file: Path) -> None:
         lines = (
             "security.protocol=SASL_PLAINTEXT",
             "sasl.mechanism=PLAIN",
@@ -204,7 +206,7 @@ class TestSasl:
 
 
 class TestTls:
-    def test_trusts_the_authority_of_the_file_alone(self, file: Path) -> None:
+    def test_only_the_authority_of_the_file_is_trusted(self, file: Path) -> None:
         trusting = read(file, "security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         assert trusting.tls is not None
         assert handshake(trusting.tls) == "TLSv1.3"
@@ -213,7 +215,7 @@ class TestTls:
         with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
             handshake(default.tls)
 
-    def test_trusts_an_authority_written_into_the_file(self, file: Path) -> None:
+    def test_inline_authority_is_trusted(self, file: Path) -> None:
         found = read(
             file,
             "security.protocol=SSL",
@@ -223,7 +225,7 @@ class TestTls:
         assert found.tls is not None
         assert handshake(found.tls) == "TLSv1.3"
 
-    def test_checks_the_name_of_the_broker_unless_told_not_to(self, file: Path) -> None:
+    def test_broker_name_is_verified_unless_disabled(self, file: Path) -> None:
         lines = ("security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         for more in ((), ("ssl.endpoint.identification.algorithm=https",)):
             strict = read(file, *lines, *more)
@@ -237,7 +239,7 @@ class TestTls:
             file, *lines, "ssl.endpoint.identification.algorithm=none"
         )
 
-    def test_speaks_only_the_enabled_versions(self, file: Path) -> None:
+    def test_only_enabled_tls_versions_are_used(self, file: Path) -> None:
         lines = ("security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         old = read(file, *lines, "ssl.enabled.protocols=TLSv1.2")
         assert old.tls is not None
@@ -249,7 +251,7 @@ class TestTls:
     @pytest.mark.parametrize(
         ("name", "password"), [("client", ""), ("client-locked", "opensesame")]
     )
-    def test_shows_its_own_certificate(
+    def test_client_certificate_is_sent(
         self, file: Path, name: str, password: str, inline: bool
     ) -> None:
         lines = [
@@ -277,22 +279,20 @@ class TestTls:
         assert handshake(known.tls, asks_for_certificate=True) == "TLSv1.3"
 
     @pytest.mark.parametrize("password", ["", "ssl.key.password=guess"])
-    def test_a_wrong_password_of_the_key_is_rejected_and_never_asked_for(
+    def test_wrong_key_password_is_rejected_without_a_prompt(
         self, file: Path, password: str
     ) -> None:
         location = f"ssl.keystore.location={TLS}/client-locked.pem"
         message = rejection(file, "security.protocol=SSL", location, password)
         assert "line 2: cannot load the client's key" in message
 
-    def test_half_an_identity_is_rejected(self, file: Path) -> None:
+    def test_key_without_certificate_is_rejected(self, file: Path) -> None:
         key, _ = split("client.pem")
         message = rejection(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
         assert "ssl.keystore.certificate.chain and ssl.keystore.key must be set together" in message
 
     @pytest.mark.parametrize("store", ["truststore", "keystore"])
-    def test_java_key_stores_are_rejected_with_the_way_to_convert_them(
-        self, file: Path, store: str
-    ) -> None:
+    def test_java_key_stores_are_rejected_with_a_conversion(self, file: Path, store: str) -> None:
         jks = file.with_name("store.jks")
         jks.write_bytes(bytes.fromhex("feedfeed00000002"))
         message = rejection(

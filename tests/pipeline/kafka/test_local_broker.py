@@ -11,7 +11,7 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 
 
-def test_a_broker_that_runs_on_another_port_is_said(
+def test_broker_on_another_port_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "server.properties").write_text(

@@ -138,7 +138,7 @@ def decided_logs(draw: st.DrawFn) -> tuple[int, list[tuple[int, bool, bool]]]:
     max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(decided_logs(), st.integers(0, LAST), st.integers(0, LAST))
-def test_a_start_finds_what_reading_every_manifest_would_tell(
+def test_start_finds_the_same_as_reading_all_manifests(
     log: tuple[int, list[tuple[int, bool, bool]]], closed: int, later: int
 ) -> None:
     first, decisions = log
@@ -156,7 +156,7 @@ def test_a_start_finds_what_reading_every_manifest_would_tell(
         assert folder.is_old_copy(again) == (whole.last_in(index) > again)
 
 
-def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
+def test_next_start_finds_later_manifests() -> None:
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)
     decide(cluster, 1, True, True)
@@ -174,7 +174,7 @@ def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
     cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
 
 
-def test_a_first_start_reads_the_registry_alone(tmp_path: Path) -> None:
+def test_first_start_reads_only_the_registry(tmp_path: Path) -> None:
     cluster = new_cluster()
     north, south = (Folder(name, cluster) for name in NAMES)
     for epoch in range(1, LAST):
@@ -195,7 +195,7 @@ def test_a_first_start_reads_the_registry_alone(tmp_path: Path) -> None:
     assert ends_before(cast(Cluster, cluster), JOB, file) == {}
 
 
-def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
+def test_producer_starts_with_a_full_disk() -> None:
     cluster = new_cluster()
     north = Folder("north", cluster)
     decide(cluster, 1, True)
@@ -207,7 +207,7 @@ def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
     assert not north.is_old_copy(1)
 
 
-def test_a_start_names_reports_that_were_acknowledged_and_are_gone() -> None:
+def test_start_names_lost_acknowledged_reports() -> None:
     """Only producers can detect that a cluster was restored from an older copy."""
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)

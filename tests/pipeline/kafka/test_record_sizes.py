@@ -62,7 +62,7 @@ def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
-def test_no_record_of_a_protocol_is_larger_than_computed(case: Case) -> None:
+def test_records_stay_within_the_computed_size(case: Case) -> None:
     job, log = written_by(deploy_job(make_job(case_job_file(case)), deployed_at=0))
     largest = largest_records(job, max(USERS, job.shuffle.minimum))
     written = {
@@ -86,7 +86,7 @@ def labels(count: int) -> list[str]:
     return [f"{number:x}" for number in range(count)]
 
 
-def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
+def test_size_assumes_the_longest_item_numbers() -> None:
     job = deploy_job(
         job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
     )
@@ -99,7 +99,7 @@ def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
 
 
-def test_what_can_never_be_written_is_rejected_before_anybody_is_charged(
+def test_oversized_records_are_rejected_before_charging(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocols of other packages may have larger domains; here numbers have as many digits."""
@@ -117,7 +117,7 @@ def test_what_can_never_be_written_is_rejected_before_anybody_is_charged(
     assert any("deploy rejects it" in each for each in warnings_for(job, law, 5_000))
 
 
-def test_labels_that_no_deployed_job_has_room_for_are_rejected() -> None:
+def test_labels_beyond_record_capacity_are_rejected() -> None:
     job = job_of(
         "projective_geometry", epsilon=1, domain=["x" * 60 + each for each in labels(20_000)]
     )

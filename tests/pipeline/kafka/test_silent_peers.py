@@ -19,7 +19,7 @@ from dpstream.pipeline.kafka.silent_peers import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
 
 
-def test_sockets_are_given_up_within_seconds_and_calls_within_less() -> None:
+def test_stalled_sockets_and_calls_time_out() -> None:
     with socket.socket() as given:
         for option in socket_options():
             given.setsockopt(*option)
@@ -46,9 +46,7 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> None:
     close_silent_connections()
 
 
-def test_a_call_that_nobody_answers_is_given_up_soon(
-    closing: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unanswered_call_times_out(closing: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silent_peers, "CALL_SECONDS", 0.02)
 
     async def call(port: int) -> None:

@@ -28,7 +28,7 @@ def test_contradictions_none_when_topics_are_as_deployed() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.MANIFESTS])
-def test_contradictions_name_topic_when_it_was_made_again(role: Role) -> None:
+def test_contradictions_name_a_recreated_topic(role: Role) -> None:
     kept = StoredState(ids={**IDS, role: "another"})
     (found,) = contradictions(JOB, kept)
     assert found.startswith(f"topic small.{role} was deleted and recreated")
@@ -37,7 +37,7 @@ def test_contradictions_name_topic_when_it_was_made_again(role: Role) -> None:
         check(JOB, kept)
 
 
-def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
+def test_contradictions_name_a_truncated_topic() -> None:
     assert list(contradictions(JOB, StoredState(starts={Role.MANIFESTS: 0}))) == []
     (found,) = contradictions(JOB, StoredState(starts={Role.MANIFESTS: 7}, decided=0, published=6))
     assert "topic small.manifests, which must keep all records, starts at offset 7" in found
@@ -54,7 +54,9 @@ def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
         (StoredState(decided=5, aggregated=6), "epoch 6 is aggregated, but no epoch after 5 is"),
     ],
 )
-def test_contradictions_name_what_was_never_decided(kept: StoredState, said: str | None) -> None:
+def test_contradictions_name_epochs_that_were_not_finalized(
+    kept: StoredState, said: str | None
+) -> None:
     found = list(contradictions(JOB, kept))
     assert len(found) == (said is not None)
     if said is not None:
@@ -97,7 +99,7 @@ def test_contradictions_name_settings_that_lose_or_reject_records(
         (Committed(5, own=False), None),
     ],
 )
-def test_contradictions_name_offsets_that_nothing_explains(
+def test_contradictions_name_unexplained_offsets(
     committed: Committed | None, said: str | None
 ) -> None:
     offsets = StageOffsets(Role.REPORTS, [5, 0], [committed, None], [8, 0])

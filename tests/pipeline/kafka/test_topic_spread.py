@@ -110,7 +110,7 @@ def cluster_of(brokers: Brokers) -> Cluster:
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_that_somebody_else_has_just_created_are_waited_for_too() -> None:
+def test_concurrently_created_topics_are_awaited() -> None:
     brokers = Brokers(0, 1, 5)
     brokers.create_topics([WANTED])
     cluster_of(brokers).create_topics([WANTED])
@@ -129,7 +129,7 @@ UNANSWERED = (
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", UNANSWERED, ids=lambda fault: type(fault).__name__)
 @pytest.mark.parametrize("carries_out", [True, False])
-def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for(
+def test_topics_with_unknown_creation_are_looked_up(
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the response is delayed longer than brokers take to settle."""
@@ -142,7 +142,7 @@ def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_that_were_created_otherwise_meanwhile_are_rejected() -> None:
+def test_topics_created_differently_are_rejected() -> None:
     """A topic created by an unanswered request is compared like any existing one."""
     brokers = Brokers(0)
     brokers.faults = [KafkaTimeoutError("no answer within 30 s")]
@@ -154,7 +154,7 @@ def test_topics_that_were_created_otherwise_meanwhile_are_rejected() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
+def test_unresponsive_cluster_times_out_with_a_message() -> None:
     brokers = Brokers(0)
     brokers.faults, brokers.carries_out = [*UNANSWERED], False
     with pytest.raises(ClusterError) as caught:
@@ -166,7 +166,7 @@ def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
     assert brokers.requested == 3
 
 
-def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_never_learns_of_topics_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:

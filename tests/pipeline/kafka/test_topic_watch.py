@@ -31,7 +31,7 @@ def counts(**changed: int) -> Mapping[Role, int]:
 
 
 @pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.PARTIALS])
-def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
+def test_unchanged_topics_are_not_reported(role: Role) -> None:
     watch = TopicWatch(JOB, role, USED[role])
     assert watch.partitions == AS_DEPLOYED[role]
     for _ in range(10):
@@ -39,7 +39,7 @@ def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
         watch.see_ends({0: 9, 1: 7}, {0: 9, 1: 3})
 
 
-def test_partitions_that_were_added_are_said_once() -> None:
+def test_added_partitions_are_reported_once() -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
     (warning,) = watch.see_partitions(counts(reports=3))
     assert "small.reports has 3 partitions, but the job was deployed with 2" in warning
@@ -59,7 +59,7 @@ def test_partitions_that_were_added_are_said_once() -> None:
         (Role.PARTIALS, {"estimates": 0}, "topic small.estimates no longer exists"),
     ],
 )
-def test_what_is_gone_for_some_looks_is_gone(
+def test_topic_missing_in_several_polls_is_deleted(
     role: Role, changed: Mapping[str, int], said: str
 ) -> None:
     """A broker that has just restarted may not know all topics yet."""
@@ -82,7 +82,7 @@ def test_what_is_gone_for_some_looks_is_gone(
         ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but 5 was reached before"),
     ],
 )
-def test_a_log_that_is_shorter_than_it_was_was_made_again(
+def test_shorter_log_means_a_recreated_topic(
     ends: Mapping[int, int], reached: Mapping[int, int], said: str
 ) -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
@@ -97,7 +97,7 @@ def test_a_log_that_is_shorter_than_it_was_was_made_again(
     assert "While a broker is down" in str(caught.value)
 
 
-def test_where_messages_are_hidden_a_heartbeat_counts_no_records() -> None:
+def test_heartbeat_omits_secret_record_counts() -> None:
     told = heartbeat({"counts": {}}, {0: 3}, {0: 5}, read=4, seconds=2.0)
     assert (told["lag"], told["records_per_second"]) == (2, 2.0)
     hidden = heartbeat({"hides_messages": True}, {0: 3}, {0: 5}, read=4, seconds=2.0)
@@ -105,7 +105,7 @@ def test_where_messages_are_hidden_a_heartbeat_counts_no_records() -> None:
     assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False
 
 
-def test_topic_with_another_id_was_made_again() -> None:
+def test_another_topic_id_means_a_recreated_topic() -> None:
     ids = {role: f"id of {role}" for role in JOB.start_offsets if role is not Role.STATUS}
     job = JOB.model_copy(update={"topic_ids": ids})
     found = {job.topic(role): named for role, named in ids.items()}

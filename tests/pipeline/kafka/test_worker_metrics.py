@@ -154,7 +154,7 @@ def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
     assert values_of(metric_families(replace(snapshot, heartbeat=beat)))[name] == 3
 
 
-def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
+def test_metric_labels_are_bounded_and_name_no_user(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
     labels = {
         "dpstream_job",
@@ -189,7 +189,7 @@ def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None
         assert set(found) == before[stage]
 
 
-def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path) -> None:
+def test_metrics_are_independent_of_secret_message_counts(tmp_path: Path) -> None:
     """Devices of `shuffled_counts` whose value is 0 have no message; all others have one."""
     silent = Watched(shuffled_job(), tmp_path / "silent", value=0)
     talking = Watched(shuffled_job(), tmp_path / "talking", value=1)
@@ -211,7 +211,7 @@ def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path
     assert sum(name.startswith("kafka_consumergroup_group_lag_seconds ") for name in found) == 2
 
 
-def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
+def test_metrics_include_the_thresholds_of_alerts() -> None:
     job = local_job()
     timed = make_job(
         {**job.to_json(), "epochs": {"count": 4, "start": "2024-02-01", "length": "P1M"}}
@@ -261,7 +261,7 @@ RESTORING = EventLoopHeartbeat(restored=False, broker_answers=True, work=0)
 AWAY = EventLoopHeartbeat(False, False, 0, positions={}, ends={0: 9})
 
 
-def test_a_quiet_stream_is_healthy_and_a_hung_agent_is_not() -> None:
+def test_quiet_stream_is_healthy_but_a_hung_agent_is_not() -> None:
     quiet, hung = watchdog_after(QUIET, 10_000), watchdog_after(HUNG, 70)
     assert liveness(quiet) == Health(True, "alive")
     assert readiness(quiet) == Health(True, "ready, partitions: 0, 2")
@@ -272,12 +272,12 @@ def test_a_quiet_stream_is_healthy_and_a_hung_agent_is_not() -> None:
     assert liveness(watchdog_after(HUNG, 50)).good
 
 
-def test_a_blocked_event_loop_is_not_healthy() -> None:
+def test_blocked_event_loop_is_unhealthy() -> None:
     blocked = watchdog_after(QUIET, 20, beats=False)
     assert liveness(blocked) == Health(False, "the event loop has been blocked for 15 s")
 
 
-def test_who_is_restoring_or_without_a_broker_is_healthy_and_not_ready() -> None:
+def test_restoring_worker_is_healthy_but_not_ready() -> None:
     restoring, away = watchdog_after(RESTORING, 20), watchdog_after(AWAY, 10_000)
     assert liveness(restoring).good
     assert readiness(restoring) == Health(False, "partitions are being assigned or restored")
@@ -315,7 +315,7 @@ def served() -> Iterator[Callable[..., str]]:
         server.server_close()
 
 
-def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[..., str]) -> None:
+def test_scrape_is_valid_prometheus_text(tmp_path: Path, served: Callable[..., str]) -> None:
     watched = Watched(local_job(), tmp_path)
     snapshot = watched.snapshot("shuffle")
     address = served(snapshot, Health(False, "not yet"))
@@ -329,7 +329,7 @@ def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[...,
     assert not any(family.name.startswith("dpstream") for family in REGISTRY.collect())
 
 
-def test_health_is_a_status_and_a_line(served: Callable[..., str]) -> None:
+def test_health_is_a_status_code_and_one_line(served: Callable[..., str]) -> None:
     address = served(WorkerSnapshot("j", "publish", "g", "t", False), Health(False, "not yet"))
     assert get(address, "/healthz") == (200, "alive\n")
     assert get(address, "/readyz?verbose") == (503, "not yet\n")

@@ -27,7 +27,7 @@ sys.stdin.read()
 """
 
 
-def test_who_is_killed_uses_it_no_more(tmp_path: Path) -> None:
+def test_killed_process_no_longer_uses_the_broker(tmp_path: Path) -> None:
     mine = BrokerUsers(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -40,7 +40,7 @@ def test_who_is_killed_uses_it_no_more(tmp_path: Path) -> None:
     assert again.leave()
 
 
-def test_a_mark_is_about_one_broker_alone(tmp_path: Path) -> None:
+def test_mark_identifies_one_broker(tmp_path: Path) -> None:
     users = BrokerUsers(tmp_path)
     assert not users.is_marked(17)
     users.mark.write_text("17")
@@ -88,7 +88,7 @@ def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
         managed_broker.main()
 
 
-def test_the_last_keeper_stops_what_any_of_them_started(
+def test_last_manager_stops_the_broker_any_of_them_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broker = Broker(None)
@@ -102,7 +102,7 @@ def test_the_last_keeper_stops_what_any_of_them_started(
     assert len(broker.stopped) == 1
 
 
-def test_a_broker_that_ran_before_is_left_running(
+def test_broker_running_before_is_left_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     by_hand = Broker(99)

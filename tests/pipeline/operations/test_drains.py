@@ -106,7 +106,7 @@ def drains(world: World) -> list[tuple[int, int]]:
     return [(record.partition, record.end) for record in records]  # type: ignore[union-attr]
 
 
-def test_a_drain_is_asked_for_once_and_joined_afterwards(topics: Topics) -> None:
+def test_second_drain_joins_the_first(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
     ends = start_drain(topics.cluster, job, NOW)
@@ -119,7 +119,7 @@ def test_a_drain_is_asked_for_once_and_joined_afterwards(topics: Topics) -> None
     assert dict(start_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
 
 
-def test_what_was_asked_by_half_is_asked_again_whole(topics: Topics) -> None:
+def test_incomplete_drain_request_is_repeated(topics: Topics) -> None:
     """The earlier command was killed before it wrote the phase."""
     world, job = topics.world, topics.world.job
     start_drain(topics.cluster, job, NOW)
@@ -128,7 +128,7 @@ def test_what_was_asked_by_half_is_asked_again_whole(topics: Topics) -> None:
     assert dict(start_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
 
 
-def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -> None:
+def test_progress_counts_open_and_unpublished_epochs(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     for epoch in (1, 3):
         world.close_epoch("north", epoch)
@@ -146,7 +146,7 @@ def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -
     assert (decided.undecided, decided.unpublished, decided.done) == ((), (), True)
 
 
-def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> None:
+def test_job_without_open_epochs_is_drained_immediately(topics: Topics) -> None:
     job = topics.world.job
     watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     assert watch.progress(NOW).done
@@ -154,7 +154,7 @@ def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> No
     assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINED
 
 
-def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> None:
+def test_drain_ignores_epochs_after_its_start(topics: Topics) -> None:
     """Epoch 4 is released complete, but stays unpublished: epoch 3 waits for the south."""
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
@@ -172,7 +172,7 @@ def replaced(job: DeployedJob) -> bytes:
     return job.model_copy(update={"deployment": bytes(16)}).to_bytes()
 
 
-def test_a_drain_ends_nothing_that_was_decided_otherwise_meanwhile(topics: Topics) -> None:
+def test_drain_keeps_a_concurrent_decision(topics: Topics) -> None:
     job = topics.world.job
     start_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)

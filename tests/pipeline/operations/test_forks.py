@@ -75,7 +75,7 @@ def wait_until_ready(child: Child) -> None:
         assert child.process.poll() is None, child.log_end()
 
 
-def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_path: Path) -> None:
+def test_forked_process_matches_a_started_one(forks: Forks, tmp_path: Path) -> None:
     seen = []
     for start in (forks.start, start_process):
         with RestartedProcesses(print, start=start) as processes:
@@ -96,14 +96,14 @@ def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_pa
     assert forked["ends with its parent"]
 
 
-def test_no_two_that_were_forked_draw_the_same(forks: Forks, tmp_path: Path) -> None:
+def test_forked_processes_draw_different_numbers(forks: Forks, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=forks.start) as processes:
         children = [run(processes, tmp_path / str(number), "describe") for number in range(3)]
         seen = [described(child) for child in children]
     assert len({each[which] for each in seen for which in DRAWN}) == 6
 
 
-def test_exit_codes_reasons_and_logs(start: Starter, tmp_path: Path) -> None:
+def test_exit_codes_reasons_and_logs_are_reported(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         telling, failing = (run(processes, tmp_path, what) for what in ("tell", "fail"))
         assert (telling.process.wait(TIMEOUT), telling.process.reason()) == (3, "no noise key")
@@ -117,7 +117,7 @@ def test_exit_codes_reasons_and_logs(start: Starter, tmp_path: Path) -> None:
     ("what", "timeout", "number"),
     thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", TIMEOUT, signal.SIGTERM)], 2),
 )
-def test_closing_leaves_no_process(
+def test_close_leaves_no_process(
     start: Starter, tmp_path: Path, what: str, timeout: float, number: int
 ) -> None:
     with RestartedProcesses(print, start=start, timeout=timeout) as processes:
@@ -132,7 +132,7 @@ def test_closing_leaves_no_process(
     child.process.kill()
 
 
-def test_a_process_ends_when_it_is_let_go(start: Starter, tmp_path: Path) -> None:
+def test_process_exits_when_its_parent_end_closes(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
@@ -140,7 +140,7 @@ def test_a_process_ends_when_it_is_let_go(start: Starter, tmp_path: Path) -> Non
         assert child.process.wait(TIMEOUT) == -signal.SIGTERM
 
 
-def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
+def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     told: list[str] = []
     with RestartedProcesses(told.append, start=forks.start) as processes:
         child = run(processes, tmp_path, "sleep")
@@ -155,7 +155,7 @@ def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
+def test_killed_forker_leaves_children_and_starts_others(
     tmp_path: Path,
 ) -> None:
     with (
@@ -174,7 +174,7 @@ def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
     assert [child.process.returncode for child in children] == [-signal.SIGKILL] * 2
 
 
-def test_children_that_nobody_is_told_of_are_seen_to_end(
+def test_unreported_exits_of_children_are_detected(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Programs started with SIGCHLD ignored pass that on to their children."""
@@ -192,7 +192,7 @@ def test_children_that_nobody_is_told_of_are_seen_to_end(
     assert not psutil.pid_exists(sleeping.process.pid)
 
 
-def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
+def test_wait_returns_after_all_imports(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "forker") as forks:
         for _ in range(2):
             forks.wait()
@@ -200,7 +200,7 @@ def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
             assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
-def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_failed_import_is_logged_and_blocks_no_start(tmp_path: Path) -> None:
     with Forks(["pipeline.no_such_module"], tmp_path / "forker") as forks:
         forks.wait()
         with RestartedProcesses(print, start=forks.start) as processes:
@@ -208,9 +208,7 @@ def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(tmp_
     assert "pipeline.no_such_module" in (tmp_path / "forker").read_text()
 
 
-def test_where_it_is_not_safe_nothing_is_forked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forks_are_disabled_when_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "POSSIBLE", False)
     with Forks([MODULE], tmp_path / "forker") as forks:
         forks.wait()
@@ -221,7 +219,7 @@ def test_where_it_is_not_safe_nothing_is_forked(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_printed_lines_are_passed_on(forks: Forks, way: str) -> None:
+def test_printed_lines_are_forwarded(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
     process = start("tell", command("tell"), on_line=printed.append)
@@ -232,7 +230,7 @@ def test_printed_lines_are_passed_on(forks: Forks, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_descriptors_are_handed_down_by_their_names(forks: Forks, way: str) -> None:
+def test_descriptors_are_passed_by_name(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
     heard, said = os.pipe()
@@ -245,7 +243,7 @@ def test_descriptors_are_handed_down_by_their_names(forks: Forks, way: str) -> N
     process.let_go()
 
 
-def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:
+def test_only_own_modules_are_forked(forks: Forks, tmp_path: Path) -> None:
     with (
         RestartedProcesses(print, start=forks.start) as processes,
         pytest.raises(ValueError, match="does not run a module"),
@@ -253,7 +251,7 @@ def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:
         processes.start("other", ["/bin/true"], tmp_path / "log")
 
 
-def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+def test_all_processes_exit_when_their_parent_is_killed(tmp_path: Path) -> None:
     starting = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -284,7 +282,7 @@ def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     assert not still_running(ours, TIMEOUT)
 
 
-def test_all_who_wait_for_the_imports_go_on(tmp_path: Path) -> None:
+def test_all_waiting_threads_continue_after_the_imports(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "log") as forks:
         waiting = [threading.Thread(target=forks.wait, daemon=True) for _ in range(4)]
         for thread in waiting:

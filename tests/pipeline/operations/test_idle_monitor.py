@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return private_folder(worker_folder(JOB.name, "publish", "w"))
 
 
-def test_a_note_counts_for_the_version_it_was_left_by(folder: Path) -> None:
+def test_note_applies_to_the_version_that_wrote_it(folder: Path) -> None:
     assert noted_idle_job(JOB, VERSION, "publish", "w") is None
     IdleNote(ENDS, VERSION.hex(), idle_heartbeat(stage="publish")).write(folder, "metrics 1")
     idle_job = noted_idle_job(JOB, VERSION, "publish", "w")
@@ -56,7 +56,7 @@ def test_a_note_counts_for_the_version_it_was_left_by(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [5.5, math.inf])
-def test_a_note_is_read_as_it_was_written(folder: Path, seconds: float) -> None:
+def test_note_round_trips(folder: Path, seconds: float) -> None:
     idle_job = IdleCondition({Role.REPORTS: (3, 4), Role.PARTIALS: (1,)}, seconds)
     IdleNote(idle_job, "version", {"words": [1, None]}).write(folder, "metrics")
     note = IdleNote.read(folder)
@@ -75,7 +75,7 @@ def test_a_note_is_read_as_it_was_written(folder: Path, seconds: float) -> None:
         {"since": "x"},
     ],
 )
-def test_a_note_of_another_form_says_nothing(folder: Path, changed: dict[str, object]) -> None:
+def test_malformed_note_is_ignored(folder: Path, changed: dict[str, object]) -> None:
     IdleNote(ENDS, "version", {}).write(folder, "")
     body = json.loads((folder / NOTE).read_text())
     for text in (json.dumps(body | changed), "[]", "{}", "x", "[" * 100_000):
@@ -83,7 +83,7 @@ def test_a_note_of_another_form_says_nothing(folder: Path, changed: dict[str, ob
         assert IdleNote.read(folder) is None
 
 
-def test_time_goes_on_while_no_supervisor_runs(folder: Path) -> None:
+def test_idle_time_includes_supervisor_downtime(folder: Path) -> None:
     IdleNote(IdleCondition({}, 500.0), VERSION.hex(), {}).write(folder, "")
     body = json.loads((folder / NOTE).read_text())
     (folder / NOTE).write_text(json.dumps(body | {"since": body["since"] - 400}))
@@ -129,7 +129,7 @@ def idle(idle_job: IdleCondition = ENDS, seconds: float = math.inf) -> IdleJob:
     ],
     ids=["grown", "made anew", "gone"],
 )
-def test_an_end_that_differs_wakes_once_and_nothing_else_does(
+def test_changed_end_offset_wakes_a_job_once(
     change: dict[str, tuple[int, ...]],
 ) -> None:
     broker, woken = Broker(), list[str]()
@@ -145,7 +145,7 @@ def test_an_end_that_differs_wakes_once_and_nothing_else_does(
     assert woken == [JOB.name]
 
 
-def test_a_rest_that_is_over_wakes_and_one_that_is_given_up_does_not() -> None:
+def test_expired_timer_wakes_a_job_unless_cancelled() -> None:
     broker, woken = Broker(), list[str]()
     watch = IdleMonitor("publish", "w", woken.append)
     watch.add(idle(seconds=-1.0), said=True)
@@ -158,7 +158,7 @@ def test_a_rest_that_is_over_wakes_and_one_that_is_given_up_does_not() -> None:
     assert woken == [JOB.name]
 
 
-def test_what_can_be_said_nowhere_holds_up_nobody() -> None:
+def test_failed_heartbeat_of_an_idle_job_blocks_nothing() -> None:
     broker, woken = Broker(), list[str]()
     del broker.topics[JOB.topic(Role.STATUS)]
     watch = IdleMonitor("publish", "w", woken.append)
@@ -168,7 +168,7 @@ def test_what_can_be_said_nowhere_holds_up_nobody() -> None:
 
 
 @pytest.mark.parametrize(("age", "up"), [(100, True), (200, False)])
-def test_one_that_rests_is_alive_as_long_as_it_is_said(age: int, up: bool) -> None:
+def test_idle_worker_is_up_while_its_heartbeats_arrive(age: int, up: bool) -> None:
     heartbeats = Heartbeats(JOB)
     words = idle_heartbeat(deployment=JOB.deployment.hex(), stage="publish", worker="w")
     record = LogRecord(0, json.dumps(words).encode(), 1000, b"publish/w")
@@ -177,7 +177,7 @@ def test_one_that_rests_is_alive_as_long_as_it_is_said(age: int, up: bool) -> No
     assert (worker.idle, worker.up) == (True, up)
 
 
-def test_who_never_ran_rests_until_anything_is_written() -> None:
+def test_job_without_a_run_is_idle_until_records_arrive() -> None:
     idle_job = initial_idle_job(JOB, "shuffle", "w")
     assert idle_job is not None
     assert idle_job.condition.ends[Role.REPORTS] == JOB.start_offsets[Role.REPORTS]

@@ -34,7 +34,7 @@ def counted(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
     made.world.shut()
 
 
-def test_a_producer_that_registers_late_is_in_after_all(
+def test_late_registration_is_counted_after_redrive(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     undisturbed = LateRegistrationScenario(
@@ -73,7 +73,7 @@ def test_a_producer_that_registers_late_is_in_after_all(
     undisturbed.world.shut()
 
 
-def test_what_is_fed_back_twice_counts_once(
+def test_record_requeued_twice_counts_once(
     counted: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     """The process ends after everything was acknowledged, before it could record that."""
@@ -95,7 +95,7 @@ def test_what_is_fed_back_twice_counts_once(
     assert counted.world.integers() == undisturbed.world.integers()
 
 
-def test_an_epoch_that_is_decided_takes_nothing_more(counted: LateRegistrationScenario) -> None:
+def test_finalized_epoch_accepts_no_requeued_records(counted: LateRegistrationScenario) -> None:
     counted.north(1)
     first = counted.send(1)
     counted.settle()
@@ -113,7 +113,7 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: LateRegistrationSc
     assert counted.world.manifests()[2].contributors == 2 * HALF
 
 
-def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
+def test_dead_letters_of_a_future_epoch_stay(
     counted: LateRegistrationScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requeued too early they would only be rejected again."""
@@ -132,7 +132,7 @@ def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
     assert sum(counted.redrive().requeued.values()) == early.kept["epoch has not started"]
 
 
-def test_what_was_sent_to_another_partition_is_fed_into_its_own(
+def test_misrouted_record_is_requeued_to_its_partition(
     counted: LateRegistrationScenario,
 ) -> None:
     counted.north(1)
@@ -163,7 +163,7 @@ def foreign(scenario: LateRegistrationScenario) -> None:
     ("corrupt", "why"),
     [(damage, "unreadable: cannot be fixed"), (foreign, "deployment: cannot be fixed")],
 )
-def test_what_no_fix_cures_is_left(
+def test_incurable_dead_letters_stay(
     counted: LateRegistrationScenario, corrupt: Callable[[LateRegistrationScenario], None], why: str
 ) -> None:
     counted.register()
@@ -173,7 +173,7 @@ def test_what_no_fix_cures_is_left(
     assert (done.requeued, done.kept) == ({}, {why: 1})
 
 
-def test_a_replay_has_no_reports(counted: LateRegistrationScenario) -> None:
+def test_redrive_rejects_a_replay(counted: LateRegistrationScenario) -> None:
     origin = Origin.model_validate({"job": "big", "deployment": "00" * 16})
     replay = counted.job.model_copy(update={"replay_of": origin})
     with pytest.raises(DeploymentError, match="is a replay of big"):

@@ -52,7 +52,7 @@ def whole(scenario: LateRegistrationScenario, *epochs: int) -> None:
     assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
-def test_a_producer_that_registers_late_is_in_with_all_its_parts(
+def test_late_registration_is_counted_with_all_its_parts(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     sealed = scenario.job.sealed is not None
@@ -87,7 +87,7 @@ def test_a_producer_that_registers_late_is_in_with_all_its_parts(
     undisturbed.world.shut()
 
 
-def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(
+def test_incomplete_parts_are_not_requeued(
     scenario: LateRegistrationScenario,
 ) -> None:
     scenario.register()
@@ -118,7 +118,7 @@ def sent_by_south(scenario: LateRegistrationScenario, role: Role) -> list[bytes]
     return [value for value in scenario.south.values(role, 1) if decode_raw(value).epoch == 1]
 
 
-def test_what_was_rejected_where_it_lies_is_no_part_of_anything(
+def test_record_rejected_again_is_not_requeued(
     scenario: LateRegistrationScenario,
 ) -> None:
     scenario.register()

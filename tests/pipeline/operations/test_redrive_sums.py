@@ -81,7 +81,7 @@ def count_of(scenario: LateRegistrationScenario, epoch: int) -> float:
     return ((released(scenario)[epoch] - SUM_ZERO - noise) / STEPS + users / 2) / (1 + law.boost)
 
 
-def test_what_was_rejected_and_fed_back_is_in_the_one_sum(
+def test_requeued_report_is_part_of_the_sum(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     scenario.north(1, 2)
@@ -103,7 +103,7 @@ def test_what_was_rejected_and_fed_back_is_in_the_one_sum(
     assert released(scenario) == released(undisturbed)
 
 
-def test_what_is_fed_back_twice_is_added_once(
+def test_report_requeued_twice_is_added_once(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     """The command ends after everything was acknowledged, before it could record that."""
@@ -118,7 +118,7 @@ def test_what_is_fed_back_twice_is_added_once(
     assert scenario.world.integers() == undisturbed.world.integers()
 
 
-def test_a_sum_that_was_released_stays_the_same_word(
+def test_released_sum_never_changes(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     """South arrives after its epoch was released without it: requeued, or sent manually."""
@@ -149,7 +149,7 @@ def test_a_sum_that_was_released_stays_the_same_word(
     assert released(scenario)[1] != released(undisturbed)[1]
 
 
-def test_suppressed_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path) -> None:
+def test_suppressed_epoch_stays_suppressed_after_redrive(tmp_path: Path) -> None:
     scenario = LateRegistrationScenario(
         SUMMED.replace(f"minimum: {HALF}", f"minimum: {HALF + 1}"), tmp_path, noise_key=KEY
     )

@@ -52,7 +52,7 @@ STUBBORN = (
 
 
 @pytest.mark.parametrize(("timeout", "hurry"), [(0.0, False), (TIMEOUT, True)])
-def test_a_process_that_ignores_sigterm_is_killed(
+def test_process_that_ignores_sigterm_is_killed(
     tmp_path: Path, timeout: float, hurry: bool
 ) -> None:
     with RestartedProcesses(print, timeout=timeout, hurry=lambda: hurry) as processes:
@@ -60,7 +60,7 @@ def test_a_process_that_ignores_sigterm_is_killed(
     assert child.process.returncode == -signal.SIGKILL
 
 
-def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
+def test_error_leaves_no_process(tmp_path: Path) -> None:
     children: list[Child] = []
 
     def fail() -> None:
@@ -73,7 +73,7 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
     assert children[0].process.returncode is not None
 
 
-def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+def test_processes_exit_when_their_parent_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
         "from dpstream.pipeline.parent_watch import follow\n"
@@ -102,7 +102,7 @@ def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     assert not still_running(children, TIMEOUT)
 
 
-def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
+def test_failed_process_is_restarted_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarted_processes, "BACK_OFF_FIRST", 0.0)
@@ -126,7 +126,7 @@ def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
     assert "exit code 1" in told[0]
 
 
-def test_what_another_start_cannot_cure_is_not_started_again(tmp_path: Path) -> None:
+def test_permanent_failure_is_not_restarted(tmp_path: Path) -> None:
     with RestartedProcesses(print) as processes:
         child = processes.start("produce", script("import sys; sys.exit(2)"), tmp_path / "log")
         child.process.wait(TIMEOUT)
@@ -134,7 +134,7 @@ def test_what_another_start_cannot_cure_is_not_started_again(tmp_path: Path) -> 
             processes.check()
 
 
-def test_a_process_may_end_if_it_has_an_end(tmp_path: Path) -> None:
+def test_finite_process_may_exit(tmp_path: Path) -> None:
     told: list[str] = []
     with RestartedProcesses(told.append) as processes:
         finite = processes.start("produce", script(""), tmp_path / "finite", endless=False)
@@ -146,7 +146,7 @@ def test_a_process_may_end_if_it_has_an_end(tmp_path: Path) -> None:
     assert told == ["shuffle exited with exit code 0; restarting in 0.5 s"]
 
 
-def test_a_command_runs_wherever_the_user_stands(
+def test_command_runs_from_any_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dpstream").mkdir()
@@ -163,7 +163,7 @@ def test_a_command_runs_wherever_the_user_stands(
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
 
 
-def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.FixtureRequest) -> None:
+def test_signals_are_recorded_without_stopping_anything(request: pytest.FixtureRequest) -> None:
     # SIGINT is ignored if the tests run in the background of a script.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
@@ -179,7 +179,7 @@ def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.Fixtur
     assert [signal.getsignal(number) for number in STOPPING] == before
 
 
-def test_an_ignored_hang_up_stays_ignored() -> None:
+def test_ignored_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Signals() as signals:

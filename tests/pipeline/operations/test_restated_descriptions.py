@@ -50,7 +50,7 @@ def told(job: DeployedJob) -> dict[str, Any]:
     return said
 
 
-def test_devices_are_told_of_another_last_epoch_and_of_nothing_else(cluster: Cluster) -> None:
+def test_description_changes_only_its_last_epoch(cluster: Cluster) -> None:
     first = told(deployed(cluster, job_with(5)))
     assert first["deployed"] == 1_772_323_200_000
     assert (first["epochs"]["last"], first["revision"]) == (20, 0)
@@ -61,14 +61,14 @@ def test_devices_are_told_of_another_last_epoch_and_of_nothing_else(cluster: Clu
         assert again == first
 
 
-def test_what_does_not_change_the_last_epoch_is_not_signed_anew(cluster: Cluster) -> None:
+def test_unchanged_last_epoch_is_not_signed_again(cluster: Cluster) -> None:
     first = deployed(cluster, job_with(5))
     second = deployed(cluster, job_with(5, title="Logins", shuffle={"grace": "2h"}))
     assert second.title == "Logins"
     assert second.signed_description == first.signed_description
 
 
-def test_a_key_that_devices_do_not_believe_changes_nothing(cluster: Cluster) -> None:
+def test_unknown_signing_key_changes_nothing(cluster: Cluster) -> None:
     first = deployed(cluster, job_with(5))
     signing_key_file().unlink()
     signing_key_at(signing_key_file())

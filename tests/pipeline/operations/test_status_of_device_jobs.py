@@ -59,7 +59,7 @@ def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more
     )  # fmt: skip
 
 
-def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
+def test_rate_covers_the_last_two_heartbeats() -> None:
     heard = Heartbeats(JOB)
     for moment, stored in ((0, 100), (2_000, 130)):
         body = {
@@ -76,7 +76,7 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
     assert (collector.acknowledged, collector.rejected, collector.waiting) == (130, {"late": 4}, 1)
 
 
-def test_reports_of_a_window_that_is_open_are_not_behind() -> None:
+def test_reports_of_an_open_window_are_no_lag() -> None:
     assert lag_seconds(JOB, status_of(UP, waiting=86_400.0)) == 0
     month = 32 * 86_400.0
     assert lag_seconds(JOB, status_of(UP, waiting=month)) == month
@@ -95,7 +95,7 @@ def dpstream(
     return Commands(capsys)
 
 
-def test_verbs_of_producers_are_rejected_with_what_to_do(dpstream: Commands) -> None:
+def test_producer_commands_are_rejected_with_alternatives(dpstream: Commands) -> None:
     assert dpstream("deploy", "phones.yaml").code == 0
     for command in (
         ("producers", "phones"),

@@ -83,7 +83,7 @@ def summary_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Manif
     return ManifestSummary.after(offset, records[offset - 1].value, known.windows)
 
 
-def test_summary_gives_the_same_as_the_whole_log(job: DeployedJob) -> None:
+def test_summary_equals_the_whole_log(job: DeployedJob) -> None:
     believed = 0
     for seed in range(3):
         records = list(decided(job, seed))
@@ -118,7 +118,7 @@ def _known(decisions: SummarizedDecisions) -> list[object]:
     ]
 
 
-def test_summary_is_rejected_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
+def test_summary_is_rejected_when_an_epoch_may_be_open(job: DeployedJob) -> None:
     in_order = sorted(decided(job, 1), key=lambda record: decode_manifest(record.value).epoch)
     ours = {decode_manifest(e.value).epoch: e.value for e in in_order if b"f" * 16 not in e.value}
     # Epoch 95 is pending while another one is repeated.
@@ -196,7 +196,7 @@ def _seen(status: JobStatus) -> list[object]:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_status_reads_only_the_end_of_what_was_decided(job: DeployedJob, stopped: bool) -> None:
+def test_status_reads_only_the_latest_manifests(job: DeployedJob, stopped: bool) -> None:
     records = list(decided(job, 3))
     whole = SummarizedDecisions(job)
     whole.apply_all(records)

@@ -36,7 +36,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
     return use_memory_cluster(monkeypatch)
 
 
-def test_a_cluster_without_jobs_says_how_to_deploy_one(
+def test_status_without_jobs_names_the_deploy_command(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dpstream = Commands(capsys)
@@ -54,7 +54,7 @@ def test_a_cluster_without_jobs_says_how_to_deploy_one(
         assert JOBS_TOPIC not in cluster.topics()
 
 
-def test_a_job_that_nobody_here_can_read_needs_a_person(
+def test_unreadable_job_requires_action(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     dpstream = Commands(capsys)
@@ -73,7 +73,7 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     assert [each["job"] for each in json.loads(said.output)] == ["small"]
 
 
-def test_watching_with_json_is_rejected(
+def test_watch_with_json_is_rejected(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rejected = Commands(capsys)("status", "--watch", "--json")
@@ -129,7 +129,7 @@ def watched(
     return shown
 
 
-def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_keeps_its_screen_during_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
     away = KafkaConnectionError("no broker listens")
     before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
     assert "issue: fire" in before
@@ -144,7 +144,7 @@ def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str
     assert "still trying" not in after
 
 
-def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
+def test_watch_shows_the_last_state_of_a_removed_job(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, gone = watched([status_of(), DeploymentError("job small is not deployed")], capsys)
@@ -154,7 +154,7 @@ def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
         watched([DeploymentError("job small is not deployed")], capsys)
 
 
-def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(
+def test_unauthorized_jobs_are_named_and_others_shown(
     cluster: MemoryCluster,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -91,7 +91,7 @@ def wait_for_the_end(worker: Worker) -> None:
     os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_a_worker_is_asked_to_end_and_then_made_to(workers: Workers, heard: Heard) -> None:
+def test_worker_is_terminated_and_then_killed(workers: Workers, heard: Heard) -> None:
     mild, stubborn = (workers.start(job) for job in ("mild", "stubborn"))
     for worker in (mild, stubborn):
         heard.wait_for(worker.job, "ready")
@@ -106,7 +106,7 @@ def test_a_worker_is_asked_to_end_and_then_made_to(workers: Workers, heard: Hear
     assert stubborn.ended() == (-signal.SIGKILL, "")
 
 
-def test_why_a_worker_has_ended_is_what_it_has_told(workers: Workers, heard: Heard) -> None:
+def test_exit_reason_is_the_one_the_worker_reported(workers: Workers, heard: Heard) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     worker = workers.start("failing", listening)
     heard.wait_for("failing", "error: the reason")
@@ -117,12 +117,12 @@ def test_why_a_worker_has_ended_is_what_it_has_told(workers: Workers, heard: Hea
     assert worker.port is None
 
 
-def test_workers_are_leaders_of_sessions(workers: Workers, heard: Heard) -> None:
+def test_workers_are_session_leaders(workers: Workers, heard: Heard) -> None:
     pids = [each.process.pid for each in map(workers.start, "ab") if each.process]
     assert [os.getsid(pid) for pid in pids] == pids
 
 
-def test_no_worker_is_left(workers: Workers, heard: Heard) -> None:
+def test_no_worker_is_left_after_close(workers: Workers, heard: Heard) -> None:
     worker = workers.start("stubborn")
     heard.wait_for("stubborn", "ready")
     assert worker.process is not None

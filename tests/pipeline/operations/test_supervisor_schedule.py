@@ -97,7 +97,9 @@ class Machine:
 
 
 @given(EVENTS, st.frozensets(st.sampled_from(JOBS)))
-def test_in_the_end_what_is_wanted_runs(events: list[Event], stubborn: frozenset[str]) -> None:
+def test_schedule_converges_to_the_target_tasks(
+    events: list[Event], stubborn: frozenset[str]
+) -> None:
     machine = Machine(stubborn)
     for event in events:
         machine.happen(event)
@@ -108,7 +110,7 @@ def test_in_the_end_what_is_wanted_runs(events: list[Event], stubborn: frozenset
 
 
 @given(EVENTS)
-def test_what_happens_to_one_job_changes_nothing_for_another(events: list[Event]) -> None:
+def test_jobs_are_scheduled_independently(events: list[Event]) -> None:
     together = Machine()
     for event in events:
         together.happen(event)
@@ -123,7 +125,7 @@ def test_what_happens_to_one_job_changes_nothing_for_another(events: list[Event]
 
 
 @given(st.integers(1, 40), st.floats(0.0, 0.9))
-def test_who_fails_at_once_is_started_ever_more_rarely(failures: int, lasting: float) -> None:
+def test_immediate_failures_back_off(failures: int, lasting: float) -> None:
     machine = Machine()
     machine.happen(Want("a", b"1"))
     for number in range(failures):
@@ -138,7 +140,7 @@ def test_who_fails_at_once_is_started_ever_more_rarely(failures: int, lasting: f
 
 
 @given(EVENTS)
-def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event]) -> None:
+def test_starts_are_bounded_by_changes_and_time(events: list[Event]) -> None:
     """Only an operator's command starts a worker immediately: any other start has back-off."""
     machine = Machine()
     words: Counter[str] = Counter()
@@ -150,7 +152,7 @@ def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event
         assert len(machine.starts(job)) <= words[job] + machine.now / BACK_OFF_FIRST
 
 
-def test_who_ran_for_long_has_recovered() -> None:
+def test_long_run_resets_the_backoff() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1"})
     now, waits = 0.0, []
@@ -164,7 +166,7 @@ def test_who_ran_for_long_has_recovered() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 1.0, 2.0]
 
 
-def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> None:
+def test_new_version_does_not_inherit_the_backoff() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1"})
     for now in (0.0, 10.0, 20.0):
@@ -175,7 +177,7 @@ def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> N
     assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
 
 
-def test_in_a_hurry_there_is_no_patience() -> None:
+def test_urgent_stop_kills_without_waiting() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1"})
     list(schedule.steps(0.0))
@@ -185,7 +187,7 @@ def test_in_a_hurry_there_is_no_patience() -> None:
     assert list(schedule.steps(1.0)) == [Kill("a")]
 
 
-def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted() -> None:
+def test_idle_worker_starts_when_woken_or_updated() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1", "b": b"1"})
     list(schedule.steps(0.0))
@@ -204,7 +206,7 @@ def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted(
     assert schedule.jobs == {"b"}
 
 
-def test_of_many_that_are_woken_some_are_started_at_a_time() -> None:
+def test_woken_workers_start_in_batches() -> None:
     schedule = Schedule(at_once=2)
     schedule.target(dict.fromkeys("abc", b"1"))
     first = {each.job for each in schedule.steps(0.0)}
@@ -213,7 +215,7 @@ def test_of_many_that_are_woken_some_are_started_at_a_time() -> None:
     assert {each.job for each in schedule.steps(2.5)} == set("abc") - first
 
 
-def test_one_that_was_asked_to_end_does_not_rest() -> None:
+def test_terminated_worker_is_not_idle() -> None:
     schedule = Schedule()
     schedule.target({"a": b"1"})
     list(schedule.steps(0.0))

@@ -35,7 +35,7 @@ def target_tasks(tasks: Tasks, stage: str) -> dict[str, bytes]:
     return {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
 
 
-def test_workers_are_wanted_while_a_job_works(cluster: MemoryCluster, reader: JobsReader) -> None:
+def test_active_job_has_target_tasks(cluster: MemoryCluster, reader: JobsReader) -> None:
     job = deployed(cluster, "one")
     for phase, works in (
         (Phase.RUNNING, True),
@@ -51,7 +51,7 @@ def test_workers_are_wanted_while_a_job_works(cluster: MemoryCluster, reader: Jo
     assert not tasks_of(reader.topic, "*").tasks
 
 
-def test_another_deployment_and_another_record_are_another_version() -> None:
+def test_new_deployment_or_record_is_a_new_version() -> None:
     job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
     shuffle = job.shuffle.model_copy(update={"grace": 2 * job.shuffle.grace})
     jobs = [
@@ -65,7 +65,7 @@ def test_another_deployment_and_another_record_are_another_version() -> None:
     assert Task.of(again, Phase.PAUSED).version == Task.of(job, Phase.RUNNING).version
 
 
-def test_a_replay_has_no_shuffle_stage() -> None:
+def test_replay_has_no_shuffle_task() -> None:
     job = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
     replay = job.model_copy(
         update={"replay_of": Origin.model_validate({"job": "small", "deployment": "00" * 16})}
@@ -78,7 +78,7 @@ def test_a_replay_has_no_shuffle_stage() -> None:
     ]
 
 
-def test_a_pattern_divides_jobs_among_supervisors(
+def test_pattern_selects_the_jobs_of_a_supervisor(
     cluster: MemoryCluster, reader: JobsReader
 ) -> None:
     for name in ("survey-a", "survey-b", "words"):
@@ -92,7 +92,7 @@ def test_a_pattern_divides_jobs_among_supervisors(
     assert not words.unreadable
 
 
-def test_a_record_that_nobody_can_read_stops_no_other_job(
+def test_unreadable_record_affects_no_other_job(
     cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explode(value: bytes) -> DeployedJob:
@@ -109,9 +109,7 @@ def test_a_record_that_nobody_can_read_stops_no_other_job(
     assert tasks.unreadable == {"two"}
 
 
-def test_a_topic_that_was_made_anew_is_read_anew(
-    cluster: MemoryCluster, reader: JobsReader
-) -> None:
+def test_recreated_topic_is_read_from_the_start(cluster: MemoryCluster, reader: JobsReader) -> None:
     deployed(cluster, "one")
     deployed(cluster, "two")
     reader.read()
@@ -121,7 +119,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(
     assert reader.topic.jobs.keys() == {"three"}
 
 
-def test_jobs_that_are_known_go_on_without_the_topic(
+def test_known_jobs_continue_without_the_topic(
     cluster: MemoryCluster, reader: JobsReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(topic: str) -> list[int]:

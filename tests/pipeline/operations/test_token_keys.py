@@ -45,7 +45,7 @@ def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
     return plan_deployment(state, {}, job_with(tokens), deployment=b"x" * 16, now=NOW)
 
 
-def test_keys_are_rotated() -> None:
+def test_token_keys_are_rotated() -> None:
     before = running({"keys": [jwk("a")], "issuer": "app"})
     plan = over(before, {"keys": [jwk("a"), jwk("b")], "issuer": "app"})
     assert plan.rejection is None
@@ -67,7 +67,7 @@ def test_keys_are_rotated() -> None:
         ({"keys": [jwk("a")], "issuer": "app"}, {"keys": [jwk("b")]}),
     ],
 )
-def test_who_may_report_is_not_changed(
+def test_eligibility_cannot_be_changed(
     before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> None:
     plan = over(running(before), after)

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 @pytest.mark.parametrize("chosen", [True, False])
-def test_the_producer_is_given_the_same_user_list_and_last_epoch(
+def test_producer_gets_the_same_user_list_and_last_epoch(
     files: tuple[Path, Path, Path], chosen: bool
 ) -> None:
     job, rows, user_list = files
@@ -54,7 +54,7 @@ def test_the_producer_is_given_the_same_user_list_and_last_epoch(
     assert options.get("--to-epoch") == ("5" if chosen else None)
 
 
-def test_the_job_is_deployed_as_one_that_says_how_its_input_is_written(
+def test_job_is_deployed_with_its_input_section(
     files: tuple[Path, Path, Path],
 ) -> None:
     job, rows, _ = files

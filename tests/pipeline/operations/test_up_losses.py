@@ -37,11 +37,11 @@ def cluster() -> Cluster:
     return cast(Cluster, MemoryCluster())
 
 
-def test_jobs_that_are_new_take_nothing(cluster: Cluster) -> None:
+def test_new_jobs_lose_nothing(cluster: Cluster) -> None:
     check_losses(cluster, [parse_job(job_text())])
 
 
-def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> None:
+def test_losses_of_every_job_are_listed_before_any_change(cluster: Cluster) -> None:
     job = parse_job(job_text())
     first = deploy(cluster, job, deployment=bytes([1] * 16), now=1)
     other = parse_job(job_text().replace("name: small", "name: other\npopulation: small"))
@@ -58,7 +58,7 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
-def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
+def test_jobs_start_only_without_losses_or_with_consent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployed: bool, agreed: bool
 ) -> None:
     begun: list[str] = []
@@ -107,7 +107,7 @@ class Terminal(io.StringIO):
         (io.StringIO(), ("--yes",), 0, [True], ()),
     ],
 )
-def test_up_goes_on_only_where_somebody_agrees(
+def test_up_continues_only_with_consent(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -126,7 +126,7 @@ def test_up_goes_on_only_where_somebody_agrees(
     assert said or not result.errors
 
 
-def test_the_demonstration_of_students_asks_nobody(
+def test_demo_requires_no_confirmation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runs = Runs()

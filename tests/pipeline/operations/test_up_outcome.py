@@ -44,7 +44,7 @@ def view_of(job: DeployedJob, rows: tuple[Row, ...], activity: str = "") -> Scre
     return ScreenState(job, activity, rows, EPOCHS)
 
 
-def test_every_epoch_stands_beside_its_ground_truth(outcome: Outcome) -> None:
+def test_every_epoch_is_printed_with_its_ground_truth(outcome: Outcome) -> None:
     rows = outcome.rows
     assert [row.epoch for row in rows] == list(range(1, EPOCHS + 1))
     assert rows[-1].headline.ground_truth == USERS
@@ -54,7 +54,7 @@ def test_every_epoch_stands_beside_its_ground_truth(outcome: Outcome) -> None:
     assert any(OUTSIDE in row.estimate.flags for row in rows)
 
 
-def test_the_error_is_that_of_the_estimates_against_the_ground_truth(outcome: Outcome) -> None:
+def test_error_compares_estimates_with_ground_truth(outcome: Outcome) -> None:
     moved = [
         replace(
             row, ground_truths=np.round(row.intervals[0] - 10 * (-1) ** row.epoch).astype(np.int64)
@@ -67,7 +67,7 @@ def test_the_error_is_that_of_the_estimates_against_the_ground_truth(outcome: Ou
     assert replace(outcome, rows=(missing,)).rmse is None
 
 
-def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
+def test_infinite_intervals_are_excluded_from_coverage(outcome: Outcome) -> None:
     first = outcome.rows[0]
     low = first.estimate.ci95_low
     assert low is not None
@@ -79,7 +79,7 @@ def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     assert replace(outcome, rows=rows).covered == (0, 1)
 
 
-def test_lines_say_what_begins_and_every_epoch_that_is_due_once(outcome: Outcome) -> None:
+def test_progress_prints_starts_and_due_epochs_once(outcome: Outcome) -> None:
     console = Console(file=io.StringIO(), width=60, record=True)
     with Screen(console) as screen:
         for last, activity in ((0, "fetching: 1 of 2"), (0, "fetching: 2 of 2"), (5, ""), (12, "")):
@@ -91,14 +91,14 @@ def test_lines_say_what_begins_and_every_epoch_that_is_due_once(outcome: Outcome
     assert f"ground truth (demo: not private) {USERS}  users {USERS}" in epochs[-1]
 
 
-def test_a_terminal_also_shows_how_far_a_job_is(outcome: Outcome) -> None:
+def test_terminal_shows_progress(outcome: Outcome) -> None:
     console = Console(file=io.StringIO(), width=100, record=True, force_terminal=True)
     with Screen(console) as screen:
         screen.show(view_of(outcome.job, outcome.rows[:3]))
     assert outcome.job.position_of(3, EPOCHS) in console.export_text()
 
 
-def test_runs_are_compared(outcome: Outcome, tmp_path: Path) -> None:
+def test_comparison_lists_every_run(outcome: Outcome, tmp_path: Path) -> None:
     (row, _) = compared([outcome, outcome])
     assert row[0] == "future_rand"
     assert row[2] == f"{outcome.rmse:,.0f}"
@@ -106,9 +106,7 @@ def test_runs_are_compared(outcome: Outcome, tmp_path: Path) -> None:
     assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_has_the_ground_truth_and_the_plot_is_drawn(
-    outcome: Outcome, tmp_path: Path
-) -> None:
+def test_results_include_ground_truth_and_plot(outcome: Outcome, tmp_path: Path) -> None:
     files = _write(outcome, tmp_path, alone=True)
     with files["estimates"].open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -118,7 +116,7 @@ def test_the_table_has_the_ground_truth_and_the_plot_is_drawn(
     assert files["plot"].read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_job_that_learns_has_no_ground_truth(tmp_path: Path) -> None:
+def test_model_job_has_no_ground_truth(tmp_path: Path) -> None:
     tested = packed_examples(np.array([[1, 900, -300], [2, -900, 500]]))
     requested = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
     values = {

@@ -32,7 +32,7 @@ class Pages:
         self.commands.append(command[command.index("serve") :])
 
 
-def test_a_page_is_served_once_and_named_when_it_is_there(
+def test_page_is_served_once_and_announced_when_ready(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))

@@ -60,7 +60,7 @@ def written() -> MemoryCluster:
     return cluster
 
 
-async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
+async def test_job_list_summarizes_every_job(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs")
         assert body["run"] == page.site.job_store.run
@@ -85,9 +85,7 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_whoever_asks_before_the_first_look_waits_for_it(
-    cluster: MemoryCluster, answers: bool
-) -> None:
+async def test_requests_wait_for_the_first_poll(cluster: MemoryCluster, answers: bool) -> None:
     async with live_page(cluster, unread=True) as page:
         waiting, first_look = asyncio.Event(), page.site.job_store.first_look
 
@@ -104,7 +102,7 @@ async def test_whoever_asks_before_the_first_look_waits_for_it(
         assert ("error" in await requested) != answers
 
 
-async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) -> None:
+async def test_only_gaps_of_a_curve_are_null(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs/count/curve")
         (curve,) = body["series"]
@@ -128,7 +126,7 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
 
 
 @pytest.mark.parametrize("job", ["count", "modes", "hours", "words"])
-def test_csv_is_byte_for_byte_what_the_command_prints(
+def test_csv_equals_the_output_of_the_command(
     job: str,
     cluster: MemoryCluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +152,7 @@ def test_csv_is_byte_for_byte_what_the_command_prints(
     assert part == header + b"".join(line for line in lines if line.startswith(b"2,"))
 
 
-async def test_the_ground_truth_is_labeled_wherever_it_is(
+async def test_ground_truth_is_always_labeled_not_private(
     cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     changes = tmp_path / "modes.csv"
@@ -181,7 +179,7 @@ async def test_the_ground_truth_is_labeled_wherever_it_is(
         assert (await page.get("/api/jobs/hours/curve"))["ground_truth_note"] is None
 
 
-async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> None:
+async def test_pipeline_is_reported_after_the_first_poll(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         assert await page.get("/api/jobs/count/pipeline") == {"at": None}
         await page.look()
@@ -195,7 +193,7 @@ async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluste
         assert summary["lag_seconds"] == 0
 
 
-async def test_no_raw_messages_are_counted_where_devices_hide_among_them(
+async def test_pipeline_omits_secret_message_counts(
     cluster: MemoryCluster,
 ) -> None:
     job = DeployedJob.from_bytes(
@@ -258,7 +256,7 @@ HOSTILE = [
 ]
 
 
-async def test_hostile_queries_are_rejected_in_a_sentence(cluster: MemoryCluster) -> None:
+async def test_malicious_queries_get_an_error_sentence(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         for path in HOSTILE:
             if path.endswith("series=r0:"):
@@ -284,7 +282,7 @@ async def test_hostile_queries_are_rejected_in_a_sentence(cluster: MemoryCluster
         assert said.endswith("jobs on this server: count, hours, modes, words")
 
 
-async def test_what_nobody_expected_is_a_sentence_and_a_line(
+async def test_unexpected_error_is_one_sentence_and_one_log_line(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*arguments: object) -> None:
@@ -313,7 +311,7 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
-def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form: str) -> None:
+def test_corrupt_estimate_does_not_truncate_a_download(cluster: MemoryCluster, form: str) -> None:
     job = find_deployed(cast(Cluster, cluster), "modes")
     body = publish(cluster, job, 4, items(1.0, 2.0, 3.0)).to_json()
     for epoch, wrong in ((5, [1.0, 2.0]), (6, [1.0, 2.0, float("nan")])):
@@ -333,7 +331,7 @@ def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form:
     assert found == [1, 2, 3, 4, 7]
 
 
-async def test_more_downloads_than_there_may_be_at_once_are_rejected(
+async def test_downloads_beyond_the_limit_are_rejected(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster, limits=Limits(downloads=1)) as page:
@@ -354,7 +352,7 @@ async def test_more_downloads_than_there_may_be_at_once_are_rejected(
         assert json.loads(await first)["estimates"] == []
 
 
-def test_serve_rejects_what_it_cannot_do(
+def test_serve_rejects_invalid_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     use_memory_cluster(monkeypatch)

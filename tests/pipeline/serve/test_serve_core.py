@@ -39,7 +39,7 @@ def as_array(known: list[float | None]) -> NDArray[np.float64]:
 
 
 @given(values, st.integers(1, 20))
-def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], columns: int) -> None:
+def test_reduced_curve_keeps_peaks_and_gaps(known: list[float | None], columns: int) -> None:
     curve = as_array(known)
     epochs = np.arange(3, 3 + len(curve))
     reduction = reduce_curve(epochs, [curve], columns)
@@ -64,7 +64,7 @@ def point(
     return Point(b"", epoch, window_status, 1_000 * epoch, 90, 100, estimate, {}, np.zeros((0, 3)))
 
 
-def test_a_history_takes_every_epoch_once_and_in_order() -> None:
+def test_history_accepts_each_epoch_once_in_order() -> None:
     history = History(BOOLEAN)
     assert [history.append(point(epoch, count(1.0))) for epoch in (3, 4, 4, 2, 7)] == [
         *(True, True, False, False, True)
@@ -77,7 +77,7 @@ def test_a_history_takes_every_epoch_once_and_in_order() -> None:
     assert history.part(9, 3) == slice(3, 3)
 
 
-def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
+def test_columns_grow_with_the_history() -> None:
     history = History(BOOLEAN)
     for epoch in range(1, 201):
         history.append(point(epoch, gap(5.0) if epoch == 100 else count(float(epoch))))
@@ -92,7 +92,7 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])
-def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
+def test_posterior_odds_are_never_understated(epsilon: float) -> None:
     said = posterior_odds(epsilon)
     factor, stated, likely = (
         float(each.replace(",", ""))
@@ -115,7 +115,7 @@ def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
         ("permanent: true", [1, 2, 3, 4, 5, 6], "6 reports in a horizon"),
     ],
 )
-def test_what_some_reports_of_a_device_tell_is_more_with_each(
+def test_exposure_grows_with_each_linked_report(
     parameters: str, reports: list[int], sends: str
 ) -> None:
     exposure = deployed(FRUIT.replace("PARAMETERS", parameters)).exposure()
@@ -135,7 +135,7 @@ def deployed(text: str, deployment: bytes = bytes(16)) -> DeployedJob:
     return deploy_job(parse_job(text), deployed_at=0, deployment=deployment)
 
 
-def test_a_budget_adds_up_what_all_deployments_took() -> None:
+def test_budget_sums_the_charges_of_all_deployments() -> None:
     job = deployed(MODES, b"1" * 16)
     own = Charge.of(job)
     earlier = replace(own, deployment="e" * 32, job="other", epsilon=0.1)

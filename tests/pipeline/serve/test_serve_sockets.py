@@ -38,7 +38,7 @@ def grow(cluster: MemoryCluster, *numbers: int) -> None:
         publish(cluster, job, epoch, count(10.0 * epoch))
 
 
-async def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCluster) -> None:
+async def test_viewer_receives_past_and_new_epochs(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page, page.view("job=count") as viewer:
         hello = await messages(viewer, "hello")
         assert hello["run"] == page.site.job_store.run
@@ -55,7 +55,7 @@ async def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCl
         assert (fourth["epoch"], fourth["job"]) == (4, "count")
 
 
-async def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
+async def test_reconnected_viewer_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         start = page.site.job_store.run
         async with page.view(f"job=count&after=2&start={start}") as viewer:
@@ -71,7 +71,7 @@ async def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: Memor
         assert [each["epoch"] for each in [*caught_up, last]] == list(range(4, 13))
 
 
-async def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -> None:
+async def test_server_restart_sends_reload(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         before = page.site.job_store.run
     async with live_page(cluster) as page:
@@ -84,7 +84,7 @@ async def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -
             assert [each["epoch"] for each in await epochs(viewer, 3)] == [1, 2, 3]
 
 
-async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload(
+async def test_redeployment_sends_reload_to_returning_viewers(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster) as page:
@@ -106,7 +106,7 @@ async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload
             assert (await epochs(viewer, 1))[0]["epoch"] == 3
 
 
-async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
+async def test_viewers_are_notified_of_kafka_outages(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
@@ -118,7 +118,7 @@ async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
         assert (await messages(viewer, "kafka"))["answers"] is True
 
 
-async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster) -> None:
+async def test_charges_of_other_jobs_are_sent(cluster: MemoryCluster) -> None:
     """Sent at first, since it may have changed since it was requested, and on every change."""
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
         job = page.site.job_store.jobs["count"].job
@@ -137,7 +137,7 @@ async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster
         assert (await messages(viewer, "jobs", "budget"))["type"] == "jobs"
 
 
-async def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
+async def test_viewer_beyond_the_limit_is_rejected(cluster: MemoryCluster) -> None:
     limits = Limits(viewers=2)
 
     async with live_page(cluster, limits=limits) as page:
@@ -153,7 +153,7 @@ async def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.slow
-async def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> None:
+async def test_slow_viewer_is_dropped_without_delaying_others() -> None:
     cluster = MemoryCluster()
     labels = ", ".join(f"item{number}" for number in range(200))
     text = MODES.replace("walk, 'bus, or tram', car", labels).replace("count: 12", "count: 4096")
@@ -176,7 +176,7 @@ async def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it(
             await until(lambda: not page.site.job_store.viewers)
 
 
-async def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
+async def test_viewer_messages_are_ignored_and_long_ones_disconnect(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster) as page, page.view("job=count&after=3") as viewer:
@@ -189,7 +189,7 @@ async def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
         assert await closed(viewer) == WSCloseCode.MESSAGE_TOO_BIG
 
 
-async def test_when_the_server_ends_viewers_are_told(cluster: MemoryCluster) -> None:
+async def test_viewers_are_notified_when_the_server_ends(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page, page.view("job=count") as viewer:
         await epochs(viewer, 3)
         ending = asyncio.create_task(page.site.stop())

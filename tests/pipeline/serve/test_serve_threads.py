@@ -48,7 +48,7 @@ def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
             return news
 
 
-def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
+def test_follower_tracks_deployments() -> None:
     cluster, reader = MemoryCluster(), Reader()
     assert reader.positions == {JOBS_TOPIC: 0, LEDGER_TOPIC: 0}
     job = deploy_text(cluster, COUNT, b"1" * 16)
@@ -77,7 +77,7 @@ def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     assert list(reader.positions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
-def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
+def test_budget_declared_only_in_the_ledger_is_shown() -> None:
     cluster, reader = MemoryCluster(), Reader()
     deploy_text(cluster, COUNT)
     (before,) = read_all(reader, cluster)
@@ -106,7 +106,7 @@ def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
         (HOURS, numbers(*[1.0] * 8), "items", [1.0]),
     ],
 )
-async def test_an_estimate_that_is_none_of_the_job_is_not_shown(
+async def test_estimate_of_another_deployment_is_not_shown(
     text: str, estimate: Estimated, field: str, wrong: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = MemoryCluster()
@@ -146,7 +146,7 @@ class Flaky:
 
 
 @pytest.mark.parametrize("last_says_nothing", [False, True])
-def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
+def test_jobs_are_listed_after_their_topic_is_read(
     monkeypatch: pytest.MonkeyPatch, last_says_nothing: bool
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
@@ -198,7 +198,7 @@ class Broken(MemoryCluster):
         return super().end_offsets(topic)
 
 
-def test_a_job_that_cannot_be_looked_at_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_job_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     cluster, heard = MemoryCluster(), Heard()
     jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
     shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False) for job in jobs]

@@ -42,7 +42,7 @@ def estimate(value: float, half: float = 200.0) -> Estimate:
     return Estimate.around(value, half / 1.96, half, 80, 20_000)
 
 
-async def test_what_intervals_assume_stands_beside_them() -> None:
+async def test_assumption_is_served_with_the_intervals() -> None:
     cluster = MemoryCluster()
     job, free = deploy_text(cluster, DAYS), "protocol: split_budget\nparameters: {epsilon: 1}"
     publish(cluster, job, 1, estimate(5_000.0))
@@ -63,7 +63,7 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
         ) in told["warning"]
 
 
-async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
+async def test_days_start_in_the_time_zone_of_the_job() -> None:
     cluster = MemoryCluster()
     job = deploy_text(cluster, DAYS)
     for epoch in (1, 2, 3):
@@ -93,7 +93,7 @@ async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
         assert b"Europe/Berlin" not in await page.body("/charts.json?job=visits&axis=numbers")
 
 
-async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
+async def test_epochs_of_device_jobs_count_from_deployment() -> None:
     """The client guide's job, deployed ten months after its start: four horizons later."""
     cluster = MemoryCluster()
     job = deploy_text(cluster, GUIDE)
@@ -142,9 +142,7 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         ),
     ],
 )
-def test_the_boundary_of_trust_is_that_of_the_guarantee(
-    text: str, trusted: list[str], words: str
-) -> None:
+def test_trust_boundary_matches_the_guarantee(text: str, trusted: list[str], words: str) -> None:
     job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
     assert [party.name for party in parties_of(job) if party.trusted] == trusted
     assert trust_body(job)["description"] == words
@@ -152,7 +150,7 @@ def test_the_boundary_of_trust_is_that_of_the_guarantee(
     assert parties_of(job)[-1].name == "readers"
 
 
-def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
+def test_either_aggregator_suffices_as_trusted_party(tmp_path: Path) -> None:
     for party in SHARERS:
         make_key_pair(tmp_path / f"{party}.key", tmp_path / f"{party}.pub")
     shares = ", ".join(str(tmp_path / f"{party}.pub") for party in SHARERS)

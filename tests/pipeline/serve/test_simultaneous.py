@@ -29,7 +29,7 @@ def job(text: str) -> Job:
     return parse_job(text)
 
 
-def test_runs_leave_it_as_seldom_as_it_says_and_the_interval_of_each_epoch_often() -> None:
+def test_simultaneous_band_has_its_stated_coverage() -> None:
     law = calibrate(FutureRandParameters(1.0, 1), EPOCHS)
     band = Simultaneous.of(job(COUNT.replace("count: 12", f"count: {EPOCHS}")))
     assert band is not None
@@ -62,7 +62,7 @@ def estimates_of_run(
     return np.array(rows, np.float64), np.array(ground_truth, np.float64)
 
 
-def test_epochs_that_stand_alone_and_quantiles_have_none() -> None:
+def test_independent_epochs_and_quantiles_have_no_band() -> None:
     assert Simultaneous.of(job(WORDS)) is None
     assert Simultaneous.of(job(COUNT.replace("count: 12", "count: 1"))) is None
     band = Simultaneous.of(job(HOURS))
@@ -70,7 +70,7 @@ def test_epochs_that_stand_alone_and_quantiles_have_none() -> None:
     assert band.ends(QUARTILE_SERIES[1], np.ones((1, 3))) is None
 
 
-async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
+async def test_api_serves_the_band_with_gaps() -> None:
     cluster = MemoryCluster()
     counted = deploy_text(cluster, COUNT, b"c" * 16)
     publish(cluster, counted, 1, count(10.0))
