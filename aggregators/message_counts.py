@@ -67,7 +67,7 @@ class MessageCounts:
         counts: NDArray[np.integer] | None,
     ) -> None:
         """Add words, shape (n,), with multiplicities `counts`, shape (n,); None for 1 each."""
-        if self._goes_on(words):
+        if self._continues_sorted(words):
             self._append(words.astype(self._dtype), counts)
             return
         if counts is None:
@@ -128,7 +128,7 @@ class MessageCounts:
     def _only_rises(self) -> bool:
         return not self._rows_waiting and not len(self._words)
 
-    def _goes_on(self, words: NDArray[np.unsignedinteger]) -> bool:
+    def _continues_sorted(self, words: NDArray[np.unsignedinteger]) -> bool:
         """Return whether words are in increasing order, and not before any stored one."""
         if not self._only_rises or not len(words) or (words[1:] < words[:-1]).any():
             return False

@@ -130,7 +130,7 @@ def drain(
             f"workers. {then}"
         )
     if not over:
-        tell(f"not drained within {timeout}. {_goes_on(deployed)}")
+        tell(f"not drained within {timeout}. {_resume_hint(deployed)}")
         raise typer.Exit(FAILED)
 
 
@@ -156,7 +156,7 @@ def _drain(
                 return progress
             time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
-        tell(_goes_on(job))
+        tell(_resume_hint(job))
         raise
     end_drain(cluster, job, now())
     return progress
@@ -188,7 +188,7 @@ def _epochs(epochs: tuple[int, ...]) -> str:
     return f"epoch{'s' * (len(epochs) > 1)} {', '.join(map(str, epochs))}"
 
 
-def _goes_on(job: DeployedJob) -> str:
+def _resume_hint(job: DeployedJob) -> str:
     return (
         "The drain continues without this command. To wait again: 'dpstream drain "
         f"{job.name}'. To cancel it: 'dpstream resume {job.name}'"

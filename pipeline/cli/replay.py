@@ -299,8 +299,8 @@ def _print_plan(
     as_json: bool,
 ) -> None:
     if as_json:
-        goes_on = None if begun is None else begun.deployment
-        print_json({**_to_json(source, job, plan), "goes_on": goes_on, "in_memory": in_memory})
+        resumes = None if begun is None else begun.deployment
+        print_json({**_to_json(source, job, plan), "resumes": resumes, "in_memory": in_memory})
         return
     stored = plan.stored
     reads = [

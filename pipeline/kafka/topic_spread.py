@@ -36,7 +36,7 @@ def record_ages(
     found: dict[Partition, int] = {}
     requested: dict[Partition, int] = {}
 
-    def go_on(place: Partition, answer: bool | None) -> None:
+    def advance(place: Partition, answer: bool | None) -> None:
         search = searches[place]
         try:
             requested[place] = next(search) if answer is None else search.send(answer)
@@ -45,11 +45,11 @@ def record_ages(
             requested.pop(place, None)
 
     for place in searches:
-        go_on(place, None)
+        advance(place, None)
     while requested:
         answers = older(dict(requested))
         for place in tuple(requested):
-            go_on(place, place in answers)
+            advance(place, place in answers)
     return found
 
 

@@ -154,13 +154,13 @@ class EpochLog:
         )
 
     @classmethod
-    def going_on(cls, job: DeployedJob, place: EpochPosition, first: int) -> Steps[Self | None]:
+    def resume_at(cls, job: DeployedJob, place: EpochPosition, first: int) -> Steps[Self | None]:
         """Return a log that continues after a place, or None if the logs contradict the place."""
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log
         yield from find_ends(log.logs)
-        wanted = sorted({*place.whole_manifests, place.manifest_offset})
-        if not manifests.position <= wanted[0] <= wanted[-1] == place.manifest_offset:
+        offsets = sorted({*place.whole_manifests, place.manifest_offset})
+        if not manifests.position <= offsets[0] <= offsets[-1] == place.manifest_offset:
             return None
         if place.manifest_offset >= manifests.end or not (
             partials.position <= place.partials_offset <= partials.end
@@ -170,7 +170,7 @@ class EpochLog:
         if sha256(record.value).digest() != place.manifest_digest:
             return None
         try:
-            for offset in wanted:
+            for offset in offsets:
                 record = yield from record_at(Role.MANIFESTS, 0, offset)
                 manifest = log._decisions.recall(record)
         except CodecError:
@@ -204,21 +204,21 @@ class EpochLog:
 
         Raises `LostEpochError` if it is published and the records behind it are gone.
         """
-        estimate, wanted = None, self._first
+        estimate, offsets = None, self._first
         if self._only_published:
             while not self._estimates:
                 if not (yield from self._estimate_log.read_some()):
                     return None
             estimate = self._estimates[0]
-            wanted = estimate.epoch
+            offsets = estimate.epoch
         manifest = yield from self._next_manifest()
-        while manifest is not None and manifest.epoch < wanted:
+        while manifest is not None and manifest.epoch < offsets:
             self._pass_over(manifest.epoch)
             manifest = yield from self._next_manifest()
         if estimate is not None:
-            if manifest is None or manifest.epoch != wanted:
+            if manifest is None or manifest.epoch != offsets:
                 raise LostEpochError(
-                    f"epoch {wanted:,} of job {self._job.name} is published, but its manifest "
+                    f"epoch {offsets:,} of job {self._job.name} is published, but its manifest "
                     "or partial is missing from topics that must keep all records"
                 )
             self._estimates.popleft()
@@ -257,8 +257,8 @@ class EpochLog:
                 return None
 
     def _lacks_partial(self, manifest: Manifest) -> bool:
-        wanted = manifest.window_status is WindowStatus.RELEASED and manifest.epoch >= self._first
-        return wanted and manifest.epoch not in self._payloads
+        offsets = manifest.window_status is WindowStatus.RELEASED and manifest.epoch >= self._first
+        return offsets and manifest.epoch not in self._payloads
 
     def _pass_over(self, epoch: int) -> bytes | None:
         self._turn = None

@@ -128,8 +128,8 @@ class PublishStage(SingleWriter):
                 estimation = resumed(self._job, each, estimate)
             except ValueError:
                 continue
-            wanted = max(first, each.epoch + 1)
-            epochs = yield from EpochLog.going_on(self._job, each.place, wanted)
+            after = max(first, each.epoch + 1)
+            epochs = yield from EpochLog.resume_at(self._job, each.place, after)
             if epochs is not None:
                 self._estimation = estimation
                 self._checkpointed = self._condensed = each.epoch

@@ -28,7 +28,7 @@ def written_job(sealed: Mapping[str, Any] | None, **values: Any) -> dict[str, An
     }
 
 
-def begun(
+def new_world(
     job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
 ) -> World:
     """Build a world of the job before any report."""

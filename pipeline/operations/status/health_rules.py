@@ -125,10 +125,10 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.phase is Phase.DRAINING:
         yield "Draining: open epochs are finalized and published, then the workers end"
     if status.phase is Phase.DRAINED:
-        goes_on = "" if status.finished else f"To continue: 'dpstream resume {job.name}'. "
+        resume_hint = "" if status.finished else f"To continue: 'dpstream resume {job.name}'. "
         yield (
             f"Drained: all epochs open at that time are published{_come_since(status)}. "
-            f"{goes_on}To end the job: 'dpstream undeploy {job.name}'"
+            f"{resume_hint}To end the job: 'dpstream undeploy {job.name}'"
         )
     elif status.finished:
         drain = "" if job.replay_of is not None else f"dpstream drain {job.name}' or '"

@@ -93,8 +93,8 @@ def test_entry_that_lost_a_race_is_void_without_a_problem() -> None:
     chain = chain_of([*records, one, other])
     assert charged(chain) == [0, 7]
     assert chain.oddities == []
-    anew = draft(8).under(chain.head, nonce="m", software="1")
-    assert charged(chain_of([*records, one, other, anew])) == [0, 7, 8]
+    retried = draft(8).under(chain.head, nonce="m", software="1")
+    assert charged(chain_of([*records, one, other, retried])) == [0, 7, 8]
 
 
 @given(st.data())
@@ -106,12 +106,12 @@ def test_interleaved_writers_leave_one_chain(
     nonces = (f"{number}" for number in count())
 
     def begin(writer: int) -> Writing:
-        def wanted(state: Spending) -> Draft | None:
+        def entry_for(state: Spending) -> Draft | None:
             known = state.written_charges
             mine = (2 * writer, 2 * writer + 1)
             return next((draft(n) for n in mine if charge(n).deployment not in known), None)
 
-        return writing(wanted, lambda: next(nonces), "1")
+        return writing(entry_for, lambda: next(nonces), "1")
 
     writers = {writer: begin(writer) for writer in range(data.draw(st.integers(1, 4)))}
     requested = {writer: next(steps) for writer, steps in writers.items()}
@@ -140,10 +140,10 @@ def test_interleaved_writers_leave_one_chain(
             acknowledged |= {2 * writer, 2 * writer + 1}
             del writers[writer]
             chain = chain_of(log)
-            assert acknowledged <= set(charged(chain)), "an acknowledged charge never goes"
+            assert acknowledged <= set(charged(chain)), "an acknowledged charge is never lost"
     chain = chain_of(log)
     assert sorted(charged(chain)) == sorted(acknowledged), "each exactly once"
-    assert chain.oddities == [], "honest writers leave nothing odd"
+    assert chain.oddities == [], "honest writers cause no problems"
 
 
 def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
@@ -230,7 +230,7 @@ def test_insertion_is_detected(place: int) -> None:
     if place < 4:
         assert ChainProblem.FORKED in problems(chain)
         assert chain.damage
-    assert not chain.has(hash_of(records[-1])), "receipts and the head that was kept tell"
+    assert not chain.has(hash_of(records[-1])), "receipts and the saved head reveal it"
     unchained = draft(9).under("b" * 64, nonce="x", software="1")
     chain = chain_of([*records[:place], unchained, *records[place:]])
     assert problems(chain) == [ChainProblem.UNCHAINED]
@@ -304,25 +304,30 @@ def present(device: int, window: Window) -> bool:
 def test_continuous_participation_bound_holds_with_absences() -> None:
     exact = 0
     for seen in product(windows(), repeat=2):
-        found = Presence()
+        presence = Presence()
         for inside, away in seen:
             populations = [(2, 1)[each] for each in range(2) if inside[each]]
             there = sum(present(device, (inside, away)) for device in range(3))
-            found.take(manifest(inside, populations, there))
+            presence.take(manifest(inside, populations, there))
         throughout = [all(present(device, each) for each in seen) for device in range(3)]
         always = [all(inside[each] for inside, _ in seen) for each in range(2)]
         ever = [any(inside[each] for inside, _ in seen) for each in range(2)]
-        assert found.devices <= sum(throughout)
-        assert found.producers == sum(always)
-        assert found.other_producers == sum(ever) - sum(always)
-        exact += found.devices == sum(throughout)
-    assert exact > 150, "and often no fewer either"
+        assert presence.devices <= sum(throughout)
+        assert presence.producers == sum(always)
+        assert presence.other_producers == sum(ever) - sum(always)
+        exact += presence.devices == sum(throughout)
+    assert exact > 150, "the bound is often exact"
 
 
 def test_later_enrollments_are_excluded_from_the_bound() -> None:
-    found = Presence()
-    assert (found.windows, found.devices, found.producers, found.other_producers) == (0, 0, 0, 0)
-    found.take(manifest([True, False], [50], 49))
-    found.take(manifest([True, True, True], [70, 20, 0], 88))
-    assert (found.windows, found.producers, found.other_producers) == (2, 1, 2)
-    assert found.devices == 50 - 1 - 2
+    presence = Presence()
+    assert (presence.windows, presence.devices, presence.producers, presence.other_producers) == (
+        0,
+        0,
+        0,
+        0,
+    )
+    presence.take(manifest([True, False], [50], 49))
+    presence.take(manifest([True, True, True], [70, 20, 0], 88))
+    assert (presence.windows, presence.producers, presence.other_producers) == (2, 1, 2)
+    assert presence.devices == 50 - 1 - 2

@@ -73,12 +73,18 @@ def levels(*values: float) -> LevelEstimates:
     )
 
 
-def found(*pairs: tuple[int, float]) -> HeavyHitters:
+def heavy_hitters(*pairs: tuple[int, float]) -> HeavyHitters:
     numbers, values = zip(*pairs, strict=True)
     return HeavyHitters(np.array(numbers), np.array(values), SD, 2 * SD, 30.0, 90, 100)
 
 
-PUBLISHED = [single(5.0), items(1, 2), ranges(1, 2, 3, 4), levels(1, 2, 3, 4), found((7, 9.0))]
+PUBLISHED = [
+    single(5.0),
+    items(1, 2),
+    ranges(1, 2, 3, 4),
+    levels(1, 2, 3, 4),
+    heavy_hitters((7, 9.0)),
+]
 
 
 @pytest.mark.parametrize("published", [None, *PUBLISHED], ids=lambda each: type(each).__name__)
@@ -110,9 +116,9 @@ def test_every_integer_is_compared(name: str, value: Any) -> None:
         (single(10), single(16), 1.5, None, 0),
         (items(10, 20, 30), items(11, 10, 32), 2.5, 2, 0),
         (ranges(1, 2, 3, 4), ranges(1, 2, 3, 6), 0.5, 4, 0),
-        (found((7, 90), (3, 50)), found((3, 48), (7, 91)), 0.5, 3, 0),
-        (found((7, 90), (3, 50)), found((7, 94), (5, 60)), 1.0, 7, 2),
-        (found((7, 90)), found((5, 60)), None, None, 2),
+        (heavy_hitters((7, 90), (3, 50)), heavy_hitters((3, 48), (7, 91)), 0.5, 3, 0),
+        (heavy_hitters((7, 90), (3, 50)), heavy_hitters((7, 94), (5, 60)), 1.0, 7, 2),
+        (heavy_hitters((7, 90)), heavy_hitters((5, 60)), None, None, 2),
         (single(10), None, None, None, 1),
         (single(10), single(None), None, None, 1),
         (single(10, 0.0), single(11, 0.0), None, None, 0),
@@ -181,8 +187,8 @@ def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy
     def deploy_named(name: str, parameters: str = DOMAIN, protocol: str = "count_min") -> Run:
         path = tmp_path / f"{name}.yaml"
         path.write_text(job_text(protocol, parameters, minimum=USERS, name=name))
-        said = dpstream("deploy", path)
-        assert said.code == 0, said.errors
+        outcome = dpstream("deploy", path)
+        assert outcome.code == 0, outcome.errors
         return Run(cluster, name)
 
     return deploy_named
@@ -193,9 +199,9 @@ def test_diff_explains_incomparable_jobs(deploy: Deploy, dpstream: Commands) -> 
     deploy("b")
     deploy("tuples", protocol="hadamard")
     for other in ("b", "a"):
-        said = dpstream("diff", "a", other)
-        assert (said.code, said.output) == (1, "")
-        assert f"epoch 1 is not published by a or {other}" in said.errors
+        outcome = dpstream("diff", "a", other)
+        assert (outcome.code, outcome.output) == (1, "")
+        assert f"epoch 1 is not published by a or {other}" in outcome.errors
     run.report(1, MODES)
     wrong: list[tuple[list[object], int, str]] = [
         (["tuples"], 2, "protocols are count_min and hadamard"),
@@ -206,9 +212,9 @@ def test_diff_explains_incomparable_jobs(deploy: Deploy, dpstream: Commands) -> 
         (["b", "--plot", "x.docx"], 2, "--plot x.docx"),
     ]
     for arguments, code, message in wrong:
-        said = dpstream("diff", "a", *arguments)
-        assert (said.code, said.output) == (code, ""), arguments
-        assert message in said.errors
+        outcome = dpstream("diff", "a", *arguments)
+        assert (outcome.code, outcome.output) == (code, ""), arguments
+        assert message in outcome.errors
     assert dpstream("diff", "a", "b").code == 1
 
 

@@ -83,7 +83,7 @@ def every_cell_once() -> dict[str, dict[int, dict[str, int]]]:
     }
 
 
-def ran(
+def finished_world(
     folder: Path,
     job: DeployedJob | None = None,
     accidents: Accidents | None = None,
@@ -98,11 +98,11 @@ def ran(
             for name, epochs in values.items()
         }
     world = World(job, folder, values, accidents or Accidents(), noise_key=noise_key)
-    go_on(world, 1, to)
+    run_epochs(world, 1, to)
     return world
 
 
-def go_on(world: World, first: int, last: int) -> None:
+def run_epochs(world: World, first: int, last: int) -> None:
     for epoch in range(first, last + 1):
         for name in world.values:
             world.close_epoch(name, epoch)
@@ -138,8 +138,8 @@ class Reader:
             case ReadRange(role, partition, start, stop):
                 first = self.log.end(role, partition) - len(self.log.values(role, partition))
                 # One record at a time: a reader can be stopped between any two records.
-                found = self.log.read(role, partition, max(start, first), stop).records[:1]
-                return LogSlice(found, found[0].offset + 1 if found else stop)
+                records = self.log.read(role, partition, max(start, first), stop).records[:1]
+                return LogSlice(records, records[0].offset + 1 if records else stop)
         raise TypeError(f"unexpected action of a reader: {action}")
 
 
@@ -193,7 +193,7 @@ def check_cells(path: Path) -> None:
 
 
 def test_everything_published_is_recorded(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
+    world = finished_world(tmp_path / "producers")
     recording = record(world, tmp_path / "kept")
     check_whole(world, tmp_path / "kept")
     check_cells(tmp_path / "kept")
@@ -226,20 +226,20 @@ def test_windows_are_recorded_as_released_with_their_noise(
     key = NoiseKey(bytes(32)) if job.needs_noise_key else None
     if key is not None:
         job = job.model_copy(update={"noise_key": key.digest})
-    world = ran(tmp_path / "producers", job, noise_key=key)
+    world = finished_world(tmp_path / "producers", job, noise_key=key)
     record(world, tmp_path / "kept")
     check_whole(world, tmp_path / "kept")
 
 
 def test_recorder_resumes_with_new_publications(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers", to=1)
+    world = finished_world(tmp_path / "producers", to=1)
     recorder = recorder_of(world, tmp_path / "kept")
     assert [each.epoch for each in recorder.round()] == [1]
-    go_on(world, 2, 2)
+    run_epochs(world, 2, 2)
     assert [each.epoch for each in recorder.round()] == [2]
     assert list(recorder.round()) == []
     recorder.stop()
-    go_on(world, 3, 4)
+    run_epochs(world, 3, 4)
     recorder = recorder_of(world, tmp_path / "kept")
     assert recorder.index.last_epoch == 2
     assert [(each.epoch, each.reports) for each in recorder.round()] == [(3, None), (4, CELLS)]
@@ -250,7 +250,7 @@ def test_recorder_resumes_with_new_publications(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_outage_at_any_moment_loses_nothing(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
+    world = finished_world(tmp_path / "producers")
     undisturbed = Reader(world.log)
     record(world, tmp_path / "undisturbed", run=undisturbed)
     assert undisturbed.count > 15
@@ -269,7 +269,7 @@ def test_outage_at_any_moment_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_recorder_resumes_when_killed_at_any_file_operation(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
+    world = finished_world(tmp_path / "producers")
 
     def work(path: Path, folder: AccidentFolder) -> None:
         for _ in range(2):
@@ -294,13 +294,13 @@ def test_recorder_resumes_when_killed_at_any_file_operation(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_rewritten_windows_are_recorded_once(tmp_path: Path) -> None:
-    undisturbed = ran(tmp_path / "producers")
+    undisturbed = finished_world(tmp_path / "producers")
     repeated = 0
     # With some of the few actions after which a window is written again.
     for at in range(3, undisturbed.accidents.count, 5):
         for keep in (False, True):
             folder = tmp_path / f"producers {at} {keep}"
-            world = ran(folder, accidents=Accidents(frozenset({at}), keep))
+            world = finished_world(folder, accidents=Accidents(frozenset({at}), keep))
             path = tmp_path / f"{at} {keep}"
             record(world, path)
             check_cells(path)
@@ -313,7 +313,7 @@ def test_rewritten_windows_are_recorded_once(tmp_path: Path) -> None:
 
 
 def test_deleted_windows_are_named_and_the_rest_recorded(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
+    world = finished_world(tmp_path / "producers")
     partition = world.job.topics.partition_of(2)
     epochs = [decode_chunk(value).epoch for value in world.log.values(Role.SHUFFLED, partition)]
     world.log.delete_below(Role.SHUFFLED, partition, epochs.index(4))
@@ -325,13 +325,13 @@ def test_deleted_windows_are_named_and_the_rest_recorded(tmp_path: Path) -> None
     assert [epoch for epoch, _ in recording.windows()] == [1, 4]
     assert [row.epoch for row in recording.partials()] == [1, 2, 4]
     assert len(list(recording.estimates())) == EPOCHS
-    found = verify(tmp_path / "kept", deep=True)
-    assert found.problems == []
-    assert found.to_json()["missing"] == [str(gap)]
+    report = verify(tmp_path / "kept", deep=True)
+    assert report.problems == []
+    assert report.to_json()["missing"] == [str(gap)]
 
 
 def test_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
+    world = finished_world(tmp_path / "producers")
     record(world, tmp_path / "kept")
     other = world.job.model_copy(update={"deployment": bytes(16)})
     folder = RecordingFolder(tmp_path / "kept")
@@ -392,25 +392,25 @@ def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
 def test_wrong_recording_contradicts_itself(
     tmp_path: Path, change: Callable[[RecordedEpoch], RecordedEpoch], problem: str, deep: bool
 ) -> None:
-    path = forged(ran(tmp_path / "producers"), tmp_path, change)
+    path = forged(finished_world(tmp_path / "producers"), tmp_path, change)
     assert any(problem in each for each in verify(path, deep=True).problems)
     assert bool(verify(path).problems) is not deep
 
 
 def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "kept"
-    record(ran(tmp_path / "producers"), path)
+    record(finished_world(tmp_path / "producers"), path)
     (windows,), (partials,) = path.glob("windows-*"), path.glob("partials-*")
     windows.write_bytes(windows.read_bytes()[:-4])
     partials.unlink()
     (path / "estimates-000009.parquet").write_bytes(b"half of a file")
-    found = verify(path)
-    assert [problem.removeprefix(str(path)) for problem in found.problems] == [
+    report = verify(path)
+    assert [problem.removeprefix(str(path)) for problem in report.problems] == [
         f"/{windows.name} is truncated: {windows.stat().st_size:,} bytes; "
         f"expected {windows.stat().st_size + 4:,}",
         f"/{partials.name} is missing",
     ]
-    assert found.notes == [
+    assert report.notes == [
         "estimates-000009.parquet is not listed and is ignored: an interrupted recorder left it"
     ]
 
@@ -436,19 +436,19 @@ def publish(cluster: MemoryCluster, world: World) -> None:
 def test_record_command_records_resumes_and_verifies(
     tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
 ) -> None:
-    world = ran(tmp_path / "producers", to=2)
+    world = finished_world(tmp_path / "producers", to=2)
     publish(cluster, world)
     kept = tmp_path / "kept"
-    said = dpstream("record", "watched", "--output", kept)
-    assert said.code == 0, said.errors
-    assert said.output.startswith("2 epochs recorded, with 80 reports in their windows\n")
-    assert f"{kept} contains epochs 1 to 2 of job watched (4 files, " in said.output
-    assert "epoch 3 is not published yet" in said.output
+    result = dpstream("record", "watched", "--output", kept)
+    assert result.code == 0, result.errors
+    assert result.output.startswith("2 epochs recorded, with 80 reports in their windows\n")
+    assert f"{kept} contains epochs 1 to 2 of job watched (4 files, " in result.output
+    assert "epoch 3 is not published yet" in result.output
     again = dpstream("record", "watched", "--output", kept)
-    assert f"nothing new is published: {kept} has epochs 1 to 2 of job" in again.output
+    assert f"nothing new is published: {kept} contains epochs 1 to 2 of job" in again.output
     assert again.errors == ""
 
-    go_on(world, 3, 4)
+    run_epochs(world, 3, 4)
     publish(cluster, world)
     body = dpstream("record", "watched", "--output", kept, "--follow", "--json").json
     assert (body["first_epoch"], body["last_epoch"], body["epochs_added"]) == (1, 4, 2)
@@ -456,21 +456,21 @@ def test_record_command_records_resumes_and_verifies(
     assert body["missing"] == []
     check_cells(kept)
 
-    said = dpstream("record", "--verify", kept, "--deep")
-    assert said.code == 0
-    assert "is intact" in said.output
-    assert "windows match the partials" in " ".join(said.output.split())
+    result = dpstream("record", "--verify", kept, "--deep")
+    assert result.code == 0
+    assert "is intact" in result.output
+    assert "windows match the partials" in " ".join(result.output.split())
     data = bytearray((kept / INDEX_FILE).read_bytes())
     data[len(data) // 2] ^= 1
     (kept / INDEX_FILE).write_bytes(data)
-    said = dpstream("record", "--verify", kept, "--json")
-    assert said.code == 1
-    assert json.loads(said.output)["intact"] is False
+    result = dpstream("record", "--verify", kept, "--json")
+    assert result.code == 1
+    assert json.loads(result.output)["intact"] is False
     again = dpstream("record", "watched", "--output", kept)
     assert (again.code, "modified" in again.errors) == (1, True)
-    said = dpstream("record", "--verify", tmp_path / "nowhere")
-    assert (said.code, said.output) == (1, "")
-    assert said.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
+    result = dpstream("record", "--verify", tmp_path / "nowhere")
+    assert (result.code, result.output) == (1, "")
+    assert result.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
 
 
 FORMS = [("u1", 1), ("<u8", 1), ("u1", 13), ("<u4", 3)]
@@ -492,10 +492,10 @@ def write(
 
 def multiset(words: Messages) -> Counter[tuple[int, ...]]:
     counts = np.ones(words.rows, np.uint64) if words.counts is None else words.counts
-    found: Counter[tuple[int, ...]] = Counter()
+    by_row: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts.tolist(), strict=True):
-        found[tuple(row)] += count
-    return found
+        by_row[tuple(row)] += count
+    return by_row
 
 
 def check_contents(

@@ -75,8 +75,8 @@ def alone() -> LiveRun:
 
 @pytest.fixture(scope="module", params=["live", "alone"])
 def run(request: pytest.FixtureRequest) -> LiveRun:
-    found: LiveRun = request.getfixturevalue(request.param)
-    return found
+    live_run: LiveRun = request.getfixturevalue(request.param)
+    return live_run
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_replay_from_topics_and_recording_agree(name: str, tmp_path: Path) -> No
 
 
 def test_replay_opens_sealed_windows(tmp_path: Path) -> None:
-    """Boxes belong to the original deployment, whatever the replay's name."""
+    """Ciphertexts belong to the original deployment, whatever the replay's name."""
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
     run = LiveRun.of(make_job({**values, "sealed": sealed_section(SHUFFLE_KEYS[:1])}))
     assert len(run.results.integers) == 6
@@ -227,15 +227,15 @@ def again(value: bytes, total: int) -> bytes:
 
 class CutLog(MemoryLog):
     def truncate(self, role: Role, partition: int, end: int) -> None:
-        held = self._partitions[role, partition]
-        while held.end > end:
-            held.records.pop()
+        stored = self._partitions[role, partition]
+        while stored.end > end:
+            stored.records.pop()
 
 
 def copy_of(log: MemoryLog) -> CutLog:
     copied = CutLog()
-    for place, held in log._partitions.items():
-        copied._partitions[place] = type(held)(held.base, held.records.copy())
+    for place, stored in log._partitions.items():
+        copied._partitions[place] = type(stored)(stored.base, stored.records.copy())
     return copied
 
 
@@ -293,13 +293,13 @@ def test_replay_speed_is_parsed_and_paces_epochs() -> None:
 
 
 def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    models: dict[int, bytes] = {}
     for value in log.values(Role.MODEL):
         record = ModelRecord.from_bytes(value)
         assert record.deployment == job.deployment
-        assert record.epoch not in found
-        found[record.epoch] = record.model.tobytes()
-    return found
+        assert record.epoch not in models
+        models[record.epoch] = record.model.tobytes()
+    return models
 
 
 @pytest.mark.parametrize("tested", [False, True])
@@ -311,7 +311,9 @@ def test_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
     live = LiveRun.of(job, epochs=7, small={3}, absent={4})
     expected = models(live.job, live.log)
     assert sorted(expected) == [1, 2, 3, 4, 5, 6, 7]
-    assert expected[2] == expected[3] == expected[4], "nothing was learned of what was suppressed"
+    assert expected[2] == expected[3] == expected[4], (
+        "a suppressed epoch taught the model something"
+    )
     assert len(set(expected.values())) == 5
     for source in (live.source, live.record(tmp_path / "recording")):
         deployed, log, results = replayed(source)

@@ -143,7 +143,9 @@ def check_nothing_is_left(replay: Replay, strike: int) -> None:
     assert len(log.values(Role.ESTIMATES)) == replay.plan.epochs, f"killed after action {strike}"
     for partition in range(replay.job.topics.partitions):
         end = log.end(Role.SHUFFLED, partition)
-        assert log.committed.get((Role.SHUFFLED, partition), 0) == end, "leftovers hold the floor"
+        assert log.committed.get((Role.SHUFFLED, partition), 0) == end, (
+            "leftovers block the commit offset"
+        )
 
 
 @pytest.mark.parametrize("aggregated", [False, True])

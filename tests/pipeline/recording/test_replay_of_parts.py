@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
 def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
-    world = instances.begun(instances.deployed(3), folder)
+    world = instances.new_world(instances.deployed(3), folder)
     world.run(range(1, instances.EPOCHS + 1), rounds=2)
     live = LiveRun(world.job, world.log)
     for source in (live.source, live.record(folder / "recording")):
@@ -49,7 +49,7 @@ def test_epoch_whose_shares_do_not_match_is_recorded_and_reported(
 ) -> None:
     job = shares.deployed()
     shares.lying(monkeypatch, job, shares.broken(0, 1))
-    world = run(shares.begun(job, folder))
+    world = run(shares.new_world(job, folder))
     published = world.published()
     assert published[1].window_status is WindowStatus.CORRUPT
     status = JobStatus(job.name, "", 0, EPOCHS, published[1], (), {})
@@ -58,6 +58,6 @@ def test_epoch_whose_shares_do_not_match_is_recorded_and_reported(
         f"Epoch 1 (2023-01-01 00:00) is corrupt: {published[1].reason}. If shares do not open, "
     )
     LiveRun(job, world.log).record(folder / "recording")
-    kept = Recording.open(folder / "recording").estimates()
-    rows = [published_estimate(row, job.deployment) for row in kept]
+    recorded = Recording.open(folder / "recording").estimates()
+    rows = [published_estimate(row, job.deployment) for row in recorded]
     assert rows == [published[1], published[2]]

@@ -153,9 +153,9 @@ class TestTakenNames:
         return cluster  # type: ignore[no-any-return]
 
     def test_replay_in_progress_resumes(self, run: LiveRun, cluster: Cluster) -> None:
-        found = find_replay(cluster, run.job, replayed_job(run.job))
-        assert found is not None
-        assert (found.deployment, found.fingerprint) == (REPLAY, run.job.fingerprint)
+        existing = find_replay(cluster, run.job, replayed_job(run.job))
+        assert existing is not None
+        assert (existing.deployment, existing.fingerprint) == (REPLAY, run.job.fingerprint)
         assert find_replay(cluster, run.job, replayed_job(run.job, name="another")) is None
 
     def test_replay_charges_no_budget(self, cluster: Cluster) -> None:

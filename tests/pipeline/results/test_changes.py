@@ -29,10 +29,10 @@ EPOCHS, PEOPLE = 4, 1_000
 
 def deployed(protocol: str = "value_stream", **parameters: Any) -> DeployedJob:
     shared = {"epsilon": 1.0} if "epsilon" not in parameters else {}
-    made = new_job(
+    job = new_job(
         "weeks", protocol, {**shared, **parameters}, count=EPOCHS, renew=True, minimum=500
     )
-    return deploy_job(made, deployed_at=0, deployment=bytes(16))
+    return deploy_job(job, deployed_at=0, deployment=bytes(16))
 
 
 JOB = deployed(max_changes=2)
@@ -50,23 +50,23 @@ def count(epoch: int, *flags: str) -> EstimateRecord:
     return record(epoch, Estimate.around(value, 30.0, 58.8, PEOPLE, PEOPLE, tuple(flags)))
 
 
-def found(lag: int, records: list[EstimateRecord]) -> dict[int, Estimate | None]:
-    told: dict[int, Estimate | None] = {}
+def estimated_changes(lag: int, records: list[EstimateRecord]) -> dict[int, Estimate | None]:
+    by_epoch: dict[int, Estimate | None] = {}
     for each in changes(JOB, records, lag):
         assert each.estimate is None or isinstance(each.estimate, Estimate)
-        told[each.epoch] = each.estimate
-    return told
+        by_epoch[each.epoch] = each.estimate
+    return by_epoch
 
 
 def test_change_has_the_confidence_interval_of_the_protocol() -> None:
     records = [count(epoch) for epoch in range(1, 2 * EPOCHS + 1)]
-    told = found(2, records)
-    assert list(told) == list(range(3, 2 * EPOCHS + 1))
+    by_epoch = estimated_changes(2, records)
+    assert list(by_epoch) == list(range(3, 2 * EPOCHS + 1))
     law = JOB.law
     assert isinstance(law, ValueStreamLaw)
     errors = change_errors(law, 2)
     known = [errors.next(each.estimate, PEOPLE) for each in records[:EPOCHS]]
-    for epoch, estimate in told.items():
+    for epoch, estimate in by_epoch.items():
         assert estimate is not None
         assert estimate.standard_error is not None
         assert estimate.value == 200.0
@@ -80,18 +80,18 @@ def test_change_has_the_confidence_interval_of_the_protocol() -> None:
 
 
 def test_change_is_omitted_without_an_estimate() -> None:
-    told = found(1, [record(1, None), count(2), count(3, GAP), count(4)])
-    assert told[2] is None
-    assert [each and each.flags for each in told.values()] == [None, (GAP,), (GAP,)]
+    by_epoch = estimated_changes(1, [record(1, None), count(2), count(3, GAP), count(4)])
+    assert by_epoch[2] is None
+    assert [each and each.flags for each in by_epoch.values()] == [None, (GAP,), (GAP,)]
 
 
 def test_change_is_omitted_until_a_horizon_is_complete() -> None:
-    told = found(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
-    assert list(told) == [4, 5, 6]
-    assert told[4] is None
+    by_epoch = estimated_changes(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
+    assert list(by_epoch) == [4, 5, 6]
+    assert by_epoch[4] is None
     # Epoch 5 starts a horizon, epoch 6 continues it.
-    assert told[5] is not None
-    assert told[6] is not None
+    assert by_epoch[5] is not None
+    assert by_epoch[6] is not None
 
 
 def test_variances_add_up_when_epochs_are_independent() -> None:

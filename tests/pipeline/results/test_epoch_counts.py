@@ -80,10 +80,10 @@ def test_epoch_counts_read_one_epoch_at_a_time(start: Start) -> None:
 @pytest.mark.parametrize("protocol", ["count_min", "hadamard"])
 def test_sum_adds_epochs_and_variances(start: Start, protocol: str) -> None:
     run = start(protocol, epochs=4)
-    held = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
-    for epoch, some in held.items():
+    values_of_epochs = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
+    for epoch, some in values_of_epochs.items():
         run.report(epoch, [*some, *[""] * (USERS - len(some))])
-    single = [run.driver.run(read_counts(run.job, epoch)) for epoch in held]
+    single = [run.driver.run(read_counts(run.job, epoch)) for epoch in values_of_epochs]
     total = run.driver.run(read_counts(run.job, 1, 3))
     assert (total.epochs, total.contributors) == ((1, 2, 3), 3 * USERS)
 
@@ -93,10 +93,10 @@ def test_sum_adds_epochs_and_variances(start: Start, protocol: str) -> None:
         assert deviation is not None
         return [answer.value for answer in answers], deviation
 
-    found, deviation = values(total)
-    assert found == pytest.approx(np.sum([values(each)[0] for each in single], axis=0).tolist())
+    sums, deviation = values(total)
+    assert sums == pytest.approx(np.sum([values(each)[0] for each in single], axis=0).tolist())
     assert deviation == pytest.approx(np.hypot.reduce([values(each)[1] for each in single]))
-    for value, ground_truth in zip(found, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
+    for value, ground_truth in zip(sums, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
         assert within(value, ground_truth, deviation)
 
 
@@ -123,9 +123,9 @@ def test_whole_horizon_is_charged_when_mechanisms_differ() -> None:
 def test_suppressed_epochs_cannot_be_queried(start: Start) -> None:
     run = start()
     run.report(1, MODES[:40])
-    (found,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
+    (counts,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
     with pytest.raises(QueryError, match=r"epoch 1 is suppressed \(fewer than 500 devices\)"):
-        evaluate(found, run.job.domain, Top(1))
+        evaluate(counts, run.job.domain, Top(1))
     with pytest.raises(NoCountsError, match="fewer than 500 devices"):
         run.driver.run(read_latest(run.job))
 

@@ -36,7 +36,7 @@ PUBLISHED = [
     pytest.param(MODES, MODE_COUNTS, "bus, or tram: 75 (95 % CI 65 to 85)", id="items"),
     pytest.param(HOURS, HOUR_COUNTS, "median 30 (95 % CI 20 to 40)", id="numbers"),
     pytest.param(WORDS, shown_jobs.found(i17=40.0, i3=20.0), "16: 40 (95 % CI 30 to 50)",
-                 id="found"),
+                 id="heavy hitters"),
 ]  # fmt: skip
 
 
@@ -98,9 +98,9 @@ def test_smoothed_estimate_has_the_published_kind(
     smoothed = SmoothedEstimates(
         values, np.array([5.0]), np.array([9.8]), np.array([False]), np.array([100])
     )
-    found = kind.smoothed_estimate(smoothed, 0, 80)
-    assert type(found) is type(estimate)
-    assert found.to_json() == estimate.to_json()
+    smoothed_one = kind.smoothed_estimate(smoothed, 0, 80)
+    assert type(smoothed_one) is type(estimate)
+    assert smoothed_one.to_json() == estimate.to_json()
 
 
 def test_ranges_computed_together_match_single_ones() -> None:
@@ -156,11 +156,11 @@ def test_ranges_are_sums_of_buckets_with_their_own_error() -> None:
 def test_quantiles_are_values_with_intervals() -> None:
     low, median = query_options(HOUR_DOMAIN, quantiles=["0.1", "0.5"]).answers(VALUES, GROUND_TRUTH)
     assert (low.name, median.name) == ("0.1", "0.5")
-    found = VALUES.quantile(0.5)
-    assert median.value == HOUR_DOMAIN.edge(found.value)
+    quantile = VALUES.quantile(0.5)
+    assert median.value == HOUR_DOMAIN.edge(quantile.value)
     assert (median.ci95_low, median.ci95_high) == (
-        HOUR_DOMAIN.edge(found.ci95_low),
-        HOUR_DOMAIN.edge(found.ci95_high),
+        HOUR_DOMAIN.edge(quantile.ci95_low),
+        HOUR_DOMAIN.edge(quantile.ci95_high),
     )
     assert median.standard_error is None
     assert low.ground_truth == 10

@@ -194,14 +194,14 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     cluster.append(JOBS_TOPIC, JOB.to_bytes(), key=b"logins")
     for each in RECORDS:
         cluster.append(JOB.topic(Role.ESTIMATES), each.to_bytes())
-    found: list[tuple[object, ...]] = []
+    calls: list[tuple[object, ...]] = []
 
     def find_cluster(*where: object) -> None:
-        found.append(where)
+        calls.append(where)
 
     monkeypatch.setattr("dpstream.pipeline.results.reading.find_cluster", find_cluster)
     monkeypatch.setattr("dpstream.pipeline.results.reading.Cluster", lambda connection: cluster)
-    return found
+    return calls
 
 
 @pytest.mark.usefixtures("requested")

@@ -81,17 +81,17 @@ def items(*values: float, half: float = 300.0) -> ItemEstimates:
     ],
 )  # fmt: skip
 def test_epochs_are_named_by_their_calendar(epochs: str, name: str, at: str) -> None:
-    found = epoch_name(parse_job(f"{COUNT}epochs: {epochs}\n"), 2)
-    assert (found.name, found.at) == (name, at)
+    epoch = epoch_name(parse_job(f"{COUNT}epochs: {epochs}\n"), 2)
+    assert (epoch.name, epoch.at) == (name, at)
 
 
 def test_headline_never_goes_below_zero() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     for value in (1_500.0, 0.0, -150.0, -4_000.0):
-        told = str(epoch_sentence(job, record(estimate(value, 1_790))))
-        assert told.startswith("Fewer than ")
-        assert "-" not in told
-        assert "%" not in told
+        sentence = str(epoch_sentence(job, record(estimate(value, 1_790))))
+        assert sentence.startswith("Fewer than ")
+        assert "-" not in sentence
+        assert "%" not in sentence
     assert "Fewer than 1,700 students" in str(epoch_sentence(job, record(estimate(-150, 1_790))))
     assert "Fewer than 100 students" in str(epoch_sentence(job, record(estimate(-4_000, 1_790))))
 
@@ -99,13 +99,13 @@ def test_headline_never_goes_below_zero() -> None:
 def test_headline_never_exceeds_the_population() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     few = Estimate.around(330, 66, 132, 13, 202)
-    told = str(epoch_sentence(job, replace(record(few), population=202)))
-    assert told == (
+    sentence = str(epoch_sentence(job, replace(record(few), population=202)))
+    assert sentence == (
         "About 202 students enrolled in the week of June 3, 2013 (100 %; 95 % CI 190 to 202)."
     )
     nothing_known = Estimate.around(90, 200, 400, 2, 202)
-    told = str(epoch_sentence(job, replace(record(nothing_known), population=202)))
-    assert told.startswith("At most 202 students enrolled")
+    sentence = str(epoch_sentence(job, replace(record(nothing_known), population=202)))
+    assert sentence.startswith("At most 202 students enrolled")
     headline = kind_of(job.domain).headline(job.domain, replace(record(few), population=202))
     assert str(headline) == "202 (95 % CI 198 to 202)"
     assert (headline.value, headline.ci95_high) == (330, 462), "the numbers stay what was published"
@@ -130,10 +130,10 @@ def test_titles_do_not_break_sentences(title: str, start: str) -> None:
 
 
 def test_suppressed_epochs_state_the_minimum() -> None:
-    told = str(
+    sentence = str(
         epoch_sentence(deployed(COUNT + WEEKS), record(None, window_status=WindowStatus.SUPPRESSED))
     )
-    assert told == "No estimate for the week of June 3, 2013: fewer than 100 devices reported."
+    assert sentence == "No estimate for the week of June 3, 2013: fewer than 100 devices reported."
 
 
 @given(
@@ -160,15 +160,15 @@ def test_rounding_keeps_only_significant_digits(
 def test_ranks_cover_all_possible_positions_of_an_item(values: list[int]) -> None:
     labels = [f"ward {n}" for n in range(len(values))]
     job = _clinic(tuple(labels))
-    found = items(*map(float, values))
-    wide = found.simultaneous_half_width
-    said = kind_of(job.domain).ranks(job, record(found))
-    assert list(said) == list(range(1, len(values) + 1))
+    estimates = items(*map(float, values))
+    wide = estimates.simultaneous_half_width
+    ranks = kind_of(job.domain).ranks(job, record(estimates))
+    assert list(ranks) == list(range(1, len(values) + 1))
     for place, value in enumerate(values):
         others = [other for at, other in enumerate(values) if at != place]
         above = sum(other - wide > value + wide for other in others)
         below = sum(other + wide < value - wide for other in others)
-        assert said[place + 1] == (1 + above, len(values) - below)
+        assert ranks[place + 1] == (1 + above, len(values) - below)
 
 
 _CLINICS: dict[tuple[str, ...], DeployedJob] = {}

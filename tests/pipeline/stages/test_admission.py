@@ -24,8 +24,8 @@ def noisy_cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deployed(order: str = "sorted") -> DeployedJob:
-    made = new_job("small", noisy_cells.NAME, {"cells": CELLS}, count=1, minimum=1, order=order)
-    return deploy_job(made, deployed_at=0)
+    job = new_job("small", noisy_cells.NAME, {"cells": CELLS}, count=1, minimum=1, order=order)
+    return deploy_job(job, deployed_at=0)
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_admission_limits_messages_per_record_in_random_order() -> None:
     for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):
         words = Messages(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
         assert isinstance(admitted(deployed(), words), Batch)
-        found = admitted(deployed("random"), words)
+        outcome = admitted(deployed("random"), words)
         if messages == WRITTEN_OUT_MAX:
-            assert isinstance(found, Batch)
+            assert isinstance(outcome, Batch)
         else:
-            assert isinstance(found, Rejection)
-            assert found.reason is Reason.OVERSIZED
-            assert "got 16777217 messages" in found.detail
+            assert isinstance(outcome, Rejection)
+            assert outcome.reason is Reason.OVERSIZED
+            assert "got 16777217 messages" in outcome.detail

@@ -56,7 +56,7 @@ def history() -> tuple[DeployedJob, list[Append]]:
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", INTERVAL)
     monkeypatch.setattr(checkpoints, "NEAR", 2 * INTERVAL)
     monkeypatch.setattr(actions, "_READ_FIRST", 4)
@@ -107,8 +107,8 @@ def test_publisher_resumes_from_a_checkpoint(
 ) -> None:
     job, written = history
     log, driver = interrupted(written, job, unchanged)
-    wanted = [each.value for each in written if each.role is Role.ESTIMATES]
-    assert estimates(log) == wanted
+    expected = [each.value for each in written if each.role is Role.ESTIMATES]
+    assert estimates(log) == expected
     left = EPOCHS - WRITTEN + 2 * INTERVAL
     assert driver.records[Role.PARTIALS] < left
     assert driver.records[Role.MANIFESTS] < left
@@ -131,8 +131,8 @@ def in_state(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, 
 
 
 def _longest(state: dict[str, Any]) -> dict[str, Any]:
-    piece: dict[str, Any] = state["counts"]["pieces"][-1][1]
-    return piece
+    interval: dict[str, Any] = state["counts"]["pieces"][-1][1]
+    return interval
 
 
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -177,7 +177,7 @@ def test_publisher_ignores_a_wrong_checkpoint(
 
     log, driver = interrupted(written, job, corrupt)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
-    assert driver.records[Role.PARTIALS] >= EPOCHS, "it was believed"
+    assert driver.records[Role.PARTIALS] >= EPOCHS, "the wrong checkpoint was used"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
@@ -278,12 +278,12 @@ def test_epoch_log_reads_the_same_from_every_position() -> None:
     assert any(place.whole_manifests for _, place in places)
     for read, place in places[::3]:
         reading = ReadingDriver(log)
-        assert reading.run(_rest(job, place)) == found[read:]
-    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it began too far back"
+        assert reading.run(_remaining(job, place)) == found[read:]
+    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it started too far back"
 
 
-def _rest(job: DeployedJob, place: EpochPosition) -> Steps[list[object]]:
-    log = yield from EpochLog.going_on(job, place, place.epoch + 1)
+def _remaining(job: DeployedJob, place: EpochPosition) -> Steps[list[object]]:
+    log = yield from EpochLog.resume_at(job, place, place.epoch + 1)
     assert log is not None
     found: list[object] = []
     while (epoch := (yield from log.next())) is not None:

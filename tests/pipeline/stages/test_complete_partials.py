@@ -26,7 +26,7 @@ EPOCHS = 600
 
 
 @pytest.fixture(autouse=True)
-def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_first_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "_READ_FIRST", 4)
 
 
@@ -63,7 +63,7 @@ class Aggregator:
         for partition in range(self.job.topics.partitions):
             self.worker.run(self.worker.assign(partition))
 
-    def show(self, records: Iterable[Append]) -> None:
+    def append_and_drain(self, records: Iterable[Append]) -> None:
         for record in records:
             self.log.append(record)
         self.worker.run(self.worker.drain())
@@ -72,13 +72,13 @@ class Aggregator:
         self.worker.run(self.stage.tick(now))
 
     def written(self) -> list[int]:
-        found: list[int] = []
-        log = PartialLog(self.job, lambda epoch, payload: found.append(epoch))
+        epochs: list[int] = []
+        log = PartialLog(self.job, lambda epoch, payload: epochs.append(epoch))
         for record in self.log.read(
             Role.PARTIALS, 0, self.known, self.log.end(Role.PARTIALS, 0)
         ).records:
             log.apply(record)
-        return found
+        return epochs
 
     def floors(self) -> list[tuple[int, int]]:
         return [
@@ -91,7 +91,7 @@ def test_aggregator_reads_only_the_latest_partials() -> None:
     aggregator = Aggregator(range(1, 501))
     read = aggregator.driver.records[Role.PARTIALS]
     assert read < 40
-    aggregator.show(chunks(aggregator.job, 501))
+    aggregator.append_and_drain(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
     # And its own writes.
     assert aggregator.driver.records[Role.PARTIALS] == read + 1
@@ -104,13 +104,13 @@ def test_aggregator_drops_leftover_chunks_of_a_complete_window(epoch: int, total
     aggregator = Aggregator(range(1, 501))
     before = aggregator.driver.records[Role.PARTIALS]
     # Half a window, or all of it.
-    aggregator.show(chunks(aggregator.job, epoch, attempt=7)[:total])
+    aggregator.append_and_drain(chunks(aggregator.job, epoch, attempt=7)[:total])
     assert aggregator.written() == []
     assert all(floor == end for floor, end in aggregator.floors())
     again = aggregator.driver.records[Role.PARTIALS]
     assert (again > before) == (epoch < 490), "as far back as is needed"
     assert epoch == 1 or again < 10 * (501 - epoch)
-    aggregator.show(chunks(aggregator.job, 501))
+    aggregator.append_and_drain(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
 
 
@@ -118,12 +118,12 @@ def test_aggregator_searches_for_a_partial_written_out_of_order() -> None:
     order = [each for each in range(1, 501) if each != 498]
     aggregator = Aggregator([*order[:100], 498, *order[100:]])
     left, *_ = chunks(aggregator.job, 498, attempt=7)
-    aggregator.show([left])
-    (held,) = [each for each in aggregator.floors() if each[0] < each[1]]
+    aggregator.append_and_drain([left])
+    (floor,) = [each for each in aggregator.floors() if each[0] < each[1]]
     assert aggregator.stage.idle_seconds() is None
     for now in (1.0, 29.0):
         aggregator.tick(now)
-        assert held in aggregator.floors()
+        assert floor in aggregator.floors()
     for now in (31.0, 32.0, 33.0, 34.0):
         aggregator.tick(now)
     assert all(floor == end for floor, end in aggregator.floors())
@@ -131,7 +131,7 @@ def test_aggregator_searches_for_a_partial_written_out_of_order() -> None:
     assert aggregator.stage.idle_seconds() is not None
     read = aggregator.driver.records[Role.PARTIALS]
     # All is known now.
-    aggregator.show(chunks(aggregator.job, 501)[:1])
+    aggregator.append_and_drain(chunks(aggregator.job, 501)[:1])
     for now in (70.0, 71.0):
         aggregator.tick(now)
     assert aggregator.driver.records[Role.PARTIALS] == read
@@ -140,13 +140,13 @@ def test_aggregator_searches_for_a_partial_written_out_of_order() -> None:
 def test_rewritten_window_counts_once() -> None:
     order = [each for each in range(1, 501) if each != 498]
     aggregator = Aggregator([*order[:100], 498, *order[100:]])
-    aggregator.show(chunks(aggregator.job, 498, attempt=7))
+    aggregator.append_and_drain(chunks(aggregator.job, 498, attempt=7))
     assert aggregator.written() == [498]
-    found: list[bytes] = []
-    log = PartialLog(aggregator.job, lambda epoch, payload: found.append(payload))
+    payloads: list[bytes] = []
+    log = PartialLog(aggregator.job, lambda epoch, payload: payloads.append(payload))
     for record in aggregator.log.read(
         Role.PARTIALS, 0, 0, aggregator.log.end(Role.PARTIALS, 0)
     ).records:
         log.apply(record)
-    assert len(found) == 500
-    assert set(found) == {aggregator.job.aggregator().to_bytes()}, "the first one"
+    assert len(payloads) == 500
+    assert set(payloads) == {aggregator.job.aggregator().to_bytes()}, "the first one"

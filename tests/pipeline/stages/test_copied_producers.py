@@ -97,7 +97,7 @@ class Copy(NamedTuple):
 @pytest.mark.parametrize(
     "other",
     [Copy(2, 3, 2), Copy(2, CELLS - 2, 1), Copy(2, 0, 3)],
-    ids=["fewer batches", "as many batches", "nobody"],
+    ids=["fewer batches", "as many batches", "no users"],
 )
 def test_one_of_two_copies_with_different_inputs_is_included(
     other: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,12 +105,12 @@ def test_one_of_two_copies_with_different_inputs_is_included(
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
     deployed = job()
     registered = copies(deployed, tmp_path)
-    sent, said = [], {}
+    sent, expected = [], {}
     for name, copy in (("a", Copy(1, CELLS, 0)), ("b", other)):
         values = {f"user {number}": copy.cell for number in range(copy.present)}
         sent.append(sent_by(deployed, tmp_path / name, values, copy.newcomers))
         counts = {copy.cell: copy.present} if copy.present else {}
-        said[copy.present, CELLS + copy.newcomers] = counts
+        expected[copy.present, CELLS + copy.newcomers] = counts
     for order in every_order(*sent):
         # The stage reads each record separately, and decides on those read so far.
         world = _world(deployed, registered)
@@ -125,7 +125,7 @@ def test_one_of_two_copies_with_different_inputs_is_included(
         successor.log.append(Append(Role.MANIFESTS, 0, encode_manifest(manifest)))
         successor.settle()
         for each in (world, successor):
-            assert _counts(each) == said[manifest.contributors, manifest.population], order
+            assert _counts(each) == expected[manifest.contributors, manifest.population], order
             assert not each.log.values(Role.DEAD_LETTERS)
 
 
@@ -137,9 +137,9 @@ def _world(deployed: DeployedJob, registered: MemoryLog) -> World:
 
 
 def _counts(world: World) -> dict[int, int]:
-    found = {}
+    counts = {}
     for state in world.integers().values():
         aggregator = world.job.aggregator_from_bytes(state)
         assert isinstance(aggregator, cells.CellsAggregator)
-        found = dict(enumerate(aggregator.counts[1].tolist()))
-    return {cell: count for cell, count in found.items() if count}
+        counts = dict(enumerate(aggregator.counts[1].tolist()))
+    return {cell: count for cell, count in counts.items() if count}

@@ -58,8 +58,8 @@ def law_of_choice(counts: list[int], chosen: int) -> dict[tuple[int, ...], Fract
     law: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
     paths = list(product(*(range(each) for each in probe.ranges)))
     for path in paths:
-        found = uniform_choice(table, chosen, Choices(path))  # type: ignore[arg-type]
-        law[tuple(found.tolist())] += Fraction(1, len(paths))
+        subset = uniform_choice(table, chosen, Choices(path))  # type: ignore[arg-type]
+        law[tuple(subset.tolist())] += Fraction(1, len(paths))
     return dict(law)
 
 
@@ -69,7 +69,7 @@ def test_deletion_draws_subsets_of_messages_uniformly(counts: list[int]) -> None
     for chosen in range(len(owners) + 1):
         sets = list(combinations(owners, chosen))
         expected = Counter(tuple(each.count(kind) for kind in range(len(counts))) for each in sets)
-        law = {found: Fraction(count, len(sets)) for found, count in expected.items()}
+        law = {subset: Fraction(count, len(sets)) for subset, count in expected.items()}
         assert law_of_choice(counts, chosen) == law
 
 
@@ -88,8 +88,8 @@ def check_numbers(
     for size in (60, counts.shift - 1):
         law = np.zeros(size + 1)
         np.add.at(law, np.clip(size + noise - counts.shift, 0, size), masses)
-        found = drawn(counts, np.full(DRAWS, size), seeded_generator(7))
-        shares = np.bincount(found, minlength=size + 1) / DRAWS
+        remaining = drawn(counts, np.full(DRAWS, size), seeded_generator(7))
+        shares = np.bincount(remaining, minlength=size + 1) / DRAWS
         distance = np.abs(np.cumsum(shares) - np.cumsum(law)).max()
         # The inequality of Dvoretzky, Kiefer and Wolfowitz.
         assert 2 * np.exp(-2 * DRAWS * distance**2) > FALSE_ALARM
@@ -111,9 +111,9 @@ def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
     generator = seeded_generator(3)
     crowds = np.repeat(np.arange(len(sizes)), sizes)
     messages = generator.integers(0, 4 if counted else 200, (len(crowds), 1)).astype(np.uint8)
-    found = Messages.canonical(law.messages_of(crowds, messages))
-    assert (found.counts is not None) == counted
-    return found
+    canonical = Messages.canonical(law.messages_of(crowds, messages))
+    assert (canonical.counts is not None) == counted
+    return canonical
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -125,8 +125,8 @@ def test_remaining_messages_are_a_subset_of_the_input(counted: bool) -> None:
     numbers = np.bincount(crowds, minlength=4).tolist()
     expected = numbers_left(law.counts, np.array([100, 400, 21]), seeded_generator(1)).tolist()
     assert expected[2] < 20
-    assert numbers == [0, *expected[:2], 0], "of none and of small crowds nothing is left"
-    assert not held(left) - held(words)
+    assert numbers == [0, *expected[:2], 0], "messages of no crowd and of small crowds are deleted"
+    assert not multiset(left) - multiset(words)
 
 
 def counts_of(words: Messages) -> NDArray[np.int64]:
@@ -136,7 +136,7 @@ def counts_of(words: Messages) -> NDArray[np.int64]:
     return counts
 
 
-def held(words: Messages) -> Counter[tuple[int, ...]]:
+def multiset(words: Messages) -> Counter[tuple[int, ...]]:
     every = np.repeat(words.values, counts_of(words), axis=0)
     return Counter(map(tuple, every.tolist()))
 
@@ -161,8 +161,8 @@ def test_messages_are_deleted_uniformly() -> None:
 
     def first(counts: NDArray[np.int64], chosen: int, rng: Any) -> NDArray[np.int64]:
         before = np.cumsum(counts) - counts
-        found: NDArray[np.int64] = np.clip(chosen - before, 0, counts)
-        return found
+        deleted: NDArray[np.int64] = np.clip(chosen - before, 0, counts)
+        return deleted
 
     with pytest.raises(AssertionError):
         check_uniform(first)
@@ -180,11 +180,13 @@ def test_encoding_depends_on_remaining_messages_only() -> None:
 
     def left(words: Messages) -> tuple[tuple[int, ...], bytes]:
         again = MessageMultiset(law.message_format)
-        found = left_of_crowds(low, words, seeded_generator(5))
-        crowds = low.crowds_of(found.values)
+        remaining = left_of_crowds(low, words, seeded_generator(5))
+        crowds = low.crowds_of(remaining.values)
         rows = crowds == 1
         again.add(
-            Messages(found.values[rows], None if found.counts is None else found.counts[rows])
+            Messages(
+                remaining.values[rows], None if remaining.counts is None else remaining.counts[rows]
+            )
         )
         return pack_messages(again.sorted())
 
@@ -231,17 +233,17 @@ def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None)
 
 
 def writings(world: World) -> dict[int, list[dict[int, Messages]]]:
-    found: dict[tuple[int, bytes], dict[int, Messages]] = defaultdict(dict)
+    chunks_of_attempts: dict[tuple[int, bytes], dict[int, Messages]] = defaultdict(dict)
     whole = set()
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
-            chunks = found[chunk.epoch, chunk.attempt]
+            chunks = chunks_of_attempts[chunk.epoch, chunk.attempt]
             chunks[chunk.index] = chunk.words
             if len(chunks) == chunk.total:
                 whole.add((chunk.epoch, chunk.attempt))
     attempts: dict[int, list[dict[int, Messages]]] = defaultdict(list)
-    for place, chunks in found.items():
+    for place, chunks in chunks_of_attempts.items():
         if place in whole:
             attempts[place[0]].append(chunks)
     return attempts
@@ -251,7 +253,9 @@ def check_writings(world: World) -> int:
     """Check that all writes of a window have the same words; return their number."""
     written = 0
     for attempts in writings(world).values():
-        multisets = [sum((held(words) for words in each.values()), Counter()) for each in attempts]
+        multisets = [
+            sum((multiset(words) for words in each.values()), Counter()) for each in attempts
+        ]
         assert all(each == multisets[0] for each in multisets)
         if world.job.shuffle.order == "sorted":
             packed = [{i: pack_messages(words) for i, words in each.items()} for each in attempts]
@@ -368,7 +372,7 @@ def test_deletion_of_a_given_key_is_pinned() -> None:
     words = messages_of(law, [50, 100, 400, 40], counted=False)
     left = left_of_crowds(law, words, KEY.generator(DEPLOYMENT, 1))
     numbers = np.bincount(law.crowds_of(left.values), minlength=4).tolist()
-    gone = held(words) - held(left)
+    gone = multiset(words) - multiset(left)
     named = sorted(row for row in gone.elements() if row[0] == 1)
     assert (numbers, named) == PINNED
 

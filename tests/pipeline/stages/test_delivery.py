@@ -45,7 +45,7 @@ EPOCHS = 4
 
 
 @pytest.fixture(autouse=True)
-def little_is_read_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_first_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a minimal suffix of each log first, so that reading further back is the usual case."""
     monkeypatch.setattr(actions, "_READ_FIRST", 1)
 
@@ -169,7 +169,7 @@ def test_recovers_when_killed_between_records_of_a_window(
         assert len(rejected_places(world)) == 8 <= len(world.log.values(Role.DEAD_LETTERS))
         assert len(world.log.values(Role.SHUFFLED, 1)) >= 4 + 2
         assert len(world.log.values(Role.PARTIALS)) > 2 * len(world.integers()) == 4
-        assert all_is_read(world, Role.REPORTS, Role.SHUFFLED), "leftovers hold the floor"
+        assert all_is_read(world, Role.REPORTS, Role.SHUFFLED), "leftovers block the commit offset"
         check_cells(world)
 
 
@@ -306,7 +306,7 @@ def test_inadmissible_records_become_dead_letters(folder: Path) -> None:
     world.close_epoch("north", 1)
     batch, _ = world.log.values(Role.REPORTS, 1)
     good = decode_batch(batch)
-    strangers = {
+    rejected = {
         "unreadable": batch[:-1] + bytes([batch[-1] ^ 1]),
         "version": batch[:4] + b"\x09" + batch[5:],
         "oversized": batch + bytes(300_000),
@@ -316,7 +316,7 @@ def test_inadmissible_records_become_dead_letters(folder: Path) -> None:
         "epoch": encode_batch(replace(good, epoch=2)),
         "protocol": encode_batch(replace(good, words=Messages(np.full((1, 1), 99, "<u2")))),
     }
-    for value in strangers.values():
+    for value in rejected.values():
         world.log.append(Append(Role.REPORTS, 1, value))
     world.close_epoch("south", 1)
     world.settle()
@@ -326,9 +326,9 @@ def test_inadmissible_records_become_dead_letters(folder: Path) -> None:
         DeadLetter.from_record(record.value, record.headers)
         for record in world.log.read(Role.DEAD_LETTERS, 0, 0, 100).records
     ]
-    assert [letter.reason.value for letter in letters] == list(strangers)
-    assert [letter.value for letter in letters] == list(strangers.values())
-    assert [letter.offset for letter in letters] == list(range(2, 2 + len(strangers)))
+    assert [letter.reason.value for letter in letters] == list(rejected)
+    assert [letter.value for letter in letters] == list(rejected.values())
+    assert [letter.offset for letter in letters] == list(range(2, 2 + len(rejected)))
     assert {letter.topic for letter in letters} == {"delivery.reports"}
     assert all(letter.detail for letter in letters)
     world.shut()
@@ -386,7 +386,7 @@ def test_grace_starts_with_the_first_record_of_an_epoch(folder: Path) -> None:
     world.close_all(3)
     for world.now in (0.0, 59.0):
         world.settle()
-    assert sorted(world.manifests()) == [3], "who has left is not waited for"
+    assert sorted(world.manifests()) == [3], "a deregistered producer delays no window"
     world.close_epoch("east", 1)
     for world.now in (59.0, 61.0, 118.0):
         world.settle()

@@ -47,7 +47,7 @@ def ones(devices: Sequence[int], *, enrolls: bool = False) -> list[Sent]:
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"stage": 1}', b"\xff", DEEP])
 def test_malformed_collector_records_are_skipped(value: bytes) -> None:
     collectors = Collectors(JOB)
-    collectors.apply(LogRecord(0, value, timestamp=1_000, key=b"anybody"))
+    collectors.apply(LogRecord(0, value, timestamp=1_000, key=b"collector"))
     assert collectors.alive(1_000) == set()
 
 
@@ -333,8 +333,8 @@ def test_population_counts_enrollments_of_the_horizon_so_far() -> None:
     world.at(3, 90)
     world.collect(3, ones([1, 2], enrolls=True))
     finish(world, 3)
-    found = {e: (m.contributors, m.population) for e, m in world.manifests().items()}
-    assert found == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
+    counts = {e: (m.contributors, m.population) for e, m in world.manifests().items()}
+    assert counts == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
 
 
 def test_devices_without_enrollment_count() -> None:

@@ -49,10 +49,10 @@ def estimate_of(
 
 
 def test_impossible_estimate_is_flagged_and_stored() -> None:
-    found = [
+    estimates = [
         estimate_of(Estimation(JOB), 1, WindowStatus.RELEASED, [each] * 13) for each in LETTERS
     ]
-    values = [each.value or 0.0 for each in found if isinstance(each, Estimate)]
+    values = [each.value or 0.0 for each in estimates if isinstance(each, Estimate)]
     assert values[0] < 0 < values[1] < USERS < values[2]
-    marked = [OUTSIDE in each.flags for each in found if isinstance(each, Estimate)]
+    marked = [OUTSIDE in each.flags for each in estimates if isinstance(each, Estimate)]
     assert marked == [True, False, True]

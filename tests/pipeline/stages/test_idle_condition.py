@@ -48,7 +48,7 @@ def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> 
 
 
 class IdlingWorkers:
-    """Workers of a world: each exits when it may be idle, and is started when it is woken."""
+    """Workers of a world: each exits when idle and starts when woken."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -101,7 +101,7 @@ class IdlingWorkers:
             self.world.kill(stage)
 
 
-def told(world: World) -> dict[int, tuple[object, ...]]:
+def summary(world: World) -> dict[int, tuple[object, ...]]:
     return {
         epoch: (record.window_status, record.contributors, record.population)
         for epoch, record in world.published().items()
@@ -140,11 +140,11 @@ def test_idling_workers_publish_the_same_results(
         if idle:
             workers.work_until_all_idle()
             # Spurious wake-ups cause no writes.
-            before = told(world)
+            before = summary(world)
             world.settle()
-            assert told(world) == before
+            assert summary(world) == before
         world.shut()
-        published.append(told(world))
+        published.append(summary(world))
         assert sorted(published[-1]) == [1, 2, 3, 4]
     assert published[0] == published[1]
     assert workers.starts > 2 * len(world.job.route.stages)
@@ -195,17 +195,17 @@ def test_shuffler_stays_awake_until_its_part_is_declared(
 ) -> None:
     world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))
     stage = world.stage("instance-2")
-    beside = MemoryWorker(stage, world.log, reader="beside")
-    assert stage.idle_seconds() is None, "of what it does not own it knows nothing"
-    beside.run(beside.assign(0))
+    other = MemoryWorker(stage, world.log, reader="other")
+    assert stage.idle_seconds() is None, "it knows only its own partitions"
+    other.run(other.assign(0))
     assert stage.idle_seconds() == math.inf
     # Epoch 1 lies in the other partition.
     world.close_all(1)
     world.settle(["shuffle"])
-    beside.run(beside.drain())
+    other.run(other.drain())
     assert stage.idle_seconds() is None
     world.settle()
-    beside.run(beside.drain())
+    other.run(other.drain())
     assert stage.idle_seconds() == math.inf
     world.shut()
 
@@ -214,16 +214,16 @@ def test_shuffler_stays_awake_until_its_part_is_declared(
 def test_half_a_window_keeps_the_aggregator_awake(folder: Path) -> None:
     world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     aggregate = world.worker("aggregate").stage
-    found = []
+    seconds = []
     for index in range(2):
-        found.append(aggregate.idle_seconds())
+        seconds.append(aggregate.idle_seconds())
         chunk = Chunk(
             world.job.fingerprint, world.job.deployment, 1, 0, bytes(16), index, 2,
             Messages(np.array([[index]], "<u2")),
         )  # fmt: skip
         world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
         world.settle(["aggregate"])
-    assert [*found, aggregate.idle_seconds()] == [math.inf, None, math.inf]
+    assert [*seconds, aggregate.idle_seconds()] == [math.inf, None, math.inf]
     world.shut()
 
 
@@ -267,7 +267,7 @@ def test_device_stages_idle_forever_after_the_last_epoch() -> None:
     stage = world.worker("shuffle").stage
     world.at(3, 1)
     workers.work()
-    assert "shuffle" not in workers.idle, "the last one is not decided"
+    assert "shuffle" not in workers.idle, "the last epoch is not finalized"
     assert stage.idle_seconds() is None
     world.at(3, GRACE + 1)
     workers.work()

@@ -51,7 +51,7 @@ def deployed(instances: int = 2, epochs: int = EPOCHS, **shuffle: Any) -> Deploy
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
-def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
+def new_world(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
     return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents())
 
 
@@ -78,7 +78,7 @@ def test_recovers_when_killed_after_any_action(
     job = deployed(order=order)
 
     def run(place: Path, accidents: Accidents) -> World:
-        return begun(job, place, accidents).run(range(1, EPOCHS + 1), rounds=2)
+        return new_world(job, place, accidents).run(range(1, EPOCHS + 1), rounds=2)
 
     for world in killed_worlds(run, folder, keep=keep, stride=stride):
         assert world.accidents.count > 150
@@ -101,7 +101,7 @@ def test_late_producer_is_excluded_from_all_parts_when_killed(
 
     def run(place: Path, accidents: Accidents) -> World:
         # The other shuffler has not seen the decision when the batches arrive.
-        return run_with_late_south(begun(job, place, accidents), ["shuffle"])
+        return run_with_late_south(new_world(job, place, accidents), ["shuffle"])
 
     for world in killed_worlds(run, folder, keep=keep, stride=stride):
         assert sorted(world.published()) == [1, 2]
@@ -111,7 +111,7 @@ def test_late_producer_is_excluded_from_all_parts_when_killed(
 
 
 def test_window_counts_only_with_all_its_parts(folder: Path) -> None:
-    world = begun(deployed(3), folder)
+    world = new_world(deployed(3), folder)
     world.close_all(1)
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
     assert world.log.values(Role.SHUFFLED, 1)
@@ -129,7 +129,7 @@ def test_window_counts_only_with_all_its_parts(folder: Path) -> None:
 def test_lagging_shuffler_catches_up_before_declaring_its_part(
     folder: Path,
 ) -> None:
-    world = begun(deployed(), folder)
+    world = new_world(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle"])
     worker = world.worker("instance-2")
@@ -145,7 +145,7 @@ def test_first_shuffler_receives_after_the_others_acknowledge(
     folder: Path,
 ) -> None:
     job = deployed(3)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     producer = world.producer("north")
     producer.enroll(list(world.values["north"][1]))
     for epoch in (1, 2):
@@ -179,7 +179,7 @@ def test_two_owners_of_a_part_agree_in_every_interleaving(folder: Path) -> None:
         pause += 1
         progress = 0
         while True:
-            world = begun(deployed(), folder / f"{pause}-{progress}")
+            world = new_world(deployed(), folder / f"{pause}-{progress}")
             world.close_all(1)
             world.settle(["shuffle"])
             owner = Owner(world, "instance-2", 0.0, 61.0)
@@ -218,7 +218,7 @@ def test_copies_of_a_folder_contribute_parts_of_one_drawing(tmp_path: Path) -> N
             copy.close(1)
         sent.append({role: own.values(role, 1) for role in job.route.reports})
     for first_orders in product((0, 1), repeat=2):
-        world = begun(job, tmp_path / "world")
+        world = new_world(job, tmp_path / "world")
         for value in log.values(Role.PRODUCERS):
             world.log.append(Append(Role.PRODUCERS, 0, value))
         for role, begins in reversed(list(zip(job.route.reports, first_orders, strict=True))):
@@ -235,13 +235,13 @@ def test_records_one_shuffler_lacks_stay_missing(
 ) -> None:
     """One shuffler gets less than the other, and the rest later: no window waits for it."""
     job = deployed(producers=1)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
-    held = [decode_punctuation(world.log.values(Role.REPORTS_2, 1)[-1])]
+    punctuation = [decode_punctuation(world.log.values(Role.REPORTS_2, 1)[-1])]
     records = world.log.values(Role.REPORTS_2, 1)
     assert kind_of(records[-1]) is RecordType.PUNCTUATION
-    assert held[0].batches == len(records) - 1
-    short = begun(job, folder / "short")
+    assert punctuation[0].batches == len(records) - 1
+    short = new_world(job, folder / "short")
     for role in (Role.PRODUCERS, Role.REPORTS, Role.REPORTS_2):
         for partition in range(len(job.start_offsets[role])):
             values = world.log.values(role, partition)
@@ -267,12 +267,14 @@ def test_records_one_shuffler_lacks_stay_missing(
 
 def test_shuffler_rejects_unregistered_producers(folder: Path) -> None:
     job = deployed(producers=1)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     records = world.log.values(Role.REPORTS_2, 1)
-    stranger = encode_punctuation(replace(decode_punctuation(records[-1]), enrollment=bytes(16)))
+    unregistered = encode_punctuation(
+        replace(decode_punctuation(records[-1]), enrollment=bytes(16))
+    )
     worker = world.worker("instance-2")
-    worker.run(worker.stage.record(1, len(records), stranger, 0.0))
+    worker.run(worker.stage.record(1, len(records), unregistered, 0.0))
     (letter,) = worker.driver.pending
     assert DeadLetter.from_record(letter.value, letter.headers).reason is Reason.ENROLLMENT
     world.shut()
@@ -283,7 +285,7 @@ def test_shuffler_rejects_only_what_the_first_one_rejects(
 ) -> None:
     """The first shuffler may be the maximum number of epochs ahead of this one."""
     job = deployed(epochs=3 * EPOCHS_AHEAD, producers=1)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     records = world.log.values(Role.REPORTS_2, 1)
     worker = world.worker("instance-2")
@@ -316,7 +318,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     for devices in (1, 30, 3_000):
         shapes = set()
-        for seed, held in enumerate(([1], [0], [1, 2, 3], [3])):
+        for seed, items in enumerate(([1], [0], [1, 2, 3], [3])):
             log = MemoryLog()
             with Producer(
                 job,
@@ -326,13 +328,13 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
                 generators=partial(_seeded, seed),
             ) as producer:
                 producer.enroll([f"{number}" for number in range(devices)])
-                producer.report_all(1, np.resize(np.array(held), (devices, 1)))
+                producer.report_all(1, np.resize(np.array(items), (devices, 1)))
                 producer.close(1)
             shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))
             for role in job.route.reports:
                 assert kind_of(log.values(role, 1)[0]) is RecordType.BATCH
         assert len(shapes) == 1
-        assert len(set(next(iter(shapes)))) == 1, "and all of them the same"
+        assert len(set(next(iter(shapes)))) == 1, "all sizes are equal"
 
 
 def test_delta_includes_the_cost_of_redrawn_messages() -> None:

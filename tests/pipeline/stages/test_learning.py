@@ -57,11 +57,11 @@ def run(world: World) -> World:
 
 
 def models(world: World) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    first: dict[int, bytes] = {}
     for value in world.log.values(Role.MODEL):
         record = ModelRecord.from_bytes(value)
-        found.setdefault(record.epoch, record.model.tobytes())
-    return found
+        first.setdefault(record.epoch, record.model.tobytes())
+    return first
 
 
 def world_in(folder: Path, accidents: Accidents | None = None, first_epoch: int = 1) -> World:
@@ -103,11 +103,11 @@ def test_model_is_bitwise_equal_when_workers_are_killed(
         assert world.restarts > undisturbed.restarts
         assert models(world) == models(undisturbed), at
         assert world.integers() == undisturbed.integers(), at
-        found, expected = (
+        actual, expected = (
             {epoch: record.estimate for epoch, record in each.published().items()}
             for each in (world, undisturbed)
         )
-        assert found == expected, at
+        assert actual == expected, at
 
 
 def opened(
@@ -129,11 +129,13 @@ def opened(
 
 def punctuations(log: MemoryLog) -> list[Punctuation]:
     values = [value for partition in (0, 1) for value in log.values(Role.REPORTS, partition)]
-    found = [decode_punctuation(each) for each in values if kind_of(each) is RecordType.PUNCTUATION]
-    return sorted(found, key=lambda each: each.epoch)
+    decoded = [
+        decode_punctuation(each) for each in values if kind_of(each) is RecordType.PUNCTUATION
+    ]
+    return sorted(decoded, key=lambda each: each.epoch)
 
 
-def some(users: int) -> dict[str, list[int]]:
+def examples_of(users: int) -> dict[str, list[int]]:
     return {f"user {user}": [1, 100 * user, -100] for user in range(users)}
 
 
@@ -142,11 +144,11 @@ def test_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model[0])))
     job, log = deployed(), MemoryLog()
     with opened(job, log, folder / "state") as producer:
-        producer.enroll(list(some(3)))
-        producer.report(1, some(3))
+        producer.enroll(list(examples_of(3)))
+        producer.report(1, examples_of(3))
         producer.close(1)
         assert not producer.ready(2)
-        producer.report(2, some(3))
+        producer.report(2, examples_of(3))
         with pytest.raises(ModelMissingError, match=r"nothing was drawn\. Wait for the estimate"):
             producer.close(2)
         assert producer.closed_epoch == 1
@@ -163,7 +165,7 @@ def test_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Monkey
             log.append(Append(Role.MODEL, 0, record.to_bytes()))
         for epoch in (2, 3, 4):
             assert producer.ready(epoch)
-            producer.report(epoch, some(3))
+            producer.report(epoch, examples_of(3))
             producer.close(epoch)
     assert taken == [0.0, 1.0, 2.0, 3.0]
     assert [each.contributors for each in punctuations(log)] == [3, 3, 3, 3]
@@ -186,15 +188,15 @@ def test_first_reported_epoch_needs_no_model(folder: Path, monkeypatch: pytest.M
         opened(job, log, folder / "second", name="later", first_epoch=4) as second,
     ):
         for producer in (first, second):
-            producer.enroll(list(some(3)))
+            producer.enroll(list(examples_of(3)))
         # A producer that starts later waits for the model of the earlier ones.
         assert first.ready(3)
         assert not second.ready(4)
-        first.report(3, some(3))
+        first.report(3, examples_of(3))
         first.close(3)
         log.append(Append(Role.MODEL, 0, ModelRecord(job.deployment, 3, np.ones(4)).to_bytes()))
         for producer in (first, second):
-            producer.report(4, some(3))
+            producer.report(4, examples_of(3))
             producer.close(4)
     assert taken == [0.0, 4.0, 4.0]
 
@@ -205,23 +207,23 @@ def test_groups_alternate_and_inactive_groups_punctuate(folder: Path) -> None:
     for epoch in range(1, EPOCHS + 1):
         # After reopening, devices stay in their groups.
         with opened(job, log, folder / "state") as producer:
-            producer.enroll(list(some(11)))
-            producer.report(epoch, some(11))
+            producer.enroll(list(examples_of(11)))
+            producer.report(epoch, examples_of(11))
             producer.close(epoch)
-    found = punctuations(log)
-    assert [each.population for each in found] == [11] * EPOCHS
-    assert sorted(each.contributors for each in found[:3]) == [3, 4, 4]
-    assert found[3].contributors == found[0].contributors
+    sent = punctuations(log)
+    assert [each.population for each in sent] == [11] * EPOCHS
+    assert sorted(each.contributors for each in sent[:3]) == [3, 4, 4]
+    assert sent[3].contributors == sent[0].contributors
 
 
 def test_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
-        producer.enroll(list(some(5)))
+        producer.enroll(list(examples_of(5)))
     with pytest.raises(ProducerError, match="started in another group than 2 and cannot change it"):
         opened(job, log, folder / "state", group=2)
     with opened(job, log, folder / "state") as producer:
-        producer.report(1, some(5))
+        producer.report(1, examples_of(5))
         producer.close(1)
     assert punctuations(log)[0].contributors == 5
 

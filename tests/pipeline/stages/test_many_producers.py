@@ -89,8 +89,10 @@ def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
     words = Messages(np.full((1, job.message_format.width), number % 2, job.message_format.dtype))
     batch = Batch(*identity, batch_id(bytes(8), 0), enrollment(number), epoch, words)
     log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
-    said = Punctuation(*identity, enrollment(number), epoch, 1, 1, 500 + 7 * number, bytes(8))
-    log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
+    punctuation = Punctuation(
+        *identity, enrollment(number), epoch, 1, 1, 500 + 7 * number, bytes(8)
+    )
+    log.append(Append(Role.REPORTS, 0, encode_punctuation(punctuation)))
 
 
 def released(log: MemoryLog) -> dict[bytes, tuple[int, Any, Any]]:
@@ -166,12 +168,12 @@ def test_all_readers_accept_short_manifests() -> None:
         assert each.producers == (True,) * MANY_PRODUCERS
         assert each.populations == populations
     name = job.deployment.hex()
-    found = releases_in(job.name, read(Role.MANIFESTS, 0), [], {name: EPOCHS})[name]
-    assert (found.windows_by_status, found.contributors) == (
+    releases = releases_in(job.name, read(Role.MANIFESTS, 0), [], {name: EPOCHS})[name]
+    assert (releases.windows_by_status, releases.contributors) == (
         {WindowStatus.RELEASED: EPOCHS},
         (MANY_PRODUCERS,) * 2,
     )
-    (present,) = found.present.values()
+    (present,) = releases.present.values()
     assert (present.windows, present.producers) == (EPOCHS, MANY_PRODUCERS)
     decisions = DecisionLog(job)
     for record in read(Role.MANIFESTS, 0):

@@ -30,25 +30,25 @@ FORMS = [
 
 def counts_by_row(words: Messages) -> Counter[tuple[int, ...]]:
     counts = np.ones(words.rows, int) if words.counts is None else words.counts
-    found: Counter[tuple[int, ...]] = Counter()
+    by_row: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts.tolist(), strict=True):
-        found[tuple(row)] += count
-    return found
+        by_row[tuple(row)] += count
+    return by_row
 
 
 def in_one_go(steps: Steps[Chunks]) -> Chunks:
-    def rest(action: Action) -> None:
+    def yield_only(action: Action) -> None:
         assert action == Yield()
 
-    return carry_out(steps, rest)
+    return carry_out(steps, yield_only)
 
 
-def assert_pieces(found: Chunks, expected: list[Messages]) -> None:
-    def told(words: Messages) -> tuple[object, object]:
+def assert_chunks(actual: Chunks, expected: list[Messages]) -> None:
+    def content(words: Messages) -> tuple[object, object]:
         return words.values.tolist(), None if words.counts is None else words.counts.tolist()
 
-    assert [*map(told, found.words)] == [*map(told, expected)]
-    assert found.total == len(expected)
+    assert [*map(content, actual.words)] == [*map(content, expected)]
+    assert actual.total == len(expected)
 
 
 def written_out(words: Messages) -> NDArray[np.unsignedinteger]:
@@ -94,10 +94,10 @@ def test_multiset_is_independent_of_insertion_order(
             (other if number % 2 else rest).add(part)
         other.merge(rest)
         released = [one.sorted(), other.sorted()]
-        assert_pieces(in_one_go(one.ordered(payload)), split_messages(released[0], payload))
+        assert_chunks(in_one_go(one.ordered(payload)), split_messages(released[0], payload))
         if one.in_files:
             once = distinct(Messages.canonical(written_out(released[0])))
-            assert_pieces(in_one_go(one.once(payload)), split_messages(once, payload))
+            assert_chunks(in_one_go(one.once(payload)), split_messages(once, payload))
         assert one.messages == other.messages == expected.total()
         assert rest.messages == 0
         chunks = in_one_go(one.permuted(seeded_generator(1), payload))
@@ -111,8 +111,8 @@ def test_multiset_is_independent_of_insertion_order(
         for multiset in (one, other, rest):
             multiset.close()
     assert counts_by_row(released[0]) == expected
-    one_piece, other_piece = (pack_messages(split_messages(words)[0]) for words in released)
-    assert one_piece == other_piece
+    one_chunk, other_chunk = (pack_messages(split_messages(words)[0]) for words in released)
+    assert one_chunk == other_chunk
 
 
 @pytest.mark.parametrize("block", [2, 1 << 22])

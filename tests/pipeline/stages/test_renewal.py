@@ -66,13 +66,13 @@ def drawn(producer: Producer) -> dict[str, NDArray[Any]]:
 
 
 def batches(log: MemoryLog) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    rows: dict[int, list[int]] = {}
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
             if kind_of(value) is RecordType.BATCH:
                 batch = decode_batch(value)
-                found.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
-    return found
+                rows.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
+    return rows
 
 
 # The whole path.
@@ -85,7 +85,7 @@ EPOCHS = 3 * SHORT + 1
 
 
 def values() -> dict[str, dict[int, dict[str, int]]]:
-    """Return values of two gateways, which enroll in epoch 4; their first devices fall silent."""
+    """Return values of two gateways, which enroll in epoch 4; their first devices become absent."""
     generator = np.random.default_rng(7)
     return {
         name: {
@@ -400,9 +400,9 @@ def test_withdrawn_users_report_like_absent_users() -> None:
         for seed in range(trials)
     ]
     for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
-        found = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
-        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in found]
-        deviations = [each["standard_error"] for each in found]
+        estimates = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
+        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in estimates]
+        deviations = [each["standard_error"] for each in estimates]
         tolerance = FAR * np.sqrt(np.square(deviations).sum()) / trials
         assert 2 * tolerance < 1600, "the test could not fail"
         assert abs(np.mean(errors)) < tolerance, f"epoch {epoch}"
@@ -476,8 +476,10 @@ def test_recurring_job_has_a_last_epoch_only_if_counted() -> None:
 
 def test_guarantee_covers_a_horizon_and_adds_up() -> None:
     endless = deployed()
-    said = str(endless.guarantee)
-    assert said.startswith("epsilon 2 for a user's whole stream of one horizon, n times that for n")
+    guarantee = str(endless.guarantee)
+    assert guarantee.startswith(
+        "epsilon 2 for a user's whole stream of one horizon, n times that for n"
+    )
     assert str(endless.guarantee_at(2 * HORIZON + 1, 1)).startswith(
         "epsilon 6 for a user's whole stream of 3 horizons (exact)"
     )

@@ -1,4 +1,4 @@
-"""Test the records read by a restarting stage, which suffice to know what all records tell."""
+"""Test that a restarting stage reads few records and derives the same state as from all."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_publisher_writes_missing_epochs_and_reads_little(
         assert driver.records[Role.RESULTS] < EPOCHS / 3
 
 
-def strange(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
+def altered(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
     estimates = [each for each in written if each.role is Role.ESTIMATES]
     rest = [each for each in written if each.role is not Role.ESTIMATES]
     last = EstimateRecord.from_bytes(estimates[-2].value)
@@ -147,16 +147,16 @@ def test_reading_near_the_end_equals_reading_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job, written = history
-    changed = strange(job, written, kind)
-    found = []
+    changed = altered(job, written, kind)
+    logs = []
     for most in (10**6, first):
         log = MemoryLog(lambda: NOW)
         for each in changed:
             log.append(each)
         monkeypatch.setattr(actions, "_READ_FIRST", most)
         publish(job, log)
-        found.append((log.values(Role.ESTIMATES), log.values(Role.RESULTS)))
-    assert found[0] == found[1]
+        logs.append((log.values(Role.ESTIMATES), log.values(Role.RESULTS)))
+    assert logs[0] == logs[1]
 
 
 def test_publisher_may_stop_anywhere(
@@ -200,9 +200,9 @@ def test_epochs_before_the_first_requested_need_no_partial(
     for each in written:
         if each.role is not Role.PARTIALS or next(partials) >= 120:
             log.append(each)
-    found = list(EpochLog(job, 120).read(MemoryDriver(log).run))
-    assert [each.epoch for each in found] == list(range(120, EPOCHS + 1))
-    assert all(each.counts is not None for each in found)
+    epochs = list(EpochLog(job, 120).read(MemoryDriver(log).run))
+    assert [each.epoch for each in epochs] == list(range(120, EPOCHS + 1))
+    assert all(each.counts is not None for each in epochs)
     assert not list(EpochLog(job, 119).read(MemoryDriver(log).run))
 
 

@@ -57,8 +57,10 @@ COUNT = deployed(
 def record(
     estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED, **more: Any
 ) -> EstimateRecord:
-    told = {"guarantee": GUARANTEE, **more}
-    return EstimateRecord(bytes(16), 2, window_status, 1_700_000_000_123, 90, 100, estimate, **told)
+    fields = {"guarantee": GUARANTEE, **more}
+    return EstimateRecord(
+        bytes(16), 2, window_status, 1_700_000_000_123, 90, 100, estimate, **fields
+    )
 
 
 def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
@@ -129,8 +131,8 @@ def test_long_lists_contain_the_largest_items_in_list_order() -> None:
     values[[3, 7]] = -1.0
     body = document(job, record(ItemEstimates(values, 5.0, 9.5, 70, 100)))
     assert body["published"] == size
-    told = [each["item"] for each in body["estimates"]]
-    assert told == [f"i{number}" for number in range(size) if number not in (3, 7)]
+    items = [each["item"] for each in body["estimates"]]
+    assert items == [f"i{number}" for number in range(size) if number not in (3, 7)]
 
 
 @pytest.mark.parametrize(
@@ -186,12 +188,12 @@ class TestDelivery:
 
     @staticmethod
     def expected(job: DeployedJob, log: MemoryLog) -> list[tuple[bytes | None, bytes]]:
-        found: dict[int, EstimateRecord] = {}
+        first: dict[int, EstimateRecord] = {}
         for value in log.values(Role.ESTIMATES):
             each = EstimateRecord.from_bytes(value)
-            found.setdefault(each.epoch, each)
-        made = ResultDocuments(job)
-        return [(document_key(each), made.document(each)) for each in found.values()]
+            first.setdefault(each.epoch, each)
+        documents = ResultDocuments(job)
+        return [(document_key(each), documents.document(each)) for each in first.values()]
 
     @pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
     def test_each_epoch_has_one_document_when_workers_are_killed(

@@ -36,7 +36,7 @@ from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
 from dpstream.topics.sealed_messages import seal_rows
 from dpstream.topics.sealing import Lock
 from tests.support.killed_worlds import all_is_read, killed_worlds
-from tests.support.sealed_cells import CELLS, EPOCHS, begun, check, run, written_job
+from tests.support.sealed_cells import CELLS, EPOCHS, check, new_world, run, written_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 from tests.support.world import DEPLOYMENT, Accidents, World
 
@@ -74,7 +74,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_parts_larger_than_memory_count_once(folder: Path) -> None:
-    world = run(begun(deployed(), folder, KEYS))
+    world = run(new_world(deployed(), folder, KEYS))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
 
@@ -91,7 +91,7 @@ def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride:
     job = deployed()
 
     def started_and_run(place: Path, accidents: Accidents) -> World:
-        return run(begun(job, place, KEYS, accidents))
+        return run(new_world(job, place, KEYS, accidents))
 
     for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
@@ -100,7 +100,7 @@ def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride:
         assert all_is_read(world, Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED)
 
 
-def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
+def readable_cells(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
     """Return the cells readable with these private keys in all messages to shufflers."""
     keys, cells = ring(numbers), set[int]()
     for index, role in enumerate(job.route.reports):
@@ -119,8 +119,8 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
     return cells
 
 
-def started_and_sent(job: DeployedJob, folder: Path) -> World:
-    world = begun(job, folder, KEYS)
+def world_with_reports(job: DeployedJob, folder: Path) -> World:
+    world = new_world(job, folder, KEYS)
     for epoch in range(1, EPOCHS + 1):
         world.close_all(epoch)
     return world
@@ -129,14 +129,14 @@ def started_and_sent(job: DeployedJob, folder: Path) -> World:
 def test_shuffler_opens_its_layer_and_reads_no_report(folder: Path) -> None:
     """Even if all collude; a shuffler that colludes with the aggregator sees its part alone."""
     job = deployed(SIDE_BY_SIDE[:3])
-    world = started_and_sent(job, folder)
+    world = world_with_reports(job, folder)
     for role in job.route.reports:
         kinds = {kind_of(value) for value in world.log.values(role, 1)}
         assert kinds == {RecordType.SEALED_BATCH, RecordType.PUNCTUATION}
     for numbers in ([], [1], [2], [3], [4], [2, 3, 4]):
-        assert not found_by(job, world, numbers), numbers
-    alone = [found_by(job, world, [1, number]) for number in (2, 3, 4)]
-    assert set.union(*alone) == set(range(CELLS)) == found_by(job, world, [1, 2, 3, 4])
+        assert not readable_cells(job, world, numbers), numbers
+    alone = [readable_cells(job, world, [1, number]) for number in (2, 3, 4)]
+    assert set.union(*alone) == set(range(CELLS)) == readable_cells(job, world, [1, 2, 3, 4])
     for cells in alone:
         assert 0 < len(cells) < CELLS
     world.shut()
@@ -144,7 +144,7 @@ def test_shuffler_opens_its_layer_and_reads_no_report(folder: Path) -> None:
 
 def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
     job = deployed()
-    world = started_and_sent(job, folder)
+    world = world_with_reports(job, folder)
     for index, role in enumerate(job.route.reports):
         batch = next(v for v in world.log.values(role, 1) if kind_of(v) is RecordType.SEALED_BATCH)
         assert isinstance(producer_admission(job, KEYS, role).admit(1, batch), Batch)
@@ -160,7 +160,7 @@ def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
 
 
 def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Have a producer send each box for one shuffler to the other one, too."""
+    """Have a producer also send each ciphertext for one shuffler to the other."""
     met: dict[bytes, list[MessageArray]] = {}
 
     def seal_and_copy(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
@@ -171,7 +171,7 @@ def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         return own if len(before) != 2 else np.concatenate([before[0], own])
 
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_and_copy)
-    world = run(begun(deployed(), folder, KEYS))
+    world = run(new_world(deployed(), folder, KEYS))
     assert all(len(sent[0]) for sent in met.values()), "nothing was copied"
     return world
 
@@ -186,9 +186,9 @@ def test_ciphertexts_copied_to_another_shuffler_count_once(
 def test_epoch_is_sealed_to_the_keys_of_its_period(folder: Path) -> None:
     stages = [[2, 5], [3, 6]]
     job = deployed(stages, [1, 7], 1)
-    world = begun(job, folder, all_keys(stages, [1, 7]))
+    world = new_world(job, folder, all_keys(stages, [1, 7]))
     check(run(world))
-    sent = started_and_sent(job, folder / "sent")
+    sent = world_with_reports(job, folder / "sent")
     for index, role in enumerate(job.route.reports):
         for epoch in (1, 2):
             value = next(v for v in sent.log.values(role, epoch % 2))
@@ -215,7 +215,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
     """Parts are padded with cover traffic, which only the aggregator can tell from reports."""
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     records, ciphertexts = set(), set()
-    for seed, held in enumerate(([1], [0], [1, 2, 3])):
+    for seed, items in enumerate(([1], [0], [1, 2, 3])):
         log = MemoryLog()
         with Producer(
             job,
@@ -225,7 +225,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
             generators=partial(_seeded, seed),
         ) as producer:
             producer.enroll([f"{number}" for number in range(3)])
-            producer.report_all(1, np.resize(np.array(held), (3, 1)))
+            producer.report_all(1, np.resize(np.array(items), (3, 1)))
             producer.close(1)
         records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))
         for number, role in enumerate(job.route.reports, 1):

@@ -1,4 +1,4 @@
-"""Test sealed reports: the whole path of boxes under crashes, and what each party can open."""
+"""Test sealed reports: the whole path under crashes, and what each party can open."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.support.killed_worlds import all_is_read, killed_worlds
 from tests.support.new_jobs import new_job
 from tests.support.sealed_cells import (
     CELLS,
-    begun,
     check,
+    new_world,
     run,
     written_job,
 )
@@ -75,8 +75,8 @@ def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_windows_larger_than_memory_count_once(folder: Path) -> None:
-    """Every stage sorts boxes in files, all of which are closed at the end."""
-    world = run(begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
+    """Every stage sorts ciphertexts in files, all of which are closed at the end."""
+    world = run(new_world(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
     for role in (Role.HOP_1, Role.SHUFFLED):
@@ -89,7 +89,7 @@ def test_windows_larger_than_memory_count_once(folder: Path) -> None:
 def test_spill_files_are_closed_after_a_window_is_written(
     folder: Path, spill_files: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = begun(deployed(), folder, all_keys(IN_SERIES))
+    world = new_world(deployed(), folder, all_keys(IN_SERIES))
     monkeypatch.setattr(world.log, "delete_below", lambda *where: None)
     world.close_all(1)
     for writers in (1, 2):
@@ -118,7 +118,7 @@ def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride:
     job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
 
     def started_and_run(place: Path, accidents: Accidents) -> World:
-        return run(begun(job, place, keys, accidents))
+        return run(new_world(job, place, keys, accidents))
 
     for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
@@ -126,14 +126,14 @@ def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride:
         assert all_is_read(world, Role.REPORTS, Role.HOP_1, Role.SHUFFLED)
 
 
-def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
+def readable_cells(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
     """Return the cells readable with these private keys in everything ever written."""
-    keys, found = ring(numbers), set[int]()
+    keys, cells = ring(numbers), set[int]()
     assert job.sealed is not None
     for value in (*world.log.values(Role.REPORTS, 1), *world.log.values(Role.REPORTS, 0)):
         for cell in range(CELLS):
             if value.find(np.array([cell + 1000], "<u4").tobytes()) >= 0:
-                found.add(cell)
+                cells.add(cell)
     for role in (*job.route.hops, Role.SHUFFLED):
         for epoch in (1, 2):
             for value in world.log.values(role, epoch % 2):
@@ -145,29 +145,29 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
                     except WrongKeyError:
                         break
                 else:
-                    found |= set(rows.view("u1")[:, 1].tolist())
-    return found
+                    cells |= set(rows.view("u1")[:, 1].tolist())
+    return cells
 
 
 def test_no_single_party_or_all_stages_can_read_a_report(folder: Path) -> None:
     """Only the aggregate key reads anything, and then only words without their order."""
     job = deployed(IN_SERIES)
-    world = run(begun(job, folder, all_keys(IN_SERIES)))
+    world = run(new_world(job, folder, all_keys(IN_SERIES)))
     for numbers in ([], [2], [3], [4], [2, 3], [2, 3, 4]):
-        assert not holders(job, world, numbers), numbers
-    assert holders(job, world, [1]) == set(range(CELLS))
+        assert not readable_cells(job, world, numbers), numbers
+    assert readable_cells(job, world, [1]) == set(range(CELLS))
 
 
 def test_aggregator_sees_no_ciphertext_of_an_earlier_stage(folder: Path) -> None:
     """Output of a stage shares only the opened layer with its input."""
     job = deployed(IN_SERIES)
-    world = run(begun(job, folder, all_keys(IN_SERIES)))
-    pieces: list[set[bytes]] = []
+    world = run(new_world(job, folder, all_keys(IN_SERIES)))
+    fragments: list[set[bytes]] = []
     for role in (*job.route.hops, Role.SHUFFLED):
         rows = np.concatenate([decode_chunk(v).words.values for v in world.log.values(role, 1)])
-        pieces.append({row.tobytes()[i : i + 8] for row in rows for i in range(0, 56, 8)})
-    assert not pieces[0] & pieces[1]
-    assert not pieces[1] & pieces[2]
+        fragments.append({row.tobytes()[i : i + 8] for row in rows for i in range(0, 56, 8)})
+    assert not fragments[0] & fragments[1]
+    assert not fragments[1] & fragments[2]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_copied_ciphertext_counts_once(
 ) -> None:
     """The stage drops duplicates, and the next party rejects duplicates of a stage."""
     job, keys = deployed(IN_SERIES[:stages]), all_keys(IN_SERIES)
-    world = begun(job, folder, keys)
+    world = new_world(job, folder, keys)
     chunk = first_window(world, written)
     repeated = np.repeat(chunk.words.values, 2, axis=0)
     forged = replace(chunk, attempt=bytes(16), words=Messages(repeated))
@@ -200,29 +200,29 @@ def test_copied_ciphertext_counts_once(
 def test_report_that_is_sent_many_times_counts_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
-    """The same box in a batch, or in several boxes for the stage that opens those."""
+    """The same ciphertext in a batch, or inside several ciphertexts of an outer layer."""
 
     def seal_twice(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
         innermost = seal_rows(rows, locks[:1])
         return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
 
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_twice)
-    check(run(begun(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
+    check(run(new_world(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
 
 
 @pytest.mark.parametrize("arrival", [1, -1], ids=["the first one first", "the last one first"])
 @pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
 def test_chunks_out_of_order_are_rejected(folder: Path, order: list[int], arrival: int) -> None:
     job = deployed()
-    world = begun(job, folder, all_keys(IN_SERIES))
+    world = new_world(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
     thirds = np.array_split(chunk.words.values, 3)
     stage: Stage = world.worker("aggregate").stage
     for index, third in list(enumerate(order))[::arrival]:
-        piece = Chunk(
+        chunk = Chunk(
             job.fingerprint, DEPLOYMENT, 1, 0, bytes(16), index, len(order), Messages(thirds[third])
         )
-        world.worker("aggregate").run(stage.record(1, index, encode_chunk(piece), 0.0))
+        world.worker("aggregate").run(stage.record(1, index, encode_chunk(chunk), 0.0))
     counts = stage.heartbeat()["counts"]
     assert isinstance(counts, dict)
     assert counts["dead letters protocol"] >= 1
@@ -259,7 +259,7 @@ def test_cover_traffic_and_foreign_ciphertexts_are_dropped(folder: Path) -> None
 
 
 def test_stage_forwards_a_rewritten_window_once(folder: Path) -> None:
-    world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
+    world = new_world(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
     world.close_all(1)
     world.settle(["shuffle"])
     (value,) = world.log.values(Role.HOP_1, 1)
@@ -277,13 +277,13 @@ def test_invalid_reports_are_dropped() -> None:
     job = deployed()
     words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.message_format.dtype)
     rows = pack_reports(words, 1, job.message_format)
-    found = reports_in(rows, job.message_format, job.aggregator(), 1)
-    assert found[:, 0].tolist() == [1, 2]
+    reports = reports_in(rows, job.message_format, job.aggregator(), 1)
+    assert reports[:, 0].tolist() == [1, 2]
 
 
 def test_unopenable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
     job = deployed()
-    world = begun(job, folder, all_keys(IN_SERIES))
+    world = new_world(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
     junk = np.full((1, chunk.words.width), 2**64 - 1, "<u8")
     rows = np.concatenate([chunk.words.values, junk])
@@ -302,7 +302,7 @@ def test_unopenable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
 
 def test_batches_that_are_wrongly_sealed_become_dead_letters(folder: Path) -> None:
     job, plain = deployed(), deployed([[9]])
-    world = begun(plain, folder, all_keys([[9]]))
+    world = new_world(plain, folder, all_keys([[9]]))
     world.close_epoch("north", 1)
     (batch, _) = world.log.values(Role.REPORTS, 1)
     world.shut()
@@ -314,7 +314,7 @@ def test_batches_that_are_wrongly_sealed_become_dead_letters(folder: Path) -> No
     assert "requires key" in rejected.detail
 
     unsealed = deployed().model_copy(update={"sealed": None})
-    open_world = begun(unsealed, folder / "open", KeyRing({}))
+    open_world = new_world(unsealed, folder / "open", KeyRing({}))
     open_world.close_epoch("north", 1)
     (batch, _) = open_world.log.values(Role.REPORTS, 1)
     open_world.shut()
@@ -327,7 +327,7 @@ def test_batches_that_are_wrongly_sealed_become_dead_letters(folder: Path) -> No
 def test_stage_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
     others = ring({1, 2, 3} - {own})
-    world = begun(deployed(IN_SERIES[:2]), folder, others)
+    world = new_world(deployed(IN_SERIES[:2]), folder, others)
     with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
         world.stage(stage)
     world.keys = ring([own])
@@ -339,9 +339,9 @@ class TestRotation:
 
     def test_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
         job = self.job()
-        world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
+        world = run(new_world(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         check(world)
-        assert holders(job, world, [1, 7]) == set(range(CELLS))
+        assert readable_cells(job, world, [1, 7]) == set(range(CELLS))
         assert job.sealed is not None
         periods = [job.sealed.public_key("aggregate", epoch) for epoch in (1, 2, 3, 99)]
         assert periods[0] != periods[1] == periods[2] == periods[3]
@@ -350,7 +350,7 @@ class TestRotation:
 
     def test_erased_key_closes_only_its_epochs(self, folder: Path) -> None:
         job = self.job()
-        world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
+        world = run(new_world(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         later = ring([5, 6, 7])
         rows = {
             epoch: decode_chunk(world.log.values(Role.SHUFFLED, epoch % 2)[0]).words.values

@@ -54,7 +54,7 @@ from tests.support.sealed_cells import (
     run,
     written_job,
 )
-from tests.support.sealed_cells import begun as started_with_keys
+from tests.support.sealed_cells import new_world as new_world_with_keys
 from tests.support.sealing import public_key, ring, sealed_section
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World
 
@@ -72,30 +72,30 @@ def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.topics.shares._CELLS_OF_A_ROW", 6)
 
 
-def written(**values: Any) -> Job:
+def shares_job(**values: Any) -> Job:
     return make_job(written_job(values.pop("sealed", SHARES), **values))
 
 
 def deployed(**values: Any) -> DeployedJob:
-    return deploy_job(written(**values), deployment=DEPLOYMENT, deployed_at=0)
+    return deploy_job(shares_job(**values), deployment=DEPLOYMENT, deployed_at=0)
 
 
-def begun(
+def new_world(
     job: DeployedJob,
     folder: Path,
     accidents: Accidents | None = None,
     keys: KeyRing | None = None,
 ) -> World:
-    return started_with_keys(job, folder, keys or ring(KEYS), accidents)
+    return new_world_with_keys(job, folder, keys or ring(KEYS), accidents)
 
 
 def sums(world: World, epoch: int) -> list[PartialSum]:
-    found = []
+    partial_sums = []
     for role in SUMS:
         parts = map(decode_partial, world.log.values(role))
         payload = next(part.payload for part in parts if part.epoch == epoch)
-        found.append(PartialSum.from_bytes(world.job.table_format, payload))
-    return found
+        partial_sums.append(PartialSum.from_bytes(world.job.table_format, payload))
+    return partial_sums
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_recovers_when_killed_after_any_action(
     job = deployed()
 
     def started_and_run(place: Path, accidents: Accidents) -> World:
-        return run(begun(job, place, accidents))
+        return run(new_world(job, place, accidents))
 
     for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
@@ -132,7 +132,7 @@ def test_recovers_when_killed_after_any_action(
 def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage: str) -> None:
     paused_after = 0
     while True:
-        world = begun(deployed(), folder / str(paused_after))
+        world = new_world(deployed(), folder / str(paused_after))
         world.close_all(1)
         before = list(stages_of(world.job))
         world.settle(before[: before.index(stage)])
@@ -154,7 +154,7 @@ def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage:
 
 @pytest.mark.usefixtures("few_cells")
 def test_window_lags_while_waiting_for_the_other_party(folder: Path) -> None:
-    world = begun(deployed(), folder)
+    world = new_world(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
     place = SUMS[0], 0
@@ -211,14 +211,14 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
 
 
 def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> list[bytes]:
-    """Return the contents that a party can decrypt of boxes for a party."""
+    """Return the contents that a party can decrypt of ciphertexts for a party."""
     opener = Decryptor(job, PARTIES[party], keys)
     return [each for each in opener.open_all(1, ciphertexts_of(rows, party)) if each is not None]
 
 
 def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
     job = deployed()
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     world.settle(["shuffle"])
     batches = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1)[:-1]]
@@ -241,7 +241,7 @@ def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
 @pytest.mark.parametrize("stage", PARTIES)
 def test_party_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = KEYS[PARTIES.index(stage)]
-    world = begun(deployed(), folder, keys=ring(set(KEYS) - {own}))
+    world = new_world(deployed(), folder, keys=ring(set(KEYS) - {own}))
     with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
         world.stage(stage)
     world.keys = ring([own])
@@ -291,19 +291,19 @@ def broken(*parties: int) -> Rows:
         (broken(0, 1), "opened shares are from 6 to 12 devices, but the window has 12"),
         (lambda rows: rows[:1], "opened shares are from 6 to 12 devices, but the window has 12"),
     ],
-    ids=["no seed", "no difference", "neither", "a piece is missing"],
+    ids=["no seed", "no difference", "neither", "missing chunk"],
 )
 def test_only_windows_with_mismatched_shares_are_corrupt(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lie: Rows, reason: str
 ) -> None:
     job = deployed()
     lying(monkeypatch, job, lie)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
         world.settle()
-    said: Mapping[str, Any] = world.worker("aggregate").stage.heartbeat()
-    assert said["counts"]["windows corrupt"] == 1
+    heartbeat: Mapping[str, Any] = world.worker("aggregate").stage.heartbeat()
+    assert heartbeat["counts"]["windows corrupt"] == 1
     run(world)
     corruption, right = world.published()[1], world.published()[2]
     assert (corruption.window_status, corruption.reason) == (WindowStatus.CORRUPT, reason)
@@ -324,7 +324,7 @@ def test_sum_that_may_have_wrapped_around_is_not_published(
 ) -> None:
     """Bounded by the maximum number of equal reports from the window's devices, not by the sum."""
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
-    world = run(begun(deployed(), folder / "too many"))
+    world = run(new_world(deployed(), folder / "too many"))
     reason = (
         f"up to {CELLS} reports of these devices may be equal, but shares support at most "
         f"{CELLS - 1} equal reports: split the users among several jobs"
@@ -332,12 +332,12 @@ def test_sum_that_may_have_wrapped_around_is_not_published(
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
     assert {each.window_status for each in world.published().values()} == {WindowStatus.CORRUPT}
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS)
-    check(run(begun(deployed(), folder / "just as many")))
+    check(run(new_world(deployed(), folder / "just as many")))
 
 
 def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
     parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
-    job = written(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
+    job = shares_job(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
     law = job.calibrate()
     assert job.share_format(law).cells
     larger = job.model_copy(
@@ -357,7 +357,7 @@ def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
 def test_shuffler_of_shares_reports_device_counts(folder: Path) -> None:
     job = deployed()
     assert job.protocol_entry.shuffling is None
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     world.settle(["shuffle"])
     heartbeat: Mapping[str, Any] = world.worker("shuffle").stage.heartbeat()
@@ -409,7 +409,7 @@ def test_copied_or_repaired_shares_count_once(
         return np.stack([first, mixed, second, first])
 
     lying(monkeypatch, job, pair)
-    check(run(begun(job, folder)))
+    check(run(new_world(job, folder)))
 
 
 @pytest.mark.usefixtures("few_cells")
@@ -418,12 +418,12 @@ def test_unopenable_extra_ciphertext_corrupts_no_window(
 ) -> None:
     job = deployed()
     lying(monkeypatch, job, lambda rows: np.concatenate([rows, broken(0, 1)(rows[:1])]))
-    world = begun(job, folder)
+    world = new_world(job, folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
         world.settle()
-    said = [world.worker(party).stage.heartbeat()["counts"] for party in PARTIES]
-    assert said == [{"shares": 4, "shares that do not open": 1, "partials": 1}] * 2
+    counts = [world.worker(party).stage.heartbeat()["counts"] for party in PARTIES]
+    assert counts == [{"shares": 4, "shares that do not open": 1, "partials": 1}] * 2
     check(run(world))
     assert [each.closed for each in sums(world, 1)] == [1, 1]
 
@@ -446,7 +446,7 @@ def test_invalid_counts_corrupt_a_window(folder: Path, monkeypatch: pytest.Monke
             monkeypatch.setattr(
                 ShareFormat, "cut", lambda form, table: table.reshape(form.chunks, -1)
             )
-        world = run(begun(job, folder / str(table.size)))
+        world = run(new_world(job, folder / str(table.size)))
         for record in world.published().values():
             assert record.window_status is WindowStatus.CORRUPT
             assert record.reason is not None
@@ -459,7 +459,7 @@ def test_invalid_counts_corrupt_a_window(folder: Path, monkeypatch: pytest.Monke
 def test_shuffler_that_drops_shares_learns_no_sum(folder: Path) -> None:
     """Shares of one producer alone: neither party forwards its sum."""
     job = deployed()
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_all(1)
     raw = [
         decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is RecordType.BATCH
@@ -524,15 +524,15 @@ def test_observations_of_each_party_are_uniform(
 
 
 def looks_uniform(data: np.ndarray[Any, Any]) -> bool:
-    found = np.bincount(data.ravel(), minlength=256)
-    return float(chisquare(found).pvalue) > 1e-12
+    counts = np.bincount(data.ravel(), minlength=256)
+    return float(chisquare(counts).pvalue) > 1e-12
 
 
 class TestRotation:
     def test_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
         periods = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
         job = deployed(sealed={"shares": periods, "rotate": 1})
-        world = begun(job, folder, keys=ring([1, 2, 3, 4]))
+        world = new_world(job, folder, keys=ring([1, 2, 3, 4]))
         check(run(world))
         world.keys = ring([3, 4])
         for partition, epoch in ((1, 1), (0, 2)):

@@ -159,7 +159,7 @@ def test_missing_producer_counts_with_its_latest_population() -> None:
     worker.close(later, SOUTH, population=8)
     manifest = worker.decision.manifest(later, 9, 0)
     assert (manifest.producers, manifest.population) == ((False, True), 28)
-    assert manifest.contributors == 6, "for the minimum they do not count"
+    assert manifest.contributors == 6, "they do not count toward the minimum"
 
 
 def test_earlier_epoch_finalized_later_updates_no_population() -> None:

@@ -69,14 +69,14 @@ def counts_of(chunks: list[Messages | None]) -> NDArray[np.int64]:
 
 
 def writings(world: World) -> dict[int, list[tuple[int, dict[int, Messages]]]]:
-    found: dict[tuple[int, bytes], tuple[int, dict[int, Messages]]] = {}
+    by_attempt: dict[tuple[int, bytes], tuple[int, dict[int, Messages]]] = {}
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
-            chunks = found.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
+            chunks = by_attempt.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
             chunks[chunk.index] = chunk.words
     attempts: dict[int, list[tuple[int, dict[int, Messages]]]] = defaultdict(list)
-    for (epoch, _), attempt in found.items():
+    for (epoch, _), attempt in by_attempt.items():
         attempts[epoch].append(attempt)
     return attempts
 
@@ -93,7 +93,7 @@ def check_noise(world: World) -> int:
             counts = counts_of(list(chunks.values()))
             if len(chunks) == total:
                 np.testing.assert_array_equal(counts, expected)
-            assert (counts <= expected).all(), "what is left of a writing belongs to another noise"
+            assert (counts <= expected).all(), "leftovers of a write belong to other noise"
             if world.job.shuffle.order == "sorted":
                 same = [other for other in attempts if other[0] == total]
                 assert len(same) == len(attempts)

@@ -26,7 +26,7 @@ TAGS = st.lists(st.sampled_from([*range(5), *((n << 58) + n for n in range(1, 64
 
 
 def first_of_each(contents: TaggedContents) -> list[list[int]]:
-    return sorted(row for piece in contents.first_of_each() for row in piece.tolist())
+    return sorted(row for chunk in contents.first_of_each() for row in chunk.tolist())
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,7 +82,7 @@ def test_memory_limit_does_not_change_which_copy_counts() -> None:
         ciphertext: words[ciphertexts == ciphertext][np.argmin(tags[ciphertexts == ciphertext])]
         for ciphertext in set(ciphertexts)
     }
-    found = set()
+    results = set()
     for spilled_after in (None, 1, 250):
         window = DeviceWindow(
             1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file, sealed=True
@@ -94,10 +94,12 @@ def test_memory_limit_does_not_change_which_copy_counts() -> None:
                 window.drop_messages()
         assert window.devices == len(lowest)
         taken = window.take_messages().sorted()
-        found.add(
+        results.add(
             np.repeat(taken.values[:, 0], 1 if taken.counts is None else taken.counts).tobytes()
         )
-    assert found == {np.sort([int(word) for word in lowest.values()]).astype(form.dtype).tobytes()}
+    assert results == {
+        np.sort([int(word) for word in lowest.values()]).astype(form.dtype).tobytes()
+    }
 
 
 DEVICES = 10_000_000

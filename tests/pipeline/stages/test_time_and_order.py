@@ -200,15 +200,15 @@ def test_windows_ahead_have_bounded_memory_and_are_released(
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MAX_BUFFERED_BYTES", 40)
     world = World(deployed(64, order=order), folder, values(64))
-    held = []
+    buffered = []
     for epoch in range(1, 33):
         close(world, epoch, "north", "south")
         settle(world)
         stage = world.worker("shuffle").stage
         windows = [w for p in stage._partitions.values() for w in p.windows.values()]  # type: ignore[attr-defined]
-        held.append(sum(window.buffered_bytes for window in windows))
+        buffered.append(sum(window.buffered_bytes for window in windows))
         assert len(windows) == epoch
-    assert 0 < max(held) <= 40
+    assert 0 < max(buffered) <= 40
     for epoch in range(1, 33):
         close(world, epoch, "east", "west")
     settle(world)

@@ -19,12 +19,12 @@ from dpstream.topics.manifests import MANIFEST_STATUSES, WindowStatus
 
 
 def reached_from(state: State) -> set[State]:
-    found, unseen = {state}, [state]
+    reached, unseen = {state}, [state]
     while unseen:
-        after = {target for target, _ in TRANSITIONS[unseen.pop()].values()} - found
-        found |= after
+        after = {target for target, _ in TRANSITIONS[unseen.pop()].values()} - reached
+        reached |= after
         unseen += after
-    return found
+    return reached
 
 
 def test_every_window_state_has_a_row_and_is_reached() -> None:
