@@ -47,9 +47,9 @@ class Selection:
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
 
-    def has_fact(self, said: Draft) -> bool:
+    def has_fact(self, draft: Draft) -> bool:
         """Return whether an entry of another kind is selected."""
-        return self._job in (None, said.facts.get("job")) and self._population is None
+        return self._job in (None, draft.facts.get("job")) and self._population is None
 
 
 def show_entries(report: LedgerReport, selection: Selection) -> None:
@@ -79,17 +79,17 @@ def _place_rows(
     report: LedgerReport, place: LedgerLocation, selection: Selection, populations: Sequence[str]
 ) -> Iterator[Sequence[str]]:
     assert place.entry is not None
-    said = place.entry.said
-    carried = "carried over; " if said.kind == EntryKind.CARRIED else ""
-    for budget in said.budgets:
+    draft = place.entry.draft
+    carried = "carried over; " if draft.kind == EntryKind.CARRIED else ""
+    for budget in draft.budgets:
         if selection.has_budget(budget, populations):
             yield _budget_row(budget, carried)
-    for charge in said.charges:
+    for charge in draft.charges:
         if selection.has_charge(charge):
-            what = f"{said.facts['protocol']}; " if "protocol" in said.facts else ""
-            yield _charge_row(report, charge, said.kind, carried + what)
-    if not said.budgets and not said.charges and selection.has_fact(said):
-        yield _time(said.at), said.kind, "", "", "", _facts_in_words(said)
+            what = f"{draft.facts['protocol']}; " if "protocol" in draft.facts else ""
+            yield _charge_row(report, charge, draft.kind, carried + what)
+    if not draft.budgets and not draft.charges and selection.has_fact(draft):
+        yield _time(draft.at), draft.kind, "", "", "", _facts_in_words(draft)
 
 
 def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> Sequence[str]:
@@ -114,8 +114,8 @@ def _budget_row(budget: BudgetDeclaration, what: str) -> Sequence[str]:
     return _time(budget.at), "budget", budget.population, *amounts, what + budget.who
 
 
-def _facts_in_words(said: Draft) -> str:
-    facts = said.facts
+def _facts_in_words(draft: Draft) -> str:
+    facts = draft.facts
     parts = []
     if "job" in facts:
         parts.append(f"job {facts['job']}")
@@ -254,11 +254,11 @@ def _entry_json(place: LedgerLocation) -> dict[str, Any]:
         "offset": place.offset,
         "hash": entry.hash,
         "previous": entry.previous,
-        "kind": entry.said.kind,
-        "at": iso(entry.said.at),
+        "kind": entry.draft.kind,
+        "at": iso(entry.draft.at),
         "software": entry.software,
-        "deployments": [charge.deployment for charge in entry.said.charges],
-        **{key: value for key, value in entry.said.facts.items() if key != "guarantee"},
+        "deployments": [charge.deployment for charge in entry.draft.charges],
+        **{key: value for key, value in entry.draft.facts.items() if key != "guarantee"},
     }
 
 

@@ -66,10 +66,10 @@ class Wording(Section):
         """
         return (self.labels or {}).get(label, label)
 
-    def said(self, *names: str) -> dict[str, Any]:
+    def given_texts(self, *names: str) -> dict[str, Any]:
         """Return those of these keys that the job file has.
 
-        >>> Wording(unit="students").said("title", "unit")
+        >>> Wording(unit="students").given_texts("title", "unit")
         {'unit': 'students'}
         """
         return {name: wording for name in names if (wording := getattr(self, name))}

@@ -145,9 +145,9 @@ class Chain:
         if counts and entry is not None:
             self._counting[own] = offset
             self.head = own
-            if entry.said.kind == EntryKind.REOPENED:
+            if entry.draft.kind == EntryKind.REOPENED:
                 self._reopened = offset
-                self._forgiven.update(map(str, entry.said.facts.get("without", ())))
+                self._forgiven.update(map(str, entry.draft.facts.get("without", ())))
         else:
             self._void[own] = offset
 

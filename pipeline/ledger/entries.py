@@ -88,7 +88,7 @@ class Draft:
 class Entry:
     """A parsed entry; `hash` is its own, `previous` that of the record before, in SHA-256."""
 
-    said: Draft
+    draft: Draft
     previous: str
     hash: str
     software: str
@@ -109,7 +109,7 @@ def read_entry(record: bytes) -> Entry:
         raise CodecError("not an entry: its bytes are not the canonical encoding of its content")
     _check_envelope(body)
     try:
-        said = Draft(
+        draft = Draft(
             kind=body["kind"],
             at=body["at"],
             charges=tuple(_charge(each) for each in _list(body, "charges")),
@@ -124,7 +124,7 @@ def read_entry(record: bytes) -> Entry:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise CodecError(f"not an entry: {error}") from None
-    return Entry(said, body["previous"], hash_of(record), str(body.get("software", "")))
+    return Entry(draft, body["previous"], hash_of(record), str(body.get("software", "")))
 
 
 def _check_envelope(body: Mapping[str, Any]) -> None:

@@ -61,14 +61,14 @@ def stream_terms(state: Spending) -> dict[str, StreamTerms]:
 
 def _of_ended_jobs(state: Spending) -> Iterator[tuple[str, _Facts | None]]:
     for entry in state.chain.entries:
-        for charge in entry.said.charges:
-            yield charge.deployment, _facts(entry.said.facts)
+        for charge in entry.draft.charges:
+            yield charge.deployment, _facts(entry.draft.facts)
 
 
-def _facts(said: Mapping[str, Any]) -> _Facts | None:
+def _facts(facts: Mapping[str, Any]) -> _Facts | None:
     try:
-        protocol, epochs = said["protocol"], said["epochs"]
-        delta = said["guarantee"].get("shuffled", {}).get("delta")
+        protocol, epochs = facts["protocol"], facts["epochs"]
+        delta = facts["guarantee"].get("shuffled", {}).get("delta")
     except (AttributeError, KeyError, TypeError):
         return None
     whole = type(epochs) is int and epochs > 0

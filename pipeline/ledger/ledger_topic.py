@@ -48,7 +48,7 @@ def read_spending(cluster: Cluster) -> Spending:
 def write_entries(
     cluster: Cluster, draft_entry: DraftEntry, replication: int | None = None
 ) -> Spending:
-    """Write to the ledger until no entry is wanted, and check that all of them count.
+    """Write to the ledger until no entry is needed, and check that all of them count.
 
     `replication` applies to missing topics. Raises LedgerError if the ledger was damaged, and
     ClusterError if the cluster rejects a write; an entry may have been written even so.
@@ -95,8 +95,8 @@ def append_declared(cluster: Cluster, declared: BudgetDeclaration) -> None:
 def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
     missing = {JOBS_TOPIC, LEDGER_TOPIC} - cluster.topics()
     if missing:
-        made = (jobs_topic(replication), ledger_topic(replication))
-        cluster.create_topics(topic for topic in made if topic.name in missing)
+        topics = (jobs_topic(replication), ledger_topic(replication))
+        cluster.create_topics(topic for topic in topics if topic.name in missing)
     cluster.append(LEDGER_TOPIC, record)
 
 

@@ -119,9 +119,9 @@ def releases_in(
         releases = found.setdefault(name, Releases(job, name))
         releases.note(record.timestamp)
         releases.estimates += 1
-        said = _said(estimate)
-        if said not in releases.guarantees:
-            releases.guarantees.append(said)
+        guarantee = _guarantee_text(estimate)
+        if guarantee not in releases.guarantees:
+            releases.guarantees.append(guarantee)
         window_status = decided.get(key)
         released = estimate.window_status in (WindowStatus.RELEASED, WindowStatus.CORRUPT)
         if window_status is None or (released and window_status is not WindowStatus.RELEASED):
@@ -139,7 +139,7 @@ def in_words(guarantee: Guarantee) -> str:
     )
 
 
-def _said(estimate: EstimateRecord) -> str:
+def _guarantee_text(estimate: EstimateRecord) -> str:
     try:
         return in_words(Guarantee(**estimate.guarantee))
     except (TypeError, ValueError, KeyError):

@@ -160,8 +160,8 @@ class _Written:
         charges: dict[str, Charge] = {}
         budgets: dict[bytes, BudgetDeclaration] = {}
         for entry in chain.entries:
-            charges.update((charge.deployment, charge) for charge in entry.said.charges)
-            for budget in entry.said.budgets:
+            charges.update((charge.deployment, charge) for charge in entry.draft.charges)
+            for budget in entry.draft.budgets:
                 key = budget.key
                 budgets.pop(key, None)
                 budgets[key] = budget

@@ -76,11 +76,11 @@ def verify(
 def _settings(found: TopicSettings | None) -> Iterator[Inconsistency]:
     if found is None:
         return
-    wanted = ledger_topic(None)
-    if found.partitions != wanted.partitions:
+    expected = ledger_topic(None)
+    if found.partitions != expected.partitions:
         yield Inconsistency(f"topic {LEDGER_TOPIC} has {found.partitions} partitions; expected 1")
     for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
-        has, needs = found.configs.get(key), wanted.configs[key]
+        has, needs = found.configs.get(key), expected.configs[key]
         if has is not None and has != needs:
             yield Inconsistency(
                 f"topic {LEDGER_TOPIC} has {key} {has}, which allows Kafka to delete or rewrite "
@@ -189,5 +189,5 @@ def _replays(state: Spending) -> Iterable[str]:
         if job.replay_of is not None:
             yield job.deployment.hex()
     for entry in state.chain.entries:
-        if entry.said.kind == EntryKind.REPLAY:
-            yield str(entry.said.facts.get("deployment"))
+        if entry.draft.kind == EntryKind.REPLAY:
+            yield str(entry.draft.facts.get("deployment"))

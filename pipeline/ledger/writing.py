@@ -1,7 +1,7 @@
 """Decide what to write to the ledger next, and check that it counts.
 
-A writer reads to the end, decides on one entry, appends it, and reads again. The wanted entry is a
-function of both topics, and is no longer wanted once it counts. A writer that lost a race, or was
+A writer reads to the end, decides on one entry, appends it, and reads again. The entry is a
+function of both topics, and is no longer needed once it counts. A writer that lost a race, or was
 interrupted and restarts, therefore writes what is missing, and nothing twice.
 """
 
@@ -31,7 +31,7 @@ class LedgerError(DpstreamError):
 
 
 def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) -> Writing:
-    """Write entries until none is wanted any more.
+    """Write entries until no more are needed.
 
     Yields None to receive the state at the ends of both topics, or a record to append.
     `draft_entry` returns the next entry or None; an exception of it ends the writing. `nonce`
@@ -148,8 +148,8 @@ def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> DraftEntr
     facts = {"job": job.name, "deployment": job.deployment.hex(), **more}
 
     def draft_entry(state: Spending) -> Draft | None:
-        said = (entry.said for entry in state.chain.entries if entry.said.kind == kind)
-        if any(each.facts.get("deployment") == facts["deployment"] for each in said):
+        drafts = (entry.draft for entry in state.chain.entries if entry.draft.kind == kind)
+        if any(each.facts.get("deployment") == facts["deployment"] for each in drafts):
             return None
         return Draft(kind, now, facts=facts)
 

@@ -104,7 +104,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
             "job": rows.job.name,
             "deployment": rows.job.deployment.hex(),
             "guarantee": json.dumps(rows.job.guarantee.to_json()),
-            "wording": json.dumps(rows.job.said(*WORDS), ensure_ascii=False),
+            "wording": json.dumps(rows.job.given_texts(*WORDS), ensure_ascii=False),
         },
     )
 

@@ -110,8 +110,8 @@ def posterior_text(epsilon: float, delta: float = 0.0) -> str:
     'a guess that was 50 % likely becomes at most 73.2 % likely, except with probability 1 in \
 1,000,000'
     """
-    said = _bound(epsilon)
-    return f"{said}, except with probability {_chance(delta)}" if delta else said
+    text = _bound(epsilon)
+    return f"{text}, except with probability {_chance(delta)}" if delta else text
 
 
 def _bound(epsilon: float) -> str:

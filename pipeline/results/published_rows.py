@@ -143,7 +143,7 @@ class PublishedRows:
 
     @cached_property
     def _words(self) -> dict[str, str]:
-        return self.job.said("title", "unit")
+        return self.job.given_texts("title", "unit")
 
     @cached_property
     def spans(self) -> EpochSpans:

@@ -78,8 +78,8 @@ class QueryOptions:
             raise QueryError(f"{' and '.join(given)} are mutually exclusive")
         for option in given:
             domain.check_supports(option)
-            value, made = options[option]
-            return made(value)
+            value, make_query = options[option]
+            return make_query(value)
         return None if crowd is None else Items(tuple(crowd))
 
 

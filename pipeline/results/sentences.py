@@ -64,13 +64,13 @@ def sentence_of(
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.
     """
-    hero = latest_complete_record(job, records)
-    last, said = records[-1], epoch_sentence(job, hero, titled=titled)
-    if last is hero:
-        return said
+    complete = latest_complete_record(job, records)
+    last, sentence = records[-1], epoch_sentence(job, complete, titled=titled)
+    if last is complete:
+        return sentence
     name = capital(epoch_name(job, last.epoch).name)
     more = f"{name} has not ended yet." if is_known(last) else nothing(job, last)
-    *parts, end = said.parts
+    *parts, end = sentence.parts
     return Sentence((*parts, f"{end} {more}"))
 
 

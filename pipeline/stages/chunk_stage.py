@@ -74,8 +74,8 @@ class ChunkStage(Generic[Content]):
         yield from self._partials.catch_up()
         while not self._partials.whole and self._first_complete(partition) is None:
             yield from self._partials.read_back()
-        made = self._transform
-        attempts = Attempts(made.begin, made.add, made.end)
+        transform = self._transform
+        attempts = Attempts(transform.begin, transform.add, transform.end)
         self._partitions[partition] = _ChunkPartition(partition, floor, floor, attempts)
         return floor
 

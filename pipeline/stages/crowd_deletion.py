@@ -34,11 +34,11 @@ def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generat
     bounds = list(pairwise(ends.tolist()))
     sizes = np.array([kept[first:end].sum() for first, end in bounds], np.int64)
     left = numbers_left(law.counts, sizes, generator)
-    for (first, end), size, wanted in zip(bounds, sizes.tolist(), left.tolist(), strict=True):
-        if wanted < law.minimum:
+    for (first, end), size, remaining in zip(bounds, sizes.tolist(), left.tolist(), strict=True):
+        if remaining < law.minimum:
             kept[first:end] = 0
         else:
-            kept[first:end] -= uniform_choice(kept[first:end], size - wanted, generator)
+            kept[first:end] -= uniform_choice(kept[first:end], size - remaining, generator)
     rows = kept > 0
     values = words.values[rows]
     if words.counts is None:

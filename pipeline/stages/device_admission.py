@@ -104,15 +104,15 @@ class DeviceAdmission:
 
     def _foreign(self, batch: LooseBatch) -> LooseBatch | Rejection:
         public_key = self._devices.key_at(batch.epoch)
-        wanted = None if public_key is None else key_id(public_key)
-        if batch.key != wanted:
+        expected = None if public_key is None else key_id(public_key)
+        if batch.key != expected:
             names = [
-                "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, wanted)
+                "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, expected)
             ]
             return Rejection(
                 Reason.SEALED, f"got {names[0]}; epoch {batch.epoch} requires {names[1]}"
             )
-        size = self._form.size + (0 if wanted is None else CIPHERTEXT_BYTES)
+        size = self._form.size + (0 if expected is None else CIPHERTEXT_BYTES)
         if batch.contents.shape[1] != size:
             return Rejection(
                 Reason.PROTOCOL,

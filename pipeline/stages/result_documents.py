@@ -72,7 +72,7 @@ class ResultDocuments:
         return {
             "version": DOCUMENT_VERSION,
             "job": job.name,
-            **job.said("title", "unit"),
+            **job.given_texts("title", "unit"),
             "deployment": job.deployment.hex(),
             "epoch": record.epoch,
             "start": self._spans.begins(record.epoch),

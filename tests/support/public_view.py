@@ -141,7 +141,7 @@ def seen_deployments(cluster: Cluster, job: DeployedJob) -> tuple[dict[bytes, An
     """Return the job's records in ``dpstream.jobs`` and the ledger, without times and draws."""
     charged: list[object] = [
         (said.kind, [asdict(replace(charge, at=0)) for charge in charges], said.facts)
-        for said in (entry.said for entry in read_spending(cluster).chain.entries)
+        for said in (entry.draft for entry in read_spending(cluster).chain.entries)
         # Jobs of several runs have the same randomness, and therefore the same deployment.
         if (charges := [each for each in said.charges if each.job == job.name])
     ]

@@ -71,5 +71,5 @@ class Headline:
         '202 (95 % CI 198 to 202)'
         """
         about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
-        said = "no estimate" if self.value is None else self.shown(self.value)
-        return about + said + ("" if self.ci95_low is None else f" (95 % CI {self.interval})")
+        value = "no estimate" if self.value is None else self.shown(self.value)
+        return about + value + ("" if self.ci95_low is None else f" (95 % CI {self.interval})")

@@ -44,7 +44,7 @@ def log_of(entries: int) -> list[bytes]:
 
 
 def charged(chain: Chain) -> list[int]:
-    return [each.at for entry in chain.entries for each in entry.said.charges]
+    return [each.at for entry in chain.entries for each in entry.draft.charges]
 
 
 def problems(chain: Chain) -> list[ChainProblem]:

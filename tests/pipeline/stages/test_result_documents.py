@@ -68,7 +68,7 @@ def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
     VALIDATOR.validate(body)
     # Optional keys of a job file are omitted from the documents.
     assert set(SCHEMA["properties"]) == set(SCHEMA["required"]) | {"title", "unit"}
-    assert set(body) == set(SCHEMA["required"]) | set(job.said("title", "unit"))
+    assert set(body) == set(SCHEMA["required"]) | set(job.given_texts("title", "unit"))
     return body
 
 
