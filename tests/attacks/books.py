@@ -42,10 +42,10 @@ _NEAR = 1e-9
 def books_of_devices(randomness: np.random.Generator) -> dict[str, str]:
     """Return, by account of a device, why it is wrong, or an empty text."""
     accounts = (
-        ("letters: the clock, and what they have told", _symbols(randomness)),
-        ("words that are added up: the clock, and its noise", _sums(randomness)),
-        ("messages of changes: no more than were charged", _messages(randomness)),
-        ("steps of a model: no more than were charged", _steps(randomness)),
+        ("symbols: budget and sum match what was sent", _symbols(randomness)),
+        ("summed messages: budget and noise match", _sums(randomness)),
+        ("messages for changes: at most those charged", _messages(randomness)),
+        ("learning steps: at most those charged", _steps(randomness)),
     )
     return {what: next(filter(None, reasons), "") for what, reasons in accounts}
 
@@ -101,8 +101,8 @@ def _symbols(randomness: np.random.Generator) -> Iterator[str]:
             budgets -= pulls**2
             told += pulls * symbols * STEP
             kept = devices.state_arrays()
-            yield _apart("the clock", epoch, kept["left"][tilted], budgets[tilted])
-            yield _apart("the sum of its letters", epoch, kept["sum"][tilted], told[tilted])
+            yield _apart("the squared-norm budget", epoch, kept["left"][tilted], budgets[tilted])
+            yield _apart("the sum of its symbols", epoch, kept["sum"][tilted], told[tilted])
 
 
 def _of_half_the_budget(law: ValueStreamLaw) -> ValueStreamLaw:
@@ -120,8 +120,8 @@ def _apart(what: str, epoch: int, kept: NDArray[np.generic], exact: NDArray[np.f
     if off[worst] <= _NEAR * (1 + abs(exact[worst])):
         return ""
     return (
-        f"keeps {float(kept[worst])!r} as {what} of a device at epoch {epoch}, which by what it "
-        f"has sent is {float(exact[worst])!r}"
+        f"stores {float(kept[worst])!r} as {what} of a device at epoch {epoch}; expected "
+        f"{float(exact[worst])!r} from the reports sent"
     )
 
 
@@ -142,12 +142,12 @@ def _sums(randomness: np.random.Generator) -> Iterator[str]:
                 most = min(math.isqrt(law.squared_norm_budget - int(spent[device])), law.most)
                 clipped = min(max(pull, -most), most)
                 if not math.floor(clipped - 1e-6) <= word <= math.ceil(clipped + 1e-6):
-                    yield f"sends {word} at epoch {epoch} where its law says {clipped:.6g}"
+                    yield f"sends {word} at epoch {epoch}; its law gives {clipped:.6g}"
             spent += sent**2
             if (spent > law.squared_norm_budget).any():
                 yield (
-                    f"sends words whose squares add up to {spent.max():,} by epoch {epoch}, and "
-                    f"noise is sized on {law.squared_norm_budget:,}"
+                    f"sends messages with squared norm {spent.max():,} by epoch {epoch}, but the "
+                    f"noise is calibrated to {law.squared_norm_budget:,}"
                 )
 
 
@@ -160,7 +160,7 @@ def _too_little_noise(
     least = likely - math.exp(epsilon) * stats.norm.sf(epsilon / apart + apart / 2)
     if least <= delta * (1 + 1e-6):
         return ""
-    return f"states a delta of {delta:g} for sums with noise, and it is at least {least:.4g}"
+    return f"declares delta {delta:g} for sums with noise; it is at least {least:.4g}"
 
 
 def _messages(randomness: np.random.Generator) -> Iterator[str]:
@@ -181,8 +181,8 @@ def _messages(randomness: np.random.Generator) -> Iterator[str]:
             before = value
             if sent != charged:
                 yield (
-                    f"sends {sent} messages at epoch {epoch} after {made} changes, and {charged} "
-                    "are charged for"
+                    f"sends {sent} messages at epoch {epoch} after {made} changes, but {charged} "
+                    "are charged"
                 )
 
 
@@ -201,4 +201,4 @@ def _steps(randomness: np.random.Generator) -> Iterator[str]:
             break
         answered += 1
     if answered > charged:
-        yield f"takes part in {answered} steps, and {charged} are charged for"
+        yield f"contributes to {answered} steps, but {charged} are charged"

@@ -39,9 +39,9 @@ _CONTEXTS = tuple(sealing_context(name, bytes(16), bytes(16), 1) for name in ("a
 
 def attack_ciphertexts_and_shares() -> Iterator[str]:
     promises = {
-        "the order of boxes says nothing of the order of reports": _order_of_ciphertexts,
-        "equal tables have shares as different as others, each of a name of its own": _shares_alone,
-        "neither party hands on the sum of fewer devices than the minimum": _sums_of_few,
+        "ciphertext order is independent of report order": _order_of_ciphertexts,
+        "shares of equal tables are random, with unique names": _shares_alone,
+        "no party forwards the sum of fewer devices than the minimum": _sums_of_few,
     }
     return broken(promises)
 
@@ -53,15 +53,15 @@ def _order_of_ciphertexts() -> str:
     orders = rows, rows[::-1]
     opened = [open_rows(seal_rows(each, [lock]), key, lock.context).tolist() for each in orders]
     if any(sorted(each) != rows.tolist() for each in opened):
-        return "boxes hold other rows than were put into them"
+        return "ciphertexts decrypt to rows other than those encrypted"
     places = [
         [found_rows.index(row) for row in order.tolist()]
         for found_rows, order in zip(opened, orders, strict=True)
     ]
     if places[0] == places[1]:
-        return "boxes stand where their reports stood: whoever opens them knows who sent which"
+        return "ciphertexts keep the order of their reports: their recipient can link senders"
     if opened[0] == opened[1]:
-        return "boxes stand in an order that follows from what is in them"
+        return "the order of ciphertexts depends on their contents"
     return ""
 
 
@@ -76,9 +76,9 @@ def _shares_alone() -> str:
         # Both parties also see the number of the chunk and of devices.
         shares += [content[_NAME + _ABOUT :] for contents in opened for content in contents]
     if len({*shares}) < len(shares):
-        return "two tables have the same share: whoever has one reads what the other party hides"
+        return "two tables have the same share: one party can compute the other's share"
     if len({*names}) < len(names):
-        return "shares of two devices have one name: that of the second one is missed by nobody"
+        return "shares of two devices have the same name: the second can vanish undetected"
     return ""
 
 
@@ -98,8 +98,8 @@ def _sums_of_few() -> str:
         for total in sums:
             handed_on = PartialSum.from_bytes(form, partial_of(job, total, None)).chunks is not None
             if handed_on != (devices >= _MINIMUM):
-                did = "hands on" if handed_on else "keeps back"
-                return f"a party {did} the sum of {devices} devices, the minimum is {_MINIMUM}"
+                did = "forwards" if handed_on else "suppresses"
+                return f"a party {did} the sum of {devices} devices with a minimum of {_MINIMUM}"
     return ""
 
 

@@ -73,14 +73,14 @@ def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: fl
         distance = np.abs(np.cumsum(shares) - np.cumsum(_law_of_left(law, size))).max()
         if distance > math.sqrt(math.log(2 / share) / (2 * len(seen))):
             return (
-                f"how many messages are left of crowds of {size} differs by {distance:.3g} from "
-                "the law: their sizes are told with less noise, or small ones are released"
+                f"the number of messages left of crowds of {size} differs by {distance:.3g} from "
+                "the law: sizes have too little noise, or small crowds are released"
             )
     expected = _law_of_left(law, LARGE) @ np.arange(LARGE + 1) / LARGE
     found = kept[:, :_SMALL].reshape(-1, LARGE)
     deviation = np.abs(found.mean(axis=0) - expected).max()
     if deviation > math.sqrt(math.log(2 * LARGE / (2 * share)) / (2 * len(found))):
-        return "which messages of a crowd are deleted follows from their place in it"
+        return "the selection of deleted messages depends on their position in the crowd"
     return ""
 
 

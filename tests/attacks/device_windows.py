@@ -30,11 +30,11 @@ _MANY = 500
 
 def attack_device_windows() -> Iterator[str]:
     key = X25519PrivateKey.generate()
-    again = "few devices whose reports come again and again are not released"
+    again = "repeated reports do not raise few devices above the minimum"
     promises = {
-        f"open reports: {again}": partial(_too_few, None),
+        f"plain reports: {again}": partial(_too_few, None),
         f"sealed reports: {again}": partial(_too_few, key),
-        "a sealed report counts once, under whatever tags copies come": partial(_copies, key),
+        "copies of a sealed report under other tags do not count": partial(_copies, key),
     }
     return broken(promises)
 
@@ -83,9 +83,9 @@ def _too_few(private_key: X25519PrivateKey | None) -> str:
         scenario.work(*PATIENT)
         reason = _speaks_against(scenario, devices)
         if not reason and bool(scenario.writings(1)) != released:
-            minimum = f"where the minimum is {MINIMUM}"
+            minimum = f"with a minimum of {MINIMUM}"
             did = "is not released" if released else "is released"
-            reason = f"a window of {devices} devices {did}, {minimum}"
+            reason = f"a window of {devices} devices {did} {minimum}"
         if reason:
             return reason
     return ""
@@ -104,12 +104,12 @@ def _copies(private_key: X25519PrivateKey) -> str:
 
 def _speaks_against(scenario: AttackScenario, devices: int) -> str:
     """Return the evidence against a first window of one report by each device."""
-    said = scenario.manifests()[1].contributors
-    if said != devices:
-        return f"a manifest says that {said} devices are in, who are {devices}"
+    declared = scenario.manifests()[1].contributors
+    if declared != devices:
+        return f"a manifest declares {declared} devices; the window has {devices}"
     for words in scenario.writings(1):
         if words.total() != devices:
-            return f"of {devices} devices {words.total()} reports are released"
+            return f"{words.total()} reports of {devices} devices are released"
     return ""
 
 

@@ -64,11 +64,11 @@ def attack_linkage(
     observed = loss_bound(*guess.count(one, other), judged, 0.0, false_alarm)
     if observed > 0:
         return (
-            "windows in the order in which reports arrived: who of two sent what is seen by at "
+            "windows keep the order of arrival: the sender of a report leaks by at "
             f"least epsilon {observed:.4g}"
         )
     if not any(observations.tables for observations in (before, one)):
-        return "no window of two people is released where that is the minimum"
+        return "no window of two users is released with a minimum of two"
     return linked[0] if linked else ""
 
 
@@ -124,5 +124,5 @@ def _window(
             rows = rows if counts is None else np.repeat(rows, counts, axis=0)
             words += map(tuple, rows.tolist())
             if any(identity in value_bytes for identity in log.identities):
-                linked.append("a released record holds the id of a batch or of its producer")
+                linked.append("a released record contains the id of a batch or its producer")
     return tuple(((word, 1),) for word in words)

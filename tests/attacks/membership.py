@@ -37,12 +37,10 @@ MINIMUM = 4
 
 def attack_membership() -> Iterator[str]:
     promises = {
-        "a window of fewer devices than the minimum is not released, whoever is enrolled or late": (
-            _too_few
-        ),
-        "what the broker hands on twice, or in another order, is in a window once": _copies,
-        "a producer is in a window with all that it sent, or with nothing": _parts,
-        "nobody is in a window who has not registered before": _unknown_users,
+        "a window below the minimum is never released": (_too_few),
+        "records delivered twice or reordered count once": _copies,
+        "a producer is in a window with all of its reports or none": _parts,
+        "only registered producers are in a window": _unknown_users,
     }
     return broken(promises)
 
@@ -62,13 +60,13 @@ def speaks_against(scenario: AttackScenario, senders: Sequence[Sent]) -> str:
         there = [sent for sent in senders if sent.name in inside]
         devices = sum(sent.present[epoch] for sent in there)
         if manifest.contributors != devices:
-            return f"a manifest says that {manifest.contributors} devices are in, who are {devices}"
+            return f"a manifest declares {manifest.contributors} devices; the window has {devices}"
         expected: Held = sum((sent.words[epoch] for sent in there), Held())
         for words in scenario.writings(epoch):
             if devices < minimum:
-                return f"a window of {devices} devices is released, below the minimum of {minimum}"
+                return f"a window of {devices} devices is released with a minimum of {minimum}"
             if words != expected:
-                return "a window holds other reports than those of whom its manifest says are in"
+                return "a window contains reports other than those of its manifest's producers"
     return ""
 
 
@@ -101,7 +99,7 @@ def _too_few() -> str:
         if reason:
             return reason
         if sum(sent.present[1] for sent in senders) == MINIMUM and not scenario.writings(1):
-            return f"no window of {MINIMUM} devices is released where that is the minimum"
+            return f"no window of {MINIMUM} devices is released with that minimum"
     return ""
 
 
@@ -127,7 +125,7 @@ def _copies() -> str:
     for records in orders:
         scenario, reason = _handed_on(senders, records, senders)
         if reason or not scenario.writings(1):
-            return reason or "a window into which all of its records came is not released"
+            return reason or "a complete window is not released"
     return ""
 
 
@@ -138,7 +136,7 @@ def _parts() -> str:
     for records in ([one, end], [end, one], [one, one, end, end], [one, other], [end, other]):
         scenario, reason = _handed_on(senders, [*records, *south], senders)
         if not reason and "north" in scenario.inside(1):
-            reason = "a producer is in a window of which a part has arrived"
+            reason = "a producer with an incomplete batch is in a window"
         if reason:
             return reason
     return ""

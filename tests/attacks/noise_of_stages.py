@@ -51,8 +51,12 @@ def attack_sums() -> Iterator[str]:
 def _attack(noisy: Noisy) -> Iterator[str]:
     key = NoiseKey.random()
     promises = {
-        "in every window, another one at each epoch, deployment and key": partial(_own, noisy, key),
-        "by no worker with another key, or with none": partial(_other_keys, noisy, key),
+        "is present in every window, and differs by epoch, deployment and key": partial(
+            _own, noisy, key
+        ),
+        "is never written by a worker with another key or without a key": partial(
+            _other_keys, noisy, key
+        ),
     }
     return broken({f"noise {what}": do for what, do in promises.items()})
 
@@ -62,13 +66,13 @@ def _own(noisy: Noisy, key: NoiseKey) -> str:
     if isinstance(noises, str):
         return noises
     if not all(noises) or len({*map(repr, noises)}) == 1:
-        return "all windows have the same noise, or none: nothing hides what differs between them"
+        return "all windows have the same noise or none: their difference is exact"
     if _noises(noisy, _HERE, key, key) != noises:
-        return "the noise of a window is another one when it is drawn again: their mean has less"
+        return "the noise of a window changes when redrawn: averaging removes it"
     if _noises(noisy, _ELSEWHERE, key, key) == noises:
-        return "two deployments have the same noise: nothing hides what differs between them"
+        return "two deployments have the same noise: their difference is exact"
     if _noises(noisy, _HERE, other, other) == noises:
-        return "whoever has no noise key knows the noise: it does not depend on the key"
+        return "the noise does not depend on the key and can be computed without it"
     return ""
 
 
@@ -80,7 +84,7 @@ def _other_keys(noisy: Noisy, key: NoiseKey) -> str:
         except WrongKeyError:
             continue
         if seen != noises:
-            return "a worker with another noise key writes a window with another noise"
+            return "a worker with another noise key writes a window with other noise"
     return ""
 
 
@@ -104,9 +108,9 @@ def _noises(
         sent_words = sum((sent.words[epoch] for sent in senders), Held())
         windows = scenario.writings(epoch)
         if len(windows) != 1:
-            return f"{len(windows)} windows are released of an epoch"
+            return f"{len(windows)} windows of an epoch are released"
         if noisy.words is not None and windows[0].total() != noisy.words:
-            return f"{windows[0].total()} words leave the stage where one number is released"
+            return f"the stage releases {windows[0].total()} messages instead of one number"
         noises.append(noisy.noise(windows[0], sent_words))
     return noises
 

@@ -28,9 +28,9 @@ _LEAVING: Final = _USERS[10:]
 def attack_presence() -> Iterator[str]:
     return broken(
         {
-            "those who are named are present, and nobody else": _silent,
-            "whoever is not enrolled is rejected, and stays so, whatever the value": _unknown_users,
-            "whether somebody who leaves is silent depends on no value": _leaving,
+            "only named users are present": _silent,
+            "unenrolled users are rejected independently of values": _unknown_users,
+            "presence of leaving users is independent of values": _leaving,
         },
     )
 
@@ -81,7 +81,7 @@ def _silent() -> str:
             with suppress(ProducerError):
                 watched.producer.report(epoch, dict.fromkeys(_USERS, value))
         if watched.told != [(len(users), len(_USERS)) for users in named]:
-            return "who was present at an epoch speaks at another one, whether there or not"
+            return "a user present at one epoch reports at another while absent"
     return ""
 
 
@@ -100,9 +100,9 @@ def _unknown_users() -> str:
             watched.close(epoch, dict.fromkeys(_USERS, value))
         seen.append((said, watched.told))
     if seen[0] != seen[1]:
-        return "whether somebody is enrolled, or rejected, depends on the value"
+        return "enrollment or rejection depends on the value"
     if any(population > len(_USERS) for _, told in seen for _, population in told):
-        return "whoever reports is enrolled, at a moment that may depend on the value"
+        return "a report enrolls its user, at a time that may depend on the value"
     return ""
 
 
@@ -116,4 +116,4 @@ def _leaving() -> str:
         for epoch in (2, 3):
             watched.close(epoch, dict.fromkeys(_SOME, 1))
         seen.add(tuple(watched.told))
-    return "who leaves is silent or not, as the last value says" if len(seen) > 1 else ""
+    return "presence of a leaving user depends on the last value" if len(seen) > 1 else ""

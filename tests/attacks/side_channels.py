@@ -56,9 +56,9 @@ def compare_neighbors(case: Case, *, seed: int, released: bool = True) -> str:
     ]
     different = [name for name, seen in runs[0].items() if runs[1][name] != seen]
     if different:
-        return f"{', '.join(different)}: other values, and something else is seen than before"
+        return f"{', '.join(different)}: observations depend on values"
     if not released and release:
-        return f"windows of {devices} devices are released, below the minimum of the job"
+        return f"windows of {devices} devices are released, below the job's minimum"
     return ""
 
 

@@ -34,18 +34,18 @@ _ENDLESS = 10**9
 
 def attack_spending() -> Iterator[str]:
     ways: dict[str, Callable[[], str]] = {
-        "a job that is deployed again and again": _again,
-        "a job that is undeployed each time": _undeployed,
+        "a job deployed repeatedly": _again,
+        "a job undeployed each time": _undeployed,
         "many epochs, each with fresh randomness": _many_epochs,
-        "delta, where epsilon is plenty": _delta,
-        "horizons of jobs that renew, and others after them": _renewing,
-        "a job without end, and one with a budget": _endless,
-        "a later job that states more": _larger_budget,
+        "delta, with ample epsilon": _delta,
+        "horizons of recurring jobs and later jobs": _renewing,
+        "an unlimited job and one with a budget": _endless,
+        "a later job that declares more": _larger_budget,
     }
-    limit = "people lose no more than their budget"
+    limit = "users lose at most their budget"
     promises: dict[str, Callable[[], str]] = {
-        "no job runs whose constants lose more than its parameters say": _loud_constants,
-        f"{limit}: two who deploy at once": _at_once,
+        "no job runs with constants that lose more than its parameters allow": _loud_constants,
+        f"{limit}: two concurrent deployments": _at_once,
         **{f"{limit}: {what}": do for what, do in ways.items()},
     }
     return broken(promises)
@@ -148,9 +148,9 @@ def _beyond(books: Books, epsilon: float, delta: float = 0.0, *, room: bool = Tr
     # Losses are rounded up, visible in the tenth digit.
     for name, lost, most in zip(("epsilon", "delta"), books.lost, (epsilon, delta), strict=True):
         if lost > Fraction(str(most)) * Fraction("1.000001"):
-            return f"people lose {name} {float(lost):g}, their budget is {most:g}"
+            return f"users lose {name} {float(lost):g} with a budget of {most:g}"
     if room and not any(books.lost):
-        return "nothing can be deployed where the budget has room for it"
+        return "no job can be deployed within the budget"
     return ""
 
 
@@ -230,7 +230,7 @@ def _endless() -> str:
     books = Books()
     books.deploy(_job("endless", epochs={"count": 4, "renew": True}))
     if books.deploy(_job("first", budget={"epsilon": 99})):
-        return "beside a job that goes on without end a budget is said to be kept"
+        return "a budget is accepted although an unlimited job charges the same users"
     return ""
 
 
@@ -261,5 +261,5 @@ def _loud_constants() -> str:
             DeployedJob.from_bytes(json.dumps(values).encode())
         except JobError:
             continue
-        return f"a job runs that loses {factor:g} times what its parameters say"
+        return f"a job runs that loses {factor:g} times what its parameters allow"
     return ""

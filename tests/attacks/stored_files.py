@@ -40,9 +40,9 @@ Use = Callable[[Path], object]
 def attack_files() -> Iterator[str]:
     return broken(
         {
-            "what holds a secret is made for its owner alone, and so are its folders": _made,
-            "a secret that others have access to is not used": _opened,
-            "no key stands in what is written of its holder": _shown,
+            "only owners have access to new secrets and their folders": _made,
+            "a secret accessible to others is rejected": _opened,
+            "no key is displayed with its holder": _shown,
         },
     )
 
@@ -71,8 +71,8 @@ _KEYS: Final[dict[str, tuple[Use, Use]]] = {
     "a private sealing key": (_key_pair, read_private_key),
 }
 _STATES: Final[dict[str, tuple[Use, Use]]] = {
-    "what the devices of a producer have drawn": (_producer_store, _producer_store),
-    "what a single device keeps": (_device_store, FileStore),
+    "the draws of a producer's devices": (_producer_store, _producer_store),
+    "the state of a single device": (_device_store, FileStore),
 }
 
 
@@ -83,13 +83,13 @@ def _made() -> str:
             if what in _STATES:
                 private_folder(path.parent)
             if not _does(make, path):
-                return f"{what} is made for others, too, and then rejected"
+                return f"{what} is created accessible to others, and then rejected"
         _locked(folder / "locked" / "below")
         for path in sorted(folder.rglob("*")):
             mode = stat.S_IMODE(path.stat().st_mode)
             if mode & _OF_OTHERS and path.suffix != _PUBLIC:
                 kind = "folder" if path.is_dir() else "file"
-                return f"a {kind} of secrets is made with mode {mode:o}: others look into it"
+                return f"a {kind} of secrets is created with mode {mode:o}, accessible to others"
     return ""
 
 
@@ -98,11 +98,11 @@ def _opened() -> str:
         for number, (what, (make, read)) in enumerate({**_KEYS, **_STATES}.items()):
             path = private_folder(folder / str(number)) / "secret.key"
             if not _does(make, path) or not _does(read, path):
-                return f"{what} is not used where it is its owner's alone"
+                return f"{what} is rejected although only its owner has access"
             for bit in range(6):
                 path.chmod(0o600 | 1 << bit)
                 if _does(read, path):
-                    return f"{what} is used with mode {0o600 | 1 << bit:o}, open to others"
+                    return f"{what} is used with mode {0o600 | 1 << bit:o}, accessible to others"
             path.chmod(0o600)
     return ""
 
@@ -133,7 +133,7 @@ def _shown() -> str:
     holders: dict[str, object] = {
         "the noise key": NoiseKey(secret),
         "the collectors' key": collectors,
-        "what takes reports": Intake(job, collectors),
+        "the intake of reports": Intake(job, collectors),
         "a ring of private keys": KeyRing.of([X25519PrivateKey.from_private_bytes(secret)]),
     }
     forms = (
@@ -146,5 +146,5 @@ def _shown() -> str:
     for name, holder in holders.items():
         for text in (repr(holder), str(holder), f"{holder}"):
             if any(form in text for form in forms):
-                return f"{name} is shown wherever its holder is written"
+                return f"{name} is displayed with its holder"
     return ""

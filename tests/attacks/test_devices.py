@@ -49,10 +49,10 @@ Patch = pytest.MonkeyPatch
 ATTACKS: Mapping[str, Callable[[], Iterator[str]]] = {
     "collected reports": attack_collector,
     "device clients": attack_client,
-    "kept files": attack_files,
+    "stored files": attack_files,
     "presence": attack_presence,
     "renewed horizons": attack_renewal,
-    "boxes of instances": attack_ciphertexts,
+    "ciphertexts of shufflers": attack_ciphertexts,
 }
 
 
@@ -90,7 +90,7 @@ def written_as_they_come(patch: Patch) -> str:
             )
 
     patch.setattr(collected_reports, "Intake", AtOnce)
-    return "reports stand in a record in the order in which devices came"
+    return "reports are recorded in order of arrival"
 
 
 def tagged_with_any_key(patch: Patch) -> str:
@@ -105,7 +105,7 @@ def tagged_with_a_public_key(patch: Patch) -> str:
         return Tagger(CollectorKey(key).digest, *rest)
 
     patch.setattr(intake, "Tagger", tagger)
-    return "follows from its id and what is public of the job"
+    return "can be computed from its id and public job data"
 
 
 def tagged_for_ever(patch: Patch) -> str:
@@ -113,7 +113,7 @@ def tagged_for_ever(patch: Patch) -> str:
         return Tagger(key, what, deployment, 1)
 
     patch.setattr(intake, "Tagger", tagger)
-    return "a report of epoch 1 and a report of epoch 2 have one tag"
+    return "a report of epoch 1 and a report of epoch 2 have the same tag"
 
 
 def taken_with_any_key(patch: Patch) -> str:
@@ -123,7 +123,7 @@ def taken_with_any_key(patch: Patch) -> str:
             super().__post_init__()
 
     patch.setattr(collected_reports, "Intake", Trusting)
-    return "a collector takes reports with another key"
+    return "a collector with another key accepts reports"
 
 
 def rejected_by_name(patch: Patch) -> str:
@@ -141,7 +141,7 @@ def rejected_by_name(patch: Patch) -> str:
             return Taken(rejections, taken.enrollments, taken.batches, taken.reports)
 
     patch.setattr(collected_reports, "Intake", Talking)
-    return "a rejection depends on what a content says"
+    return "a rejection depends on the content of a report"
 
 
 def written_when_it_says_1(patch: Patch) -> str:
@@ -153,7 +153,7 @@ def written_when_it_says_1(patch: Patch) -> str:
             return answer
 
     patch.setattr(collected_reports, "BatchWriter", Hasty)
-    return "when records are written, or how long they are, depends on what contents say"
+    return "write times or sizes of records depend on contents"
 
 
 def acknowledged_in_any_case(patch: Patch) -> str:
@@ -162,7 +162,7 @@ def acknowledged_in_any_case(patch: Patch) -> str:
             await super()._write(rules, taken)
 
     patch.setattr(collected_reports, "BatchWriter", Sure)
-    return "acknowledged that was written when its window may have been cut"
+    return "acknowledged although its window may have closed"
 
 
 def enrolled_every_time(patch: Patch) -> str:
@@ -170,27 +170,27 @@ def enrolled_every_time(patch: Patch) -> str:
         return encode_envelope(device, report, True, content)
 
     patch.setattr(steps, "encode_envelope", always)
-    return "enrolls again in a horizon"
+    return "enrolls twice in a horizon"
 
 
 def any_limit(patch: Patch) -> str:
     patch.setattr(Account, "check_room", lambda *arguments: None)
-    return "beyond the epsilon of its app"
+    return "exceed its app's limit of epsilon"
 
 
 def charged_rounded_down(patch: Patch) -> str:
     patch.setattr(statements, "spent", allowed)
-    return "has less epsilon than what it has sent costs"
+    return "records less epsilon than its reports cost"
 
 
 def any_promise(patch: Patch) -> str:
     patch.setattr(steps, "check_randomizer", lambda statement: None)
-    return "joins a job that promises another unit"
+    return "joins a job that declares another unit"
 
 
 def forgotten_with_its_cost(patch: Patch) -> str:
     patch.setattr(steps, "left", lambda document, job: Document())
-    return "has left a deployment joins it again"
+    return "rejoins a deployment that it left"
 
 
 def said_with_the_value(patch: Patch) -> str:
@@ -210,7 +210,7 @@ def written_for_a_group(patch: Patch) -> str:
     patch.setattr(
         key_files, "write_new", lambda path, data, mode: write_new(path, data, mode | 0o040)
     )
-    return "a file of secrets is made with mode 640"
+    return "a file of secrets is created with mode 640"
 
 
 def kept_in_an_open_folder(patch: Patch) -> str:
@@ -219,7 +219,7 @@ def kept_in_an_open_folder(patch: Patch) -> str:
         return path
 
     patch.setattr(key_files, "private_folder", folder)
-    return "a folder of secrets is made with mode 777"
+    return "a folder of secrets is created with mode 777"
 
 
 def read_in_any_case(patch: Patch) -> str:
@@ -229,7 +229,7 @@ def read_in_any_case(patch: Patch) -> str:
 
 def shown_to_whoever_logs(patch: Patch) -> str:
     patch.setattr(CollectorKey, "__repr__", lambda key: f"CollectorKey({key.secret!r})")
-    return "the collectors' key is shown"
+    return "the collectors' key is displayed"
 
 
 COLLECTOR = (
@@ -286,7 +286,7 @@ def test_forgetful_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             save_arrays(store, arrays)
 
     monkeypatch.setattr(ProducerStore, "save_arrays", once)
-    assert "forgotten at a restart" in interrupted("future_rand")
+    assert "a restart loses" in interrupted("future_rand")
 
 
 def test_producer_using_unsaved_state_fails(
@@ -300,7 +300,7 @@ def test_producer_using_unsaved_state_fails(
             raise ProducerError("no room") from error
 
     monkeypatch.setattr(Producer, "_storing", kept)
-    assert "could not be stored has used up" in interrupted("future_rand")
+    assert "reuses the randomness of one that was not stored" in interrupted("future_rand")
 
 
 def test_producer_redrawing_on_request_fails(
@@ -318,7 +318,7 @@ def test_producer_redrawing_on_request_fails(
 
     monkeypatch.setattr(Producer, "_check_open", lambda producer, epoch: None)
     monkeypatch.setattr(Producer, "close_steps", again)
-    assert "drawn twice where its values come once more" in interrupted("split_budget")
+    assert "drawn twice when its values arrive twice" in interrupted("split_budget")
 
 
 def test_horizon_continuing_old_state_fails(
@@ -334,7 +334,7 @@ def test_horizon_continuing_old_state_fails(
             producer._randomizer = protocol.randomizer(law).restored(before, 0)
 
     monkeypatch.setattr(Producer, "_renew", keeping)
-    assert "goes on with the" in next(attack_renewal(), "")
+    assert "a horizon reuses the" in next(attack_renewal(), "")
 
 
 def test_presence_depending_on_values_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,9 +352,9 @@ def test_presence_depending_on_values_fails(monkeypatch: pytest.MonkeyPatch) -> 
         producer._present[producer._leaving] = producer._values[producer._leaving] > 0
 
     for name, culprit, reason in (
-        ("close", lingering, "speaks at another one"),
-        ("report", welcoming, "enrolled, or rejected, depends on the value"),
-        ("_speak_for_leaving", by_value, "silent or not, as the last value says"),
+        ("close", lingering, "reports at another while absent"),
+        ("report", welcoming, "enrollment or rejection depends on the value"),
+        ("_speak_for_leaving", by_value, "depends on the last value"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(Producer, name, culprit)
@@ -370,7 +370,7 @@ def test_sizes_depending_on_values_fail(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(fixed_sizes, "split_fixed", as_wide_as_the_largest)
     case = find_cases("shuffled_counts")[0]
-    assert "how many records there are, or how long" in next(attack_sizes(case), "")
+    assert "number or length of records" in next(attack_sizes(case), "")
 
 
 def test_ciphertexts_without_cover_traffic_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,4 +379,4 @@ def test_ciphertexts_without_cover_traffic_fail(monkeypatch: pytest.MonkeyPatch)
         "pack_reports",
         lambda values, cover_traffic, form: pack_reports(values, 0, form),
     )
-    assert "how many boxes there are tells how many messages" in next(attack_ciphertexts(), "")
+    assert "number of ciphertexts reveals the number of messages" in next(attack_ciphertexts(), "")

@@ -35,7 +35,7 @@ def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(MessageMultiset, "permuted", pieces_as_they_came)
     monkeypatch.setattr(MessageMultiset, "sorted", as_they_came)
     reason = attack_linkage(order, 40, seeded_generator(11), 1e-11)
-    assert "order in which reports arrived" in reason
+    assert "order of arrival" in reason
 
 
 def test_repeated_batch_id_is_detected() -> None:
@@ -55,4 +55,4 @@ def test_repeated_batch_id_is_detected() -> None:
             return bytes([self._drawn if self._drawn < 5 else 1]) * size
 
     randomness: Any = Same()
-    assert "holds the id of a batch" in attack_linkage("sorted", 4, randomness, 1e-9)
+    assert "contains the id of a batch" in attack_linkage("sorted", 4, randomness, 1e-9)

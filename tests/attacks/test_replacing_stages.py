@@ -190,7 +190,7 @@ def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> N
     job = job_of(section)
     law = job.law
     trust = job.guarantee_of(law).trust
-    even_if = "even if any one shuffler or party replaces or suppresses reports"
+    even_if = "even if any one shuffler or party replaces or drops reports"
     assert trust.endswith(even_if) or f"{even_if}; " in trust
     (stage,) = (each for each in party_guarantees(job, law) if each.kind == "stage")
     assert "passes on every report" not in stage.assumes
@@ -201,5 +201,5 @@ def test_trust_description_without_added_devices() -> None:
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None
     assert (
-        "it does not hold against a shuffler that replaces or suppresses reports, which can"
+        "it does not hold against a shuffler that replaces or drops reports, which can"
     ) in sealed.trust(1, 0)

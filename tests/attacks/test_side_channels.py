@@ -93,4 +93,4 @@ def test_release_below_minimum_fails(
         init(source, job.model_copy(update={"shuffle": shuffle}), *given)
 
     monkeypatch.setattr(ProducerSource, "__init__", careless)
-    assert "below the minimum" in compare_neighbors(case, seed=4, released=False)
+    assert "below the job's minimum" in compare_neighbors(case, seed=4, released=False)

@@ -40,11 +40,11 @@ Attacking = Callable[[], Iterator[str]]
 
 ATTACKS: Mapping[str, Attacking] = {
     "membership": attack_membership,
-    "windows written again": attack_written_again,
+    "rewritten windows": attack_written_again,
     "dummies of the stage": attack_dummies,
     "sums of the stage": attack_sums,
     "windows of devices": attack_device_windows,
-    "boxes and shares": attack_ciphertexts_and_shares,
+    "ciphertexts and shares": attack_ciphertexts_and_shares,
 }
 
 
@@ -176,33 +176,33 @@ def sums_of_one(patch: Patch) -> None:
     thinned(
         [
             (attack_membership, minimum_less_one, "a window of 3 devices is released"),
-            (attack_membership, batches_counted_twice, "holds other reports"),
-            (attack_membership, ended_by_punctuation, "other reports than those"),
-            (attack_membership, unknown_users_taken_in, "holds other reports"),
+            (attack_membership, batches_counted_twice, "contains reports other"),
+            (attack_membership, ended_by_punctuation, "reports other than those"),
+            (attack_membership, unknown_users_taken_in, "contains reports other"),
             (attack_written_again, everybody_written, "two versions"),
             (attack_written_again, noise_drawn_again, "two versions"),
             (attack_written_again, later_manifests_count, "two versions"),
             (attack_dummies, no_dummies, "the same noise, or none"),
             (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
-            (attack_dummies, noise_drawn_again, "when it is drawn again"),
+            (attack_dummies, noise_drawn_again, "changes when redrawn"),
             (attack_dummies, any_key, "a worker with another noise key"),
             (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
             (attack_sums, noise_without_key, "does not depend on the key"),
-            (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
-            (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
+            (attack_sums, words_in_place_of_sums, "releases 6 messages"),
+            (attack_device_windows, copies_are_devices, "a manifest declares 21 devices"),
             (
                 attack_device_windows,
                 copies_of_ciphertexts,
-                "a manifest says that 24 devices are in",
+                "a manifest declares 24 devices",
             ),
             (
                 attack_ciphertexts_and_shares,
                 ciphertexts_as_they_came,
-                "stand where their reports stood",
+                "keep the order of their reports",
             ),
             (attack_ciphertexts_and_shares, seeds_alike, "two tables have the same share"),
-            (attack_ciphertexts_and_shares, sums_of_one, "hands on the sum of 1 devices"),
+            (attack_ciphertexts_and_shares, sums_of_one, "forwards the sum of 1 devices"),
         ],
         2,
     ),
@@ -245,7 +245,7 @@ def first_ones_deleted(patch: Patch) -> None:
     [
         (half_the_noise, "differs by"),
         (small_ones_released, "differs by"),
-        (first_ones_deleted, "follows from their place"),
+        (first_ones_deleted, "depends on their position"),
     ],
 )
 def test_wrong_crowd_law_is_detected(

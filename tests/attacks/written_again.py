@@ -27,15 +27,15 @@ def attack_written_again() -> Iterator[str]:
     promises = {
         "of producers": lambda: _producers(plain_job(), None, ([1, 2, 1, 1], [2, 2]), judged=True),
         "with dummies": lambda: _producers(dummies_job(_DEPLOYMENT, key), key, ([1, 2], [3])),
-        "of which a noisy sum is released": lambda: _producers(
+        "with a released noisy sum": lambda: _producers(
             sums_job(_DEPLOYMENT, key), key, ([1, 0], [1])
         ),
-        "from which messages are deleted": lambda: _producers(
+        "with deleted messages": lambda: _producers(
             crowds_job(key), key, (["1: a", "2: b"] * 20, ["1: b", "2"])
         ),
         "of devices": _devices,
     }
-    same = "is the same whoever writes it"
+    same = "is equal for all writers"
     return broken({f"a window {what} {same}": do for what, do in promises.items()})
 
 
@@ -68,7 +68,7 @@ def _producers(
         )
         seen.add(frozenset(scenario.inside(1)))
     if not reason and len(seen) < 2:
-        reason = "whoever is late is in a window, or nobody is, whenever it was decided"
+        reason = "presence of late producers does not depend on the time of finalization"
     return reason
 
 
@@ -88,7 +88,7 @@ def _devices() -> str:
         reason = _differs(scenario)
         devices = scenario.manifests()[1].contributors
         if any(words.total() != devices for words in scenario.writings(1)):
-            reason = reason or "a window holds reports that came after it was decided"
+            reason = reason or "a window contains reports that arrived after it was finalized"
         if reason:
             return reason
     return ""
@@ -97,7 +97,7 @@ def _devices() -> str:
 def _differs(scenario: AttackScenario) -> str:
     windows = scenario.writings(1)
     if not windows:
-        return "a window that was decided is not released"
+        return "a finalized window is not released"
     if any(window != windows[0] for window in windows):
-        return "of one window two versions are released, and their difference tells of people"
+        return "two versions of one window are released, and their difference reveals users"
     return ""
