@@ -157,8 +157,8 @@ def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, mee
         return f"{errs}, which meets the target; {who}{sends}"
     least = "the smallest under your trust assumptions"
     if trust == "none":
-        rank = "smallest of those that trust" if alike > 1 else "only one that trusts"
-        least = f"the {rank} nobody"
+        rank = "smallest" if alike > 1 else "only one"
+        least = f"the {rank} without a trusted party"
     found = "" if error is None else f"no protocol has an RMSE of at most {error:,.1f} users;  "
     return f"{found}{errs}, {least}; {who}"
 

@@ -55,7 +55,7 @@ def check_tables(
 
 
 def _of_a_draw(noise: CellNoiseLaw) -> tuple[float, int]:
-    """Return a cell noise's distance from its distribution, and its possible misfits."""
+    """Return a cell noise's distance from its distribution, and how often it may be redrawn."""
     dummies, each = noise.of_contributors(1), noise.minimum
     if dummies is None:
         dummies, each = noise.of_stage(1), 1

@@ -112,8 +112,8 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         # The first horizon may have started before the deployment: only the rest of it is left.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.recurring else ""
-        anew = f"; every further {clock.count} times cost the same again" if until else ""
-        sentences.append(f"All answers{until} together cost {cost}{anew}.")
+        again = f"; every further {clock.count} times cost the same again" if until else ""
+        sentences.append(f"All answers{until} together cost {cost}{again}.")
     else:
         sentences.append(f"Each answer costs {cost}.")
     enough = "any number" if charges is None else f"{charges}"

@@ -99,7 +99,7 @@ def test_blocked_worker_exits(echo: Echo) -> None:
     echo.produce(1)
     worker = echo.start("stuck", work=1000.0)
     assert worker.exit_code() == 1
-    assert "the event loop has been blocked for 6 s: giving up" in worker.lines[-1]
+    assert "the event loop has been blocked for 6 s: exiting" in worker.lines[-1]
 
 
 def test_missing_topic_error_states_the_remedy(echo: Echo) -> None:
@@ -196,7 +196,7 @@ def test_worker_rejoins_when_no_member_has_partitions(echo: Echo) -> None:
     identity = echo.folder / "only" / "identity"
     before = identity.read_text()
     assert worker.exit_code() == 1
-    assert "no worker has partitions 0, 1, 2, for longer than" in worker.lines[-1]
+    assert "no worker has partitions 0, 1, 2 for more than a session" in worker.lines[-1]
 
     again = echo.start("only")
     echo.wait_until(lambda: again.said("partitions: 0, 1, 2") == 1, "it has all of them")
