@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """The broker that all tests share; whoever stops or kills it starts it again."""
+    """Broker shared by all tests. A test that stops or kills it starts it again."""
     kafka = LocalKafka(tmp_path_factory.mktemp("kafka"), brief=True)
     try:
         kafka.start()
@@ -43,14 +43,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """A broker that lets nobody do what no ACL allows."""
+    """Broker that denies everything not allowed by an ACL."""
     with SecuredKafka(tmp_path_factory.mktemp("secured")) as kafka:
         yield kafka
 
 
 @pytest.fixture
 def bootstrap_servers(broker: LocalKafka) -> str:
-    """The address of the shared broker."""
+    """Address of the shared broker."""
     servers = broker.status().bootstrap_servers
     assert servers is not None
     return servers

@@ -44,13 +44,13 @@ from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 400.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Seconds, far longer than any expected wait."""
 STAGES = ("shuffle", "aggregate", "publish")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens while devices report so many epochs."""
+    """Load and faults of a run: `devices` report for `epochs` epochs."""
 
     devices: int
     epochs: int
@@ -63,9 +63,9 @@ class Scenario:
     """Seconds until the first epoch, in which everything is started."""
 
     def on_a_machine(self, broker_start: float) -> Scenario:
-        """The story where a broker takes so many seconds to start.
+        """Return the scenario for a machine on which a broker starts in `broker_start` seconds.
 
-        Devices give up when an epoch is over for good: by then whoever was killed must be back.
+        Devices discard a report once its epoch is closed: killed processes must be back by then.
         """
         return replace(
             self,
@@ -75,12 +75,12 @@ class Scenario:
 
 
 SHORT = Scenario(devices=120, epochs=2, length=5, late=20, kills=5, sealed=True, tokens=True)
-# Whoever is killed needs seconds to be back: less time between strikes, and nobody ever is.
+# Killed processes need seconds to restart: with shorter intervals none would ever be up.
 LONG = Scenario(devices=2_000, epochs=5, length=72, late=240, kills=60)
 
 
 class Commands:
-    """Commands that are started again whenever they end, as a supervisor would."""
+    """Commands restarted whenever they exit, as by a supervisor."""
 
     def __init__(self, servers: str, folder: Path) -> None:
         self._folder = folder
@@ -259,7 +259,7 @@ def _send(
 def strike(
     scenario: Scenario, broker: LocalKafka, commands: Commands, sender: threading.Thread
 ) -> None:
-    """Kill or pause somebody again and again, while devices report and after."""
+    """Kill or pause processes repeatedly, while devices report and after."""
     chance = random.Random(20261123)
     every = scenario.epochs * scenario.length / scenario.kills
     done = 0

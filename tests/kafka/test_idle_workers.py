@@ -260,11 +260,11 @@ def test_idle_jobs_wake_after_a_broker_outage(
         for supervisor in operator.supervisors:
             wait_until(
                 lambda supervisor=supervisor: "Kafka does not answer" in supervisor.messages(),  # type: ignore[misc]
-                f"{supervisor.stage} notices that the broker is away",
+                f"{supervisor.stage} notices that the broker is unavailable",
             )
         broker.start(port)
         assert {each.stage: each.pids(job.name) for each in operator.supervisors} == started, (
-            "nobody is woken by a broker that is away"
+            "no worker starts while the broker is unavailable"
         )
         operator.produce(job, 5, EPOCHS)
         operator.expect_published(job, EPOCHS)

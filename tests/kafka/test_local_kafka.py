@@ -131,7 +131,7 @@ def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert started.running
     assert started == own.status()
     assert steps[-1] == "starting Apache Kafka"
-    assert own.directory.stat().st_mode & 0o077 == 0, "it is nobody else's business"
+    assert own.directory.stat().st_mode & 0o077 == 0, "only its owner has access"
 
     # A second start, even by another object or concurrently, joins the running broker.
     assert LocalKafka(own.directory).start() == started
@@ -220,9 +220,9 @@ def test_start_waits_for_the_port_of_a_stopping_broker(
 
 
 def test_failed_broker_states_the_reason_and_leaves_no_process(own: LocalKafka) -> None:
-    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"}, brief=True)
+    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Missing"}, brief=True)
     with pytest.raises(
-        LocalKafkaError, match=r"(?s)exited during startup.*org\.example\.Nobody"
+        LocalKafkaError, match=r"(?s)exited during startup.*org\.example\.Missing"
     ) as caught:
         broken.start()
     assert str(broken.log_path) in str(caught.value)

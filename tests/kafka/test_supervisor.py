@@ -120,7 +120,7 @@ class Operator:
     def wait_until_told(self, supervisor: Supervisor, job: DeployedJob) -> None:
         wait_until(
             lambda: supervisor.total("dpstream_windows_total", dpstream_job=job.name) == EPOCHS,
-            "all windows are told of",
+            "all windows are logged",
         )
 
     def children(self, job: DeployedJob) -> dict[str, int]:

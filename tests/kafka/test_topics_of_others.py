@@ -133,12 +133,12 @@ def test_status_names_added_partitions_and_deleted_topics(
     watch, reports = JobWatch(cluster, deployed), job.topic(Role.REPORTS)
     assert watch.status(now=0).topics == ()
     admin.create_partitions({reports: 5})
-    assert any("has 5 partitions, the job uses the first 2" in n for n in watch.status(now=0).notes)
+    assert any("has 5 partitions; the job uses the first 2" in n for n in watch.status(now=0).notes)
     with Cluster(cluster.connection) as other:
         other.producer.send(reports, b"stray", partition=4).get(30)
     status = watch.status(now=0)
     assert (status.stages[0].lag, status.topics[0].unexpected_records) == (0, True)
-    assert "epoch e belongs in partition e mod 2" in status.issues[0]
+    assert "Epoch e belongs in partition e mod 2" in status.issues[0]
     assert start_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
     admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
@@ -147,7 +147,9 @@ def test_status_names_added_partitions_and_deleted_topics(
     assert f"opic {job.topic(Role.MANIFESTS)} no longer exists" in issues
     assert f"dpstream undeploy {job.name} --delete-topics" in issues
     admin.create_topics([NewTopic(reports, 1, 1)])
-    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).issues)
+    assert f"Topic {reports} has 1 partitions, but was deployed with 2" in " ".join(
+        watch.status(now=0).issues
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_sigterm_stops_a_busy_worker_at_once(echo: Echo) -> None:
     assert worker.lines[-1].endswith("stopped")
 
     again = echo.start("only")
-    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "its successor goes on")
+    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "its successor resumes")
     echo.expect_each_once(300)
     echo.wait_until(lambda: status(echo)["lag"] == 0, "the successor says so")
     heartbeat = status(echo)
@@ -173,7 +173,7 @@ def test_resumed_worker_restores_before_copying(echo: Echo) -> None:
     woken = time.time()
     paused.signal(signal.SIGCONT)
     echo.wait_until(
-        lambda: paused.said("partitions:") == 2, "the paused worker is given partitions anew"
+        lambda: paused.said("partitions:") == 2, "the paused worker is assigned partitions again"
     )
     echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
     for partition in range(PARTITIONS):

@@ -181,7 +181,7 @@ class _Auditor:
         for epoch in sorted(wanted - set(found))[:_SHOWN]:
             self._problem(epoch, f"no {what}")
         for epoch in sorted(set(found) - wanted)[:_SHOWN]:
-            self._problem(epoch, f"{what} of an epoch that nobody has reached")
+            self._problem(epoch, f"{what} of an epoch that no producer has reached")
 
     def _inside(
         self, window: _Window, reports: Mapping[bytes, Mapping[int, Reports]]
@@ -308,14 +308,18 @@ class _Auditor:
                 letter = DeadLetter.from_record(record.value, record.headers)
                 raw = decode_raw(letter.value)
             except CodecError as error:
-                self.problems.append(f"dead letter {record.offset} of nobody's report: {error}")
+                self.problems.append(
+                    f"dead letter {record.offset} is not a readable report: {error}"
+                )
                 continue
             if isinstance(raw, SealedBatch):
                 self._problem(raw.epoch, "rejected a sealed report of a job that seals none")
                 continue
             rejected.add((raw.enrollment, raw.epoch))
             if raw.enrollment not in self._names:
-                self._problem(raw.epoch, f"rejected a stranger, {letter.reason}: {letter.detail}")
+                self._problem(
+                    raw.epoch, f"rejected an unknown user, {letter.reason}: {letter.detail}"
+                )
         return rejected
 
     def _account(

@@ -124,7 +124,7 @@ class Published:
             self.records.update({record.epoch: record for record in self._reader.read()})
 
     def wait_for(self, count: int, processes: Processes) -> None:
-        """Wait until so many epochs are published, starting again whoever dies meanwhile."""
+        """Wait until `count` epochs are published, restarting processes that exit meanwhile."""
         deadline = time.monotonic() + TIMEOUT
         while len(self.records) < count:
             processes.keep_alive()

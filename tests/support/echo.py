@@ -78,7 +78,7 @@ class Echo:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """A client to be closed by whoever asked for it."""
+        """New admin client, to be closed by the caller."""
         return KafkaAdminClient(**self.connection.kafka_python())
 
     def start(self, worker: str, *, work: float = 0.0, script: str = "echo_worker.py") -> Worker:
@@ -140,7 +140,7 @@ class Echo:
             consumer.close()
 
     def copies(self, partition: int) -> list[tuple[int, str, int, float]]:
-        """Of every copy: offset, worker, number of its assignment, when it was begun."""
+        """Return offset, worker, assignment number and start time of every copy."""
         return [tuple(json.loads(value)) for value in self.read(Role.SHUFFLED, partition)]
 
     def copied(self) -> int:

@@ -101,7 +101,7 @@ class SmallCollector:
     ) -> ServerResponse:
         self.requests.append((method, path, dict(headers), body or b""))
         if self.dead:
-            raise UnreachableError("nobody is there")
+            raise UnreachableError("no server responds")
         root = f"/v1/jobs/{self.job.name}"
         if (method, path) == ("GET", root):
             return ServerResponse(200, description_of(self.job))
