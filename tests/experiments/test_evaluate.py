@@ -109,7 +109,7 @@ def test_killed_while_it_writes_it_loses_that_trial_alone(
     journal.write_bytes(journal.read_bytes()[:-20])
     (folder / "results.csv").unlink()
     monkeypatch.setattr(pending_trials, "run_trial", stopping(1, AssertionError))
-    assert experiments(experiment).errors == "5 of 6 trials are in small-results already\n"
+    assert experiments(experiment).errors == "5 of 6 trials are already in small-results\n"
     assert (folder / "results.csv").read_bytes() == whole
     assert len(journal.read_bytes().splitlines()) == 6
 
@@ -127,7 +127,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     experiment.write_text(more)
     monkeypatch.setattr(pending_trials, "run_trial", stopping(2 * 3 + 4 - 4, AssertionError))
     said = experiments(experiment, "--seeds", 4)
-    assert said.errors == "6 of 12 trials are in small-results already\n"
+    assert said.errors == "6 of 12 trials are already in small-results\n"
     again = read_rows(Path("small-results/results.csv"))
     assert [row["rmse"] for row in again[24:42]] == [row["rmse"] for row in rows[:18]]
 

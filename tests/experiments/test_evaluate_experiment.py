@@ -79,7 +79,7 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     except JobError as error:
         # Its data cannot be redistributed: one line states how to prepare them.
         (problem,) = error.problems
-        assert ": make it by python -m experiments." in problem.message
+        assert ". To make it: python -m experiments." in problem.message
         log = tmp_path / Path(problem.message.partition(" does not exist")[0]).name
         log.touch()
         labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))

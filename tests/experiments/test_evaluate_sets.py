@@ -170,7 +170,7 @@ def test_of_an_open_domain_what_was_found_is_measured(experiment: Path, tmp_path
     assert pictures.write_pictures([case], tmp_path) == []
     experiment.write_text(text.replace("BITS", "25"))
     (case,) = load_experiment(experiment).cases
-    with pytest.raises(InputError, match="a domain of 33,554,432 items"):
+    with pytest.raises(InputError, match="the domain has 33,554,432 items"):
         case.source.check(case.job)
 
 
@@ -189,7 +189,7 @@ def test_a_row_for_each_trial_and_question_and_a_picture(
         assert 0.5 < line["rmse"] / line["predicted_rmse"] < 1.6
         assert line["coverage"] > 0.7
     said = experiments(experiment)
-    assert said.errors == "2 of 2 trials are in sets-results already\n"
+    assert said.errors == "2 of 2 trials are already in sets-results\n"
     head = next(line for line in said.output.splitlines() if line.startswith("estimate"))
     assert head.split() == ["estimate", "error", "largest", "rmse", "predicted", "covered"]
     assert "messages of a user" in said.output

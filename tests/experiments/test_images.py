@@ -69,7 +69,10 @@ def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("contents", "message"),
-    [(b"P5 2 2 255\n123", "3 pixels, must be 2 x 2"), (b"P5 4 1 255\n1234", "'0;3' is no point")],
+    [
+        (b"P5 2 2 255\n123", "got 3 pixels; expected 2 x 2"),
+        (b"P5 4 1 255\n1234", "'0;3' is not a point"),
+    ],
 )
 def test_an_image_that_is_not_one_of_the_job_is_rejected(contents: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -247,7 +247,7 @@ async def test_a_key_that_is_not_the_jobs_is_rejected(job: DeployedJob, tmp_path
     path = tmp_path / "other"
     world = World(path)
     world.wanted(job)
-    assert "there is no collector key" in world.said.getvalue()
+    assert f"collector key {path} does not exist" in world.said.getvalue()
     path.write_bytes(b"x" * 32)
     path.chmod(0o600)
     world.wanted(job)

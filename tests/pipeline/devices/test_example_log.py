@@ -116,7 +116,7 @@ def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
     [
         (None, "cannot read the test set"),
         ("x,one\n1,1\n", "1: expected column names class and 2 features, each once"),
-        ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is no whole number"),
+        ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is invalid; expected a whole number"),
     ],
 )
 def test_test_sets_that_cannot_be_are_rejected(
@@ -126,7 +126,7 @@ def test_test_sets_that_cannot_be_are_rejected(
         (tmp_path / "test.csv").write_text(text)
     with pytest.raises(JobError, match=message):
         deployed(tmp_path, {"file": "test.csv"})
-    with pytest.raises(JobError, match=r"give \{file: NAME\}"):
+    with pytest.raises(JobError, match=r"expected \{file: NAME\}"):
         deployed(tmp_path, ["test.csv"])
 
 

@@ -181,7 +181,7 @@ def test_time_formats(tmp_path: Path, time_format: str | None, texts: list[str])
             "1711756800000",
             ("is outside the years 1 to 9999; expected unix seconds, not milliseconds"),
         ),
-        ("%d.%m.%Y", "2024-03-30", "is not like %d.%m.%Y"),
+        ("%d.%m.%Y", "2024-03-30", "does not match %d.%m.%Y"),
     ],
 )
 def test_a_time_of_another_format_is_bad(

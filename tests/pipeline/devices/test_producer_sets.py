@@ -41,7 +41,7 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (["tea", "milk", "rye"], "user 'bob' holds 3 items, job baskets allows 2"),
+        (["tea", "milk", "rye"], "user 'bob': got 3 items; job baskets allows 2"),
         (["te"], "user 'bob': value 'te' is not in the domain"),
         ([1.5], "user 'bob': got 1.5; expected a text or a whole number"),
     ],

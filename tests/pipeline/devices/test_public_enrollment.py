@@ -211,7 +211,9 @@ def first_ones() -> list[tuple[float, str]]:
 
 def test_the_first_rows_of_live_input_are_not_counted_in_public() -> None:
     job, log = job_of("future_rand"), MemoryLog()
-    with pytest.raises(InputError, match=r"no users are enrolled. .*  --users FILE .*'alice,0,'"):
+    with pytest.raises(
+        InputError, match=r"no users are enrolled. .* with --users FILE, .*'alice,0,'"
+    ):
         live(job, first_ones(), log=log)
     assert epochs_in(log) == {}
 
@@ -391,7 +393,7 @@ def test_with_a_user_list_a_file_without_a_row_to_use_is_one_where_nothing_chang
 def test_skipped_rows_that_do_not_tell_whose_they_are_need_a_user_list(tmp_path: Path) -> None:
     job = job_of("future_rand")
     text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
-    with pytest.raises(InputError, match=r"2 bad rows whose user .* --users FILE"):
+    with pytest.raises(InputError, match=r"2 bad rows with an unreadable user: .* --users FILE"):
         from_file(job, text, tmp_path)
     assert from_file(job, text, tmp_path, user_list=["ann", "zed"]).populations == [2] * EPOCHS
 

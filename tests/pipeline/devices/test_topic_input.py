@@ -515,7 +515,10 @@ def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
 
 
 def test_what_the_events_cannot_be_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"the first record must name .* --column user=who"):
+    with pytest.raises(
+        InputError,
+        match=r"the first record: got 'who,value'; expected the columns .* --column user=who",
+    ):
         run_to(tmp_path / "1", Events.of([{"who": "ann", "value": 1}]), MemoryLog(), {})
     input_format = InputFormat.model_validate_json('{"format": "csv"}')
     with (

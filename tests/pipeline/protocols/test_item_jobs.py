@@ -69,11 +69,14 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("domain", "message"),
         [
-            ("[walk]", "parameters.domain: has 1 labels, must have from 2 to 4,096"),
+            ("[walk]", "parameters.domain: has 1 labels; expected 2 to 4,096"),
             ('["1", 1]', "parameters.domain: has the label '1' twice"),
-            ("walk", 'parameters.domain: "walk" is not allowed: give a list of labels, or {file'),
-            ("{path: a}", "is not allowed: give a list of labels, or {file: NAME} for a file"),
-            ("[walk, [bus]]", 'parameters.domain.1: ["bus"] is not a label: give text'),
+            (
+                "walk",
+                'parameters.domain: "walk" is not allowed; expected a list of labels, or {file',
+            ),
+            ("{path: a}", "is not allowed; expected a list of labels, or {file: NAME} for a file"),
+            ("[walk, [bus]]", 'parameters.domain.1: ["bus"] is not a label; expected text'),
             ("{file: none.txt}", "none.txt: cannot read the file of labels: No such file"),
         ],
     )
