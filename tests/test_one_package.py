@@ -149,16 +149,16 @@ def test_distributions_with_equal_names_do_not_conflict(tmp_path: Path, first: s
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def ours_runs() -> None:
+    def check_our_command() -> None:
         assert run(str(environment / "bin" / "dpstream"), "--version").startswith("dpstream ")
         names = ", ".join(f"dpstream.{folder}" for folder in FOLDERS)
         run(str(python), "-c", f"import {names}, dpstream.pipeline.cli.commands")
 
     for name in sorted(wheels, key=lambda name: name != first):
         pip("install", "--no-deps", "--no-index", "--no-compile", str(wheels[name]))
-    ours_runs()
+    check_our_command()
     whose = "import topics, pipeline; print(topics.WHOSE, pipeline.WHOSE)"
     assert run(str(python), "-c", whose) == "others: topics others: pipeline\n"
     pip("uninstall", "--yes", "others")
-    ours_runs()
+    check_our_command()
     assert not (packages / "pipeline").exists()

@@ -73,7 +73,7 @@ class Gateway:
     def run(self) -> None:
         with self._producer as producer:
             self._try(lambda: producer.enroll(self._devices.users))
-            while not self._is_over():
+            while not self._is_finished():
                 ahead = self._ahead()
                 if ahead is not None:
                     with suppress(ProducerError):
@@ -83,7 +83,7 @@ class Gateway:
                     self._try(lambda: self._close(producer.closed_epoch + 1))
                 self._look()
 
-    def _is_over(self) -> bool:
+    def _is_finished(self) -> bool:
         stop = Path(self._orders.stop)
         return stop.exists() and self._producer.closed_epoch >= int(stop.read_text())
 

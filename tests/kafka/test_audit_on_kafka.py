@@ -45,8 +45,8 @@ def test_audit_uses_deployed_constants_that_cannot_be_weakened(
 
     def audited(*options: object) -> tuple[int, dict[str, Any]]:
         said = dpstream("audit", job_name, *on_it, "--seed", 3, "--json", *options)
-        told = json.loads(said.output)
-        return said.code, {each["attack"]: each for each in told["findings"]}
+        body = json.loads(said.output)
+        return said.code, {each["attack"]: each for each in body["findings"]}
 
     code, found = audited("--trials", 200)
     assert code == 0

@@ -74,7 +74,7 @@ def post(port: int, job: str, data: bytes) -> int | None:
         connection.close()
 
 
-def until_taken(port: int, job: str, data: bytes) -> None:
+def post_until_accepted(port: int, job: str, data: bytes) -> None:
     deadline = time.monotonic() + TIMEOUT
     while (status := post(port, job, data)) != 202:
         assert status in (503, None)
@@ -93,8 +93,8 @@ def test_acknowledged_reports_are_in_the_log(servers: str, job_name: str, start:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
     secret = collector_key_file(job_name).read_bytes()
     (killed, first), (other, second) = (collector(start, job_name) for _ in range(2))
-    until_taken(first, job_name, body(job))
-    until_taken(second, job_name, body(job))
+    post_until_accepted(first, job_name, body(job))
+    post_until_accepted(second, job_name, body(job))
     acknowledged = []
     ports = [first, second]
     for number in range(300):
@@ -164,10 +164,10 @@ def test_resumed_collector_does_not_accept_late_reports(
     ends = times.start(epoch + 1)
     assert begins is not None
     assert ends is not None
-    until_taken(first, job_name, body(job, epoch - 1))
+    post_until_accepted(first, job_name, body(job, epoch - 1))
     time.sleep(max(0.0, (begins - time.time() * 1000) / 1000) + 0.2)
-    until_taken(first, job_name, body(job, epoch))
-    until_taken(second, job_name, body(job, epoch))
+    post_until_accepted(first, job_name, body(job, epoch))
+    post_until_accepted(second, job_name, body(job, epoch))
     devices = [secrets.token_bytes(16) for _ in range(400)]
     statuses: dict[bytes, int | None] = {}
 

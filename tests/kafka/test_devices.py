@@ -88,11 +88,11 @@ def test_producer_waits_for_an_unavailable_broker(tmp_path: Path, job_name: str)
         status = broker.status()
         assert status.bootstrap_servers is not None
         assert status.pid is not None
-        told: list[str] = []
+        notices: list[str] = []
         away = threading.Event()
 
         def notify(message: str) -> None:
-            told.append(message)
+            notices.append(message)
             away.set()
 
         with Cluster(Connection((status.bootstrap_servers,))) as cluster:
@@ -113,6 +113,6 @@ def test_producer_waits_for_an_unavailable_broker(tmp_path: Path, job_name: str)
                     if kind_of(record) is RecordType.PUNCTUATION
                 ]
         assert punctuated == [1, 2]
-        assert [message.startswith("Kafka is back") for message in told] == [False, True]
+        assert [message.startswith("Kafka is back") for message in notices] == [False, True]
     finally:
         broker.stop()

@@ -101,7 +101,7 @@ class Commands:
     def signal(self, name: str, number: signal.Signals) -> None:
         self._running[name].send_signal(number)
 
-    def revive(self) -> None:
+    def restart_exited(self) -> None:
         """Start what has ended again."""
         for name, process in self._running.items():
             if process.poll() is not None:
@@ -284,9 +284,9 @@ def strike(
             commands.signal(name, signal.SIGKILL)
         done += 1
         time.sleep(max(0.0, every - (time.monotonic() - begun)))
-        commands.revive()
+        commands.restart_exited()
     while sender.is_alive():
-        commands.revive()
+        commands.restart_exited()
         sender.join(0.5)
 
 
@@ -296,7 +296,7 @@ def published(
     """The first complete partial of every epoch, once they are all there."""
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
-        commands.revive()
+        commands.restart_exited()
         partials: dict[int, bytes] = {}
         reader = PartialLog(job, partials.__setitem__)
         for record in cluster.read(job.topic(Role.PARTIALS)):

@@ -120,10 +120,10 @@ class Fleet:
     def closed(self, gateway: str) -> int:
         return max(self.over(gateway), default=0)
 
-    def have_closed(self, gateways: Iterable[str], epoch: int) -> bool:
+    def all_closed(self, gateways: Iterable[str], epoch: int) -> bool:
         return min(map(self.closed, gateways)) >= epoch
 
-    def go_on(self, epochs: int) -> None:
+    def run_for(self, epochs: int) -> None:
         """Wait until `epochs` epochs closed from now on are published."""
         wanted = max(map(self.closed, GATEWAYS)) + epochs
         self.wait_until(lambda: self.published >= wanted, f"epoch {wanted} is published")
@@ -135,10 +135,10 @@ class Fleet:
         happening = Event(what, time.time())
         self.events.append(happening)
         yield
-        self.go_on(SETTLED)
+        self.run_for(SETTLED)
         happening.ended = time.time()
 
-    def beside(self, work: Callable[[], object], what: str) -> None:
+    def while_running(self, work: Callable[[], object], what: str) -> None:
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(work)
             self.wait_until(done.done, what)
@@ -231,7 +231,7 @@ def restart(fleet: Fleet, installation: Installation) -> None:
     for host in (*WORKERS, *COLLECTORS, *GATEWAYS):
         with fleet.event(f"{host} is restarted"):
             ready = fleet.ready(host)
-            fleet.beside(partial(fleet.hosts.replace, host, services[host], READY), host)
+            fleet.while_running(partial(fleet.hosts.replace, host, services[host], READY), host)
             # One worker per job and stage.
             wanted = ready + (2 if host in WORKERS else 1)
             fleet.wait_until(partial(fleet.is_ready, host, wanted), f"{host} is ready")
@@ -243,10 +243,10 @@ def lose_hosts(fleet: Fleet, lost: Iterable[str]) -> None:
     for host in lost:
         with fleet.event(f"{host} is lost, and back after {HELD} epochs"):
             hosts.lose(host)
-            fleet.go_on(HELD)
+            fleet.run_for(HELD)
             hosts.bring_back(host)
             if host in brokers.names:
-                fleet.beside(partial(brokers.start, host), f"{host} answers")
+                fleet.while_running(partial(brokers.start, host), f"{host} answers")
                 wait_for_replicas(fleet)
 
 
@@ -261,10 +261,10 @@ def cut_links(fleet: Fleet, cuts: Iterable[tuple[str, str]]) -> None:
                 others = GATEWAYS.keys() - ends
                 wanted = max(map(fleet.closed, others)) + HELD
                 fleet.wait_until(
-                    partial(fleet.have_closed, others, wanted), f"others close epoch {wanted}"
+                    partial(fleet.all_closed, others, wanted), f"others close epoch {wanted}"
                 )
             else:
-                fleet.go_on(HELD)
+                fleet.run_for(HELD)
             fleet.network.heal(source, target)
             if {source, target} & set(fleet.brokers.names):
                 wait_for_replicas(fleet)
@@ -275,7 +275,7 @@ def change_addresses(fleet: Fleet, moved: Iterable[str]) -> None:
     for host in moved:
         with fleet.event(f"{host} has another address"):
             fleet.network.change_address(host)
-            fleet.go_on(HELD)
+            fleet.run_for(HELD)
             if host in fleet.brokers.names:
                 wait_for_replicas(fleet)
 
@@ -283,7 +283,7 @@ def change_addresses(fleet: Fleet, moved: Iterable[str]) -> None:
 def drop_packets(fleet: Fleet, host: str, share: float) -> None:
     with fleet.event(f"a packet in {round(1 / share)} to {host} is dropped for {HELD} epochs"):
         fleet.network.drop_at_random(host, share)
-        fleet.go_on(HELD)
+        fleet.run_for(HELD)
         fleet.network.drop_at_random(host, 0)
 
 
@@ -324,7 +324,7 @@ def test_reports_count_once_when_hosts_fail_restart_and_move(
         with reporting(fleet, by_phones) as (devices, last_phones):
             fleet.wait_until(lambda: fleet.published >= HELD, "the first epochs are published")
             with fleet.event(f"nothing, for {2 * HELD} epochs"):
-                fleet.go_on(2 * HELD)
+                fleet.run_for(2 * HELD)
             restart(fleet, installation)
             lose_hosts(fleet, ("worker-1", "broker-2", "worker-4", "collector-1"))
             cut_links(
@@ -342,7 +342,7 @@ def test_reports_count_once_when_hosts_fail_restart_and_move(
             change_addresses(fleet, ("worker-3", "broker-2", "gateway-3", "broker-1"))
             drop_packets(fleet, "worker-2", 0.1)
             with fleet.event(f"nothing, for {2 * HELD} epochs"):
-                fleet.go_on(2 * HELD)
+                fleet.run_for(2 * HELD)
         last = max(map(fleet.closed, GATEWAYS)) + SETTLED
         fleet.stop.with_suffix(".new").write_text(str(last))
         fleet.stop.with_suffix(".new").rename(fleet.stop)
@@ -355,7 +355,7 @@ def test_reports_count_once_when_hosts_fail_restart_and_move(
             f"epoch {last_phones[0]} of phones is published",
         )
         assert not hosts.tracebacks(), hosts.logs()
-        tell(fleet, by_phones)
+        print_results(fleet, by_phones)
         expect_every_cell_once(fleet, by_gateways, last)
         expect_every_device_once(fleet, by_phones, devices, last_phones[0])
 
@@ -395,7 +395,7 @@ def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, lis
     assert devices.acknowledged == set(itertools.product(range(1, begun[0] + 1), range(PHONES)))
 
 
-def tell(fleet: Fleet, by_phones: DeployedJob) -> None:
+def print_results(fleet: Fleet, by_phones: DeployedJob) -> None:
     """Print the delay of estimates, from the last gateway's start of closing the epoch."""
     overs = [fleet.over(gateway) for gateway in GATEWAYS]
     held = {

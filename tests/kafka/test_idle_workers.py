@@ -311,13 +311,13 @@ def test_idle_workers_need_only_the_rights_of_their_stage(
                     secured.written(Role.ESTIMATES, last)
                 wait_until(lambda: all(each.is_idle(name) for each in supervisors), "all rest")
 
-                def told() -> list[bool]:
+                def reported() -> list[bool]:
                     line = secured.as_role("operator", "status", name, "--json")
                     status = json.loads(dpstream(*line).output)
                     heard = [worker for stage in status["stages"] for worker in stage["workers"]]
                     return [worker["idle"] for worker in heard]
 
-                wait_until(lambda: told() == [True] * len(STAGES), "all say so")
+                wait_until(lambda: reported() == [True] * len(STAGES), "all say so")
         finally:
             for supervisor in supervisors:
                 supervisor.lose()

@@ -176,10 +176,10 @@ def test_operator_commands_work_with_operator_rights(
             give(OPERATOR, "undeploy", WATCHED, "--delete-topics", "--yes")
             wait_for(lambda: not {job.topic(role) for role in Role} & admin.topics())
     # All rights of an operator were used.
-    assert {each for each in secured.unused() if not is_for_other_jobs(*each)} == set()
+    assert {each for each in secured.unused() if not is_used_by_other_jobs(*each)} == set()
 
 
-def is_for_other_jobs(role: str, operation: str, name: str) -> bool:
+def is_used_by_other_jobs(role: str, operation: str, name: str) -> bool:
     """Return whether a right is for events outside this job. See `is_for_another_day`."""
     return (
         # Workers poll settings periodically.
@@ -272,9 +272,9 @@ async def seen_by_a_viewer(address: str) -> dict[str, Any]:
             async with client.get(path) as answer:
                 # Some queries do not apply to every protocol.
                 assert answer.status in (200, 400, 404), await answer.text()
-                told = await answer.text(errors="replace")
+                text = await answer.text(errors="replace")
                 if path.endswith(("/pipeline", "/curve")) or "estimates" in path:
-                    assert answer.status == 200, told
+                    assert answer.status == 200, text
     return pipeline
 
 
@@ -404,7 +404,7 @@ def test_commands_without_rights_state_the_missing_right(
             for role in asking:
                 if role not in allowed:
                     said = dpstream(*origin.as_role(role, *line))
-                    if not rejected_truly(origin, role, said):
+                    if not names_missing_right(origin, role, said):
                         wrong.append(f"{role}: {' '.join(line)}: {said}")
         assert not wrong, "\n".join(wrong)
         # None of the attempts had an effect.
@@ -417,7 +417,7 @@ def test_commands_without_rights_state_the_missing_right(
                 assert "does not allow" not in said.errors, (role, line)
 
 
-def rejected_truly(origin: SecuredJob, role: str, said: Result) -> bool:
+def names_missing_right(origin: SecuredJob, role: str, said: Result) -> bool:
     """Return whether a user is rejected, naming a role that has the missing right."""
     found = _REJECTED.search(said.errors)
     if said.code != 1 or found is None:

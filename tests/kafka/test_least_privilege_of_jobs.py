@@ -93,19 +93,19 @@ def send(
     epochs: Iterable[int],
 ) -> list[str]:
     """Report as a gateway of many users, and return its messages."""
-    told: list[str] = []
+    notices: list[str] = []
     value = "ash" if job.protocol == "fragments" else 1
     users = {f"{name}{number}": value for number in range(USERS)}
     with (
         secured.cluster("producer") as cluster,
-        open_producer(cluster, job, folder / name, name=name, notify=told.append) as producer,
+        open_producer(cluster, job, folder / name, name=name, notify=notices.append) as producer,
     ):
         if job.protocol != "ldp_sgd":
             producer.enroll(list(users))
             for epoch in epochs:
                 producer.report(epoch, users)
                 producer.close(epoch)
-    return told
+    return notices
 
 
 def write_examples(folder: Path, name: str) -> Path:
@@ -152,8 +152,8 @@ def test_roles_of_every_kind_of_job_have_exactly_their_rights(
         for name in ("north", "south"):
             send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
         # The reports now include those of another producer, which it may not read.
-        told = send(secured, job, tmp_path, "south", ())
-        assert "never give it a copy of an earlier state" in " ".join(told)
+        notices = send(secured, job, tmp_path, "south", ())
+        assert "never give it a copy of an earlier state" in " ".join(notices)
         # With parallel shufflers, it checks that each has its part.
         fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
         assert fed.output == "nothing was requeued\n", fed

@@ -16,7 +16,14 @@ from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import decode_loose_batch, report_tag, subject_of_device
 from dpstream.topics.names import Role
 from tests.kafka.conftest import TIMEOUT
-from tests.kafka.test_collector import HEADERS, Start, collector, deployed, post, until_taken
+from tests.kafka.test_collector import (
+    HEADERS,
+    Start,
+    collector,
+    deployed,
+    post,
+    post_until_accepted,
+)
 from tests.support.device_jobs import body, envelope
 from tests.support.proxy import INSTALLED, proxy
 
@@ -40,7 +47,7 @@ def test_killed_collector_loses_no_report(
     options = ("--proxy", "127.0.0.0/8")
     (killed, first), (_, second) = (collector(start, job_name, *options) for _ in range(2))
     for port in (first, second):
-        until_taken(port, job_name, body(job))
+        post_until_accepted(port, job_name, body(job))
     devices = [secrets.token_bytes(16) for _ in range(DEVICES)]
     bodies = [body(job, 1, [envelope(job, 1, [n % 2], id_)]) for n, id_ in enumerate(devices)]
     statuses: list[int | None] = [None] * DEVICES

@@ -62,11 +62,11 @@ def test_page_waits_for_a_job_behind_a_long_history(bootstrap_servers: str, job_
         for each in sent:
             each.get(20)
         deploy(cluster, parse_job(job_text(job_name)), deployment=secrets.token_bytes(16), now=0)
-    told: Queue[News] = Queue()
-    follower = JobFollower(KafkaSource(connection), Reader([job_name]), told.put)
+    received: Queue[News] = Queue()
+    follower = JobFollower(KafkaSource(connection), Reader([job_name]), received.put)
     follower.start()
     try:
-        while not isinstance(first := told.get(timeout=30), Jobs):
+        while not isinstance(first := received.get(timeout=30), Jobs):
             pass
         assert list(first.jobs) == [job_name]
     finally:
@@ -116,15 +116,15 @@ def test_page_sends_estimates_within_a_second(bootstrap_servers: str, job_name: 
 @asynccontextmanager
 async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Until]:
     """Read all messages to a viewer, because an unresponsive viewer is disconnected."""
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     async def read() -> None:
         while True:
-            told.append(await viewer.receive_json())
+            received.append(await viewer.receive_json())
 
     async def until(**values: object) -> None:
-        while not any(values.items() <= body.items() for body in told):
-            assert not reading.done(), f"the viewer was left alone with {told}"
+        while not any(values.items() <= body.items() for body in received):
+            assert not reading.done(), f"the viewer was left alone with {received}"
             await asyncio.sleep(0.01)
 
     reading = asyncio.create_task(read())

@@ -122,9 +122,9 @@ def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
     while True:
         published, found = FirstEstimates(job), {}
         for record in cluster.read(job.topic(Role.ESTIMATES)):
-            told = published.apply(record.value)
-            if told is not None:
-                found[told.epoch] = replace(told, deployment=bytes(16)).to_bytes()
+            latest = published.apply(record.value)
+            if latest is not None:
+                found[latest.epoch] = replace(latest, deployment=bytes(16)).to_bytes()
         if len(found) == EPOCHS:
             return found
         assert time.monotonic() < deadline, "the workers do not finish"

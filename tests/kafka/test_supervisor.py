@@ -117,7 +117,7 @@ class Operator:
     def wait_until_ready(self, supervisor: Supervisor) -> None:
         wait_until(lambda: supervisor.get("/readyz")[0] == 200, "all workers are ready")
 
-    def wait_until_told(self, supervisor: Supervisor, job: DeployedJob) -> None:
+    def wait_until_logged(self, supervisor: Supervisor, job: DeployedJob) -> None:
         wait_until(
             lambda: supervisor.total("dpstream_windows_total", dpstream_job=job.name) == EPOCHS,
             "all windows are logged",
@@ -177,7 +177,7 @@ def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
         assert supervisor.get("/healthz") == (200, "alive, workers: 2\n")
         assert supervisor.total("dpstream_supervised_jobs") == 2
         for job in (one, two):
-            operator.wait_until_told(supervisor, job)
+            operator.wait_until_logged(supervisor, job)
         assert supervisor.total("dpstream_process_resident_memory_bytes", dpstream_job=one.name) > 0
         assert supervisor.total("dpstream_worker_restarts_total") == 0
 

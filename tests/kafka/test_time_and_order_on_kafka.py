@@ -164,11 +164,11 @@ def test_rewritten_window_has_the_time_of_rewriting(
     gateways.shut()
 
 
-Lying: TypeAlias = Callable[..., "subprocess.Popen[str]"]
+StartWithClock: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
+def start_with_clock(bootstrap_servers: str, tmp_path: Path) -> Iterator[StartWithClock]:
     """Return a function that starts commands with clocks some seconds ahead, ended at exit."""
     started: list[subprocess.Popen[str]] = []
     preload = compile_preload(tmp_path)
@@ -197,14 +197,14 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
 
 
 def test_live_rows_use_the_brokers_clock(
-    cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
+    cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     """With five-minute epochs it would close ten early; it closes none."""
     began = datetime.now(UTC) - timedelta(minutes=7)
     job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
     (tmp_path / "users.txt").write_text("ann\n")
     registry = str(tmp_path / "users.txt")
-    process = lying(3_000, "produce", job_name, "--input", "-", "--users", registry)
+    process = start_with_clock(3_000, "produce", job_name, "--input", "-", "--users", registry)
     said, errors = process.communicate("user,value\nann,1\n", timeout=TIMEOUT)
     assert process.returncode == 0, errors
     assert "this machine's clock is 50 min ahead of the broker's" in errors
@@ -215,10 +215,10 @@ def test_live_rows_use_the_brokers_clock(
 
 
 def test_wrong_clocks_are_reported_and_ages_stay_correct(
-    cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
+    cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     job = deployed(cluster, job_name)
-    worker = lying(-8 * 86_400, "run", "shuffle", job_name, "--name", "w1")
+    worker = start_with_clock(-8 * 86_400, "run", "shuffle", job_name, "--name", "w1")
     gateways = Gateways(cluster, job, tmp_path)
     gateways.close(1)
     wait_until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
@@ -226,7 +226,7 @@ def test_wrong_clocks_are_reported_and_ages_stay_correct(
     assert off_by < TIMEOUT * 1000, "a window is dated by the broker's clock"
     (chunk, *_) = cluster.read(job.topic(Role.SHUFFLED), 1)
     assert abs(chunk.timestamp - time.time_ns() // 1_000_000) < TIMEOUT * 1000
-    status = lying(7_200, "status", job_name, "--json")
+    status = start_with_clock(7_200, "status", job_name, "--json")
     said, errors = status.communicate(timeout=TIMEOUT)
     assert status.returncode == 1, errors
     found = json.loads(said)

@@ -29,7 +29,7 @@ class SmallSlices(EventTopic):
         return super().read(partition, start, min(stop, start + 2_000))
 
 
-class Told(TopicInput):
+class NotedInput(TopicInput):
     def take(self, partition: int, events: LogSlice) -> None:
         super().take(partition, events)
         print("taken", partition, events.end, flush=True)
@@ -52,7 +52,7 @@ def main() -> None:
             generators=seeded_generators(int(seed)),
         )
         reader = RowReader(job.domain, job.epochs.calendar, job.input_format)
-        source = Told(producer, reader, topic, user_list=load_users(user_list))
+        source = NotedInput(producer, reader, topic, user_list=load_users(user_list))
         produce_to(source, producer, SmallSlices(events, topic), int(last_epoch))
         producer.shut()
     print("done", flush=True)
