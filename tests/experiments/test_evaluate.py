@@ -72,7 +72,7 @@ def stopping(after: int, error: type[BaseException]) -> Callable[..., Any]:
     return run_or_stop
 
 
-def test_a_row_for_each_trial_and_estimate(experiments: Commands, experiment: Path) -> None:
+def test_results_have_a_row_per_trial_and_estimate(experiments: Commands, experiment: Path) -> None:
     said = experiments(experiment)
     assert (said.code, said.errors) == (0, "")
     rows = read_rows(Path("small-results/results.csv"))
@@ -100,7 +100,7 @@ def test_a_row_for_each_trial_and_estimate(experiments: Commands, experiment: Pa
         assert (errors[f"{name} clipped"] < errors[name]).any()
 
 
-def test_killed_while_it_writes_it_loses_that_trial_alone(
+def test_killed_writer_loses_only_the_last_trial(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert experiments(experiment).code == 0
@@ -114,7 +114,7 @@ def test_killed_while_it_writes_it_loses_that_trial_alone(
     assert len(journal.read_bytes().splitlines()) == 6
 
 
-def test_what_is_tried_already_is_known_by_what_it_depends_on(
+def test_finished_trials_are_recognized_by_their_inputs(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert experiments(experiment).code == 0
@@ -139,7 +139,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
 
 
 @pytest.mark.verify
-def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
+def test_parallel_trials_equal_serial_and_leave_no_process(
     experiments: Commands, experiment: Path, tmp_path: Path
 ) -> None:
     fewer = (experiment, "--seeds", "1", "--output")
@@ -160,7 +160,9 @@ def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
     assert active_children() == []
 
 
-def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path) -> None:
+def test_invalid_experiment_is_rejected_in_one_line(
+    experiments: Commands, experiment: Path
+) -> None:
     said = experiments("nothing.yaml")
     assert said.code == 2
     assert said.errors.startswith("error: there is no file nothing.yaml; experiments: actcal, ")

@@ -26,7 +26,7 @@ def synthetic(data: str, jobs: str) -> Experiment:
     )
 
 
-def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
+def test_lists_form_a_grid_in_file_order() -> None:
     experiment = synthetic(
         "users: [100, 200], epochs: [4, 8], changes: 1",
         "{protocol: future_rand, parameters: {epsilon: [1, 2], max_changes: [1, 2]}},"
@@ -47,7 +47,7 @@ def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])
-def test_synthetic_data_beyond_memory_are_rejected_in_a_line(users: int, changes: int) -> None:
+def test_synthetic_data_beyond_memory_is_rejected(users: int, changes: int) -> None:
     (case,) = synthetic(
         "users: 100, epochs: 4, changes: 1",
         "{protocol: future_rand, parameters: {epsilon: 1, max_changes: 1}}",

@@ -67,7 +67,7 @@ def requested(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
     }
 
 
-def test_items_are_the_most_held_some_others_and_all() -> None:
+def test_evaluated_items_are_top_random_or_all() -> None:
     ground_truth = np.arange(600)[::-1].copy()
     values = ground_truth.astype(np.float64) + np.where(ground_truth >= 500, 2.0, -1.0)
     epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), ground_truth)
@@ -88,7 +88,7 @@ def test_items_are_the_most_held_some_others_and_all() -> None:
     assert covered == {"top 100": False, "random 400": True, "all items": True}
 
 
-def test_quantiles_are_off_by_ranks() -> None:
+def test_quantile_errors_are_ranks() -> None:
     code, ground_truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
     right = ask(
         CountedEpoch(window(code, ground_truth), ground_truth), None, np.random.default_rng(1)
@@ -104,7 +104,7 @@ def test_quantiles_are_off_by_ranks() -> None:
     assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])
 
 
-def test_boxes_of_a_grid() -> None:
+def test_box_queries_of_a_grid() -> None:
     code = Grid((Levels(4, (2, 2)), Levels(6, (3, 2))))
     ground_truth = np.arange(24)
     found = requested(CountedEpoch(window(code, ground_truth), ground_truth))
@@ -142,7 +142,7 @@ def counted(case: Case) -> CountedEpoch:
 @pytest.mark.parametrize(
     "name", [name for name, protocol in PROTOCOLS.items() if protocol.per_epoch]
 )
-def test_every_protocol_of_single_epochs_can_be_measured(name: str, experiment: Path) -> None:
+def test_single_epoch_protocols_can_be_evaluated(name: str, experiment: Path) -> None:
     rows = [f"{user},1,i{user % 3}\n" for user in range(USERS)]
     Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
     text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "[i0, i1, i2]")
@@ -158,7 +158,7 @@ def test_every_protocol_of_single_epochs_can_be_measured(name: str, experiment: 
     assert measured.max_error < max(USERS / 4, 6 * measured.predicted_rmse)
 
 
-def test_of_an_open_domain_what_was_found_is_measured(experiment: Path, tmp_path: Path) -> None:
+def test_open_domain_evaluates_detected_items(experiment: Path, tmp_path: Path) -> None:
     rows = [f"{user},1,{1000 * (user % 2)}\n" for user in range(USERS)]
     Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
     text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{bits: BITS}, queries: top")
@@ -175,7 +175,7 @@ def test_of_an_open_domain_what_was_found_is_measured(experiment: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_row_for_each_trial_and_question_and_a_picture(
+def test_results_have_a_row_per_trial_and_query_and_a_plot(
     experiment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")

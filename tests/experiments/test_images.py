@@ -49,7 +49,7 @@ def values_of(epoch: CountedEpoch) -> NDArray[np.float64]:
     return values
 
 
-def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> None:
+def test_pixel_value_is_its_number_of_users(tmp_path: Path) -> None:
     job, path = job_of(), tmp_path / "image.pgm.gz"
     (tmp_path / "source").write_bytes(IMAGE)
     prepare_image.main([str(tmp_path / "source"), str(path)])
@@ -74,12 +74,12 @@ def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> N
         (b"P5 4 1 255\n1234", "'0;3' is not a point"),
     ],
 )
-def test_an_image_that_is_not_one_of_the_job_is_rejected(contents: bytes, message: str) -> None:
+def test_image_outside_the_domain_is_rejected(contents: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         image_log(contents, job_of().domain, "a.pgm")
 
 
-def test_users_are_divided_where_one_producer_would_send_too_many_messages(
+def test_users_are_split_when_a_producer_would_exceed_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = job_of()

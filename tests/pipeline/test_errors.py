@@ -94,7 +94,7 @@ def name_of(error: type[Exception]) -> str:
     return f"{error.__module__}.{error.__qualname__}"
 
 
-def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command() -> None:
+def test_every_exception_has_an_exit_code_or_is_handled() -> None:
     others = {
         name_of(each)
         for each in exceptions()
@@ -106,7 +106,7 @@ def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command
 @pytest.mark.parametrize(
     "error", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_an_error_ends_a_command_with_its_message_and_exit_code(error: type[DpstreamError]) -> None:
+def test_error_ends_a_command_with_message_and_exit_code(error: type[DpstreamError]) -> None:
     raised = error.__new__(error)
     raised.args = ("what, where, what to do",)
     assert explain(raised) == ("what, where, what to do", error.exit_code)
@@ -114,7 +114,7 @@ def test_an_error_ends_a_command_with_its_message_and_exit_code(error: type[Dpst
 
 
 @pytest.mark.parametrize("error", OF_PACKAGES_WITHOUT_A_COMMAND_LINE)
-def test_packages_without_a_command_line_have_their_exit_codes_in_one_place(
+def test_exit_codes_of_lower_packages_are_in_one_place(
     error: type[Exception],
 ) -> None:
     code = OF_PACKAGES_WITHOUT_A_COMMAND_LINE[error]
@@ -133,7 +133,7 @@ def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
 @pytest.mark.parametrize(
     "kind", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_an_error_of_another_process_is_told_as_it_was_there(kind: type[Exception]) -> None:
+def test_error_of_another_process_is_reported_unchanged(kind: type[Exception]) -> None:
     error = kind.__new__(kind, "file.yaml:3: a sentence")
     error.where = "there"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(error))
@@ -141,7 +141,7 @@ def test_an_error_of_another_process_is_told_as_it_was_there(kind: type[Exceptio
     assert vars(again) == {"where": "there"}
 
 
-def test_problems_of_a_job_reach_the_process_that_tells_them_whole() -> None:
+def test_job_problems_survive_pickling() -> None:
     problem = Problem(("parameters", "epsilon"), "is -1, must be more", "job.yaml:3")
     again = pickle.loads(pickle.dumps(JobError([problem])))
     assert str(again) == "job.yaml:3: parameters.epsilon: is -1, must be more"

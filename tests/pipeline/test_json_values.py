@@ -76,7 +76,7 @@ class Bound:
     epsilon: float | None
 
 
-def test_infinite_field_is_a_word_and_nan_is_rejected() -> None:
+def test_infinite_field_is_text_and_nan_is_rejected() -> None:
     assert json_fields(Bound(math.inf)) == {"epsilon": "infinite"}
     assert json_text(Bound(None)) == '{"epsilon": null}'
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -91,7 +91,7 @@ class Keyed:
     secret: bytes = field(repr=False)
 
 
-def test_fields_that_repr_leaves_out_are_left_out() -> None:
+def test_fields_excluded_from_repr_are_omitted() -> None:
     assert json_text(Keyed("a", b"1")) == '{"name": "a"}'
 
 

@@ -44,9 +44,7 @@ def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
         (["x" * 10**5], "x" * 4096),
     ],
 )
-def test_the_last_reason_told_counts_and_nothing_else_is_printed(
-    told: list[str], reason: str
-) -> None:
+def test_last_reason_is_printed_alone(told: list[str], reason: str) -> None:
     with ended(sys.executable, "-c", TELLING, *told) as (process, printed):
         assert process.reason() == reason
     started = [line for line in printed if line != "None"]
@@ -62,14 +60,14 @@ def test_the_last_reason_told_counts_and_nothing_else_is_printed(
         (b'"' + b"x" * 40_000 + b'"\n"' + b"y" * 40_000 + b'"\n', "y" * 40_000),
     ],
 )
-def test_a_reason_counts_once_it_was_told_to_its_end(sent: bytes, reason: str) -> None:
+def test_incomplete_reason_is_ignored(sent: bytes, reason: str) -> None:
     starter, process = socket.socketpair()
     with starter, process:
         process.sendall(sent)
         assert told(starter) == reason
 
 
-def test_a_killed_process_gives_no_reason() -> None:
+def test_killed_process_has_no_reason() -> None:
     process = Process([sys.executable, "-c", "import time; time.sleep(1000)"])
     process.kill()
     assert process.wait(TIMEOUT) == -signal.SIGKILL
@@ -77,7 +75,7 @@ def test_a_killed_process_gives_no_reason() -> None:
     end_all([process], timeout=0.0)
 
 
-def test_a_command_tells_what_it_says_is_wrong() -> None:
+def test_command_reports_its_reason() -> None:
     with ended(*dpstream_command("run", "sideways")) as (process, printed):
         assert process.returncode == WRONG_INPUT
         reason = process.reason()

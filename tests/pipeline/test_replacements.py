@@ -49,20 +49,20 @@ def test_everything_removed_has_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
-def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
+def test_removed_protocol_names_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS
     assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _rejection(name)
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)
-def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str | int, ...]) -> None:
+def test_removed_job_key_names_its_replacement(path: tuple[str | int, ...]) -> None:
     section, key = path
     said = _rejection("value_stream", more=f"{section}: {{{key}: 2}}")
     assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
 
 
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
-def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> None:
+def test_removed_calibration_names_its_replacement(protocol: str) -> None:
     said = _rejection(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
     assert (
         f"conditional was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}"
@@ -71,7 +71,7 @@ def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> 
 
 
 @pytest.mark.parametrize("name", REMOVED_COMMANDS)
-def test_removed_command_is_answered_with_its_replacement(
+def test_removed_command_names_its_replacement(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     assert name not in COMMANDS
@@ -81,7 +81,7 @@ def test_removed_command_is_answered_with_its_replacement(
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)
-def test_removed_option_is_answered_with_its_replacement(
+def test_removed_option_names_its_replacement(
     capsys: pytest.CaptureFixture[str], command: str, option: str
 ) -> None:
     said = Commands(capsys)(command, "logins", option)

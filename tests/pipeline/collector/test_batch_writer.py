@@ -52,7 +52,7 @@ class World:
         return sum(len(batch.rows) for batch in batches)
 
 
-async def test_bodies_that_come_together_are_written_together(job: DeployedJob) -> None:
+async def test_concurrent_bodies_are_written_together(job: DeployedJob) -> None:
     world = World(job)
     for _ in range(3):
         assert world.offer(body(job, 1, [envelope(job), envelope(job)])) is None
@@ -69,7 +69,7 @@ async def test_bodies_that_come_together_are_written_together(job: DeployedJob) 
     assert world.capacity.waiting == 0
 
 
-async def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> None:
+async def test_responses_do_not_depend_on_values(job: DeployedJob) -> None:
     world = World(job)
     for words in ([], [0], [1]):
         world.offer(body(job, 1, [envelope(job, 1, words)]))
@@ -91,7 +91,7 @@ async def test_enrollments_are_acknowledged_before_reports_are_written(job: Depl
     assert world.statuses == [503, 202]
 
 
-async def test_nothing_is_acknowledged_before_kafka_has(job: DeployedJob) -> None:
+async def test_reports_are_acknowledged_after_kafka(job: DeployedJob) -> None:
     world = World(job)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))
@@ -107,7 +107,7 @@ async def test_nothing_is_acknowledged_before_kafka_has(job: DeployedJob) -> Non
     assert not world.batch_writer.is_open(1)
 
 
-async def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
+async def test_kafka_failure_is_reported(job: DeployedJob) -> None:
     world = World(job)
     world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.reports"
     world.offer(body(job))
@@ -119,7 +119,7 @@ async def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
     assert world.capacity.waiting == 0
 
 
-async def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
+async def test_slow_kafka_times_out(job: DeployedJob) -> None:
     world = World(job, timeout=0.0)
     world.writer.gate = asyncio.Event()
     world.offer(body(job))
@@ -127,7 +127,7 @@ async def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
     assert world.statuses == [503]
 
 
-async def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
+async def test_requests_beyond_capacity_are_rejected(job: DeployedJob) -> None:
     data = body(job)
     for capacity in (IntakeCapacity(requests=2), IntakeCapacity(envelope_bytes=2 * len(data) + 1)):
         world = World(job, capacity)
@@ -141,7 +141,7 @@ async def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
         assert world.statuses == [202] * 3
 
 
-async def test_an_error_that_nobody_expected_is_answered(
+async def test_unexpected_error_is_answered(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(job)
@@ -159,7 +159,7 @@ async def test_an_error_that_nobody_expected_is_answered(
     assert world.capacity.waiting == 0
 
 
-async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
+async def test_closed_epoch_stays_closed(job: DeployedJob) -> None:
     world = World(job)
     world.batch_writer.close(1)
     answer = world.offer(body(job))
@@ -169,9 +169,7 @@ async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("says", [True, False])
-async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
-    job: DeployedJob, says: bool
-) -> None:
+async def test_acknowledged_report_past_the_cut_is_late(job: DeployedJob, says: bool) -> None:
     """Based on the append time, or on the clock if the topic has no append times."""
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING
@@ -192,7 +190,7 @@ async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
     assert world.capacity.waiting == 0
 
 
-async def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> None:
+async def test_last_record_of_a_group_decides(job: DeployedJob) -> None:
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING
     for times, last in (([1, settles, 2], settles), ([3, 2, 1], 3), ([], None)):

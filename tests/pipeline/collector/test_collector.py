@@ -79,7 +79,7 @@ def is_ours(value: bytes) -> bool:
     return value.startswith(b"dpst")
 
 
-async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
+async def test_collector_lifecycle(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     client = await world.client()
@@ -118,7 +118,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     client.writer.close()
 
 
-async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Path) -> None:
+async def test_watermark_waits_for_in_flight_reports(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     world.clock.note(BEGIN + 1000, 0.0)
@@ -143,7 +143,7 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     client.writer.close()
 
 
-async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
+async def test_reports_are_rejected_after_topic_recreation(
     job: DeployedJob, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector_module, "_TOPICS_SECONDS", 0.01)
@@ -176,7 +176,7 @@ async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
     client.writer.close()
 
 
-async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
+async def test_collector_follows_added_and_removed_jobs(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     world.clock.note(BEGIN + 1000, 0.0)
@@ -207,7 +207,7 @@ async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
     client.writer.close()
 
 
-async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) -> None:
+async def test_running_collector_follows_token_key_rotation(key_file: Path) -> None:
     signers = [Ed25519PrivateKey.generate() for _ in range(2)]
 
     def jwk(number: int) -> dict[str, object]:
@@ -243,7 +243,7 @@ async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Pa
     client.writer.close()
 
 
-async def test_a_key_that_is_not_the_jobs_is_rejected(job: DeployedJob, tmp_path: Path) -> None:
+async def test_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) -> None:
     path = tmp_path / "other"
     world = World(path)
     world.wanted(job)
@@ -262,7 +262,7 @@ async def test_a_key_that_is_not_the_jobs_is_rejected(job: DeployedJob, tmp_path
     client.writer.close()
 
 
-def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
+def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     assert Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING).next == 4
     # The third day is over, and its reports are still accepted.
@@ -276,7 +276,7 @@ def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
     assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []
 
 
-def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limits_refill_and_evict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_module, "REMEMBERED", 50)
     now = 0.0
     rates = Rates(2.0, lambda: now, burst=1)
@@ -290,7 +290,7 @@ def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not rates.wait("not:an:address")
 
 
-def test_rates_count_reports_and_not_only_requests() -> None:
+def test_rate_limits_count_reports() -> None:
     now = 0.0
     rates = Rates(10.0, lambda: now, burst=20)
     assert not rates.wait("192.0.2.1")
@@ -304,7 +304,7 @@ def test_rates_count_reports_and_not_only_requests() -> None:
     assert [rates.wait("192.0.2.1") for _ in range(21)] == [0] * 20 + [1]
 
 
-def test_whom_addresses_stand_for() -> None:
+def test_rate_limit_key_of_an_address() -> None:
     rates = Rates(1.0, lambda: 0.0, burst=1)
     assert not rates.wait("::ffff:192.0.2.1")
     assert not rates.wait("::ffff:198.51.100.7")

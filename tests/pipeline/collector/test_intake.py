@@ -56,7 +56,7 @@ def said(answer: HttpResponse | IntakeRules | None) -> tuple[int, str] | None:
     return (answer.status, answer.reason or "") if isinstance(answer, HttpResponse) else None
 
 
-def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
+def test_unsealed_reports_become_tagged_contents(job: DeployedJob) -> None:
     devices = [secrets.token_bytes(16) for _ in range(5)]
     bodies = [
         body(job, 1, [envelope(job, 1, [word % 2], device, enrolls=word != 2)])
@@ -82,7 +82,7 @@ def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
 
-def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
+def test_device_tags_differ_between_epochs(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
     tags = []
     for epoch in (1, 2, 3):
@@ -96,7 +96,7 @@ def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
     assert len(set(tags)) == 3
 
 
-def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
+def test_rows_are_sorted_by_tag(job: DeployedJob) -> None:
     """Thus positions in the two records do not link devices; and the first report counts."""
     devices = [secrets.token_bytes(16) for _ in range(200)]
     bodies = [body(job, 1, [envelope(job, 1, [0], device)]) for device in devices]
@@ -113,7 +113,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     assert (np.diff(numbers.astype(object)) >= 0).all()
 
 
-def test_records_that_are_several_are_in_order_as_one() -> None:
+def test_split_records_are_sorted_as_one() -> None:
     wide = device_job(protocol="shuffled_counts")
     bodies = [body(wide, 1, [envelope(wide, 1, [0])]) for _ in range(4000)]
     batches = [decode_loose_batch(record) for record in taken(Intake(wide, KEY), *bodies).batches]
@@ -122,7 +122,7 @@ def test_records_that_are_several_are_in_order_as_one() -> None:
     assert (np.diff(np.frombuffer(tags, "<u8").astype(object)) > 0).all()
 
 
-def test_who_sent_no_token_is_not_taken_for_another() -> None:
+def test_reports_without_token_are_rejected_individually() -> None:
     asking = device_job(tokens=TOKENS)
     bodies = [body(asking, 1, [envelope(asking)]) for _ in range(3)]
     found = taken(Intake(asking, KEY), *bodies, subjects=[None, "ann", None])
@@ -134,7 +134,7 @@ def test_who_sent_no_token_is_not_taken_for_another() -> None:
     assert found.reports == 1
 
 
-def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
+def test_reports_settle_before_the_cut(job: DeployedJob) -> None:
     rules = Intake(job, KEY).rules(body(job))
     assert isinstance(rules, IntakeRules)
     assert rules.settles - rules.closes == 1000
@@ -162,7 +162,7 @@ def test_sealed_reports_keep_their_ids_and_ciphertexts(sealing: DeployedJob) -> 
     assert ciphertexts == dict(zip(reports, [each[33:] for each in envelopes], strict=True))
 
 
-def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
+def test_intake_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
     data = body(job, 2)
     rules = Intake(job, KEY).rules(data)
     assert isinstance(rules, IntakeRules)
@@ -177,7 +177,7 @@ def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
     assert said(rules.rejection(len(data), closes)) == (409, "late")
 
 
-def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: DeployedJob) -> None:
+def test_reports_of_another_job_are_rejected(job: DeployedJob, sealing: DeployedJob) -> None:
     intake = Intake(job, KEY)
     of = encode_body
     one = [envelope(job)]
@@ -212,7 +212,7 @@ def test_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
     assert isinstance(Intake(later, KEY).rules(body(later, 4)), IntakeRules)
 
 
-def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
+def test_bodies_with_a_known_header_are_still_validated(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     data = body(job)
     rules = passed(intake, data)
@@ -221,7 +221,7 @@ def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
         assert said(rules.rejection(len(wrong), NOW)) == (400, "malformed")
 
 
-def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
+def test_body_is_accepted_atomically(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
     form = job.content_format
     crowded = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\2\0\1")
@@ -251,7 +251,7 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     assert tag in {row[:8].tobytes() for row in batch.rows}
 
 
-def test_a_rejection_says_nothing_of_what_is_rejected(job: DeployedJob) -> None:
+def test_rejection_does_not_echo_the_report(job: DeployedJob) -> None:
     bodies = [
         body(
             job,
@@ -269,7 +269,7 @@ def test_a_rejection_says_nothing_of_what_is_rejected(job: DeployedJob) -> None:
     )
 
 
-def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
+def test_empty_intake_writes_no_records(job: DeployedJob) -> None:
     foreign = encode_envelope(
         b"d" * 16, b"r" * 16, True, job.content_format.pack(messages_of(job, [9]))
     )
@@ -277,7 +277,7 @@ def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
     assert (found.reports, found.batches, found.enrollments) == (0, (), ())
 
 
-def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
+def test_token_subject_identifies_the_reporter(job: DeployedJob) -> None:
     asking = device_job(tokens=TOKENS)
     device = secrets.token_bytes(16)
     two = body(asking, 1, [envelope(asking), envelope(asking)])
@@ -293,7 +293,7 @@ def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
 
-def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
+def test_records_have_the_target_size(job: DeployedJob) -> None:
     envelopes = [envelope(job) for _ in range(5000)]
     found = taken(Intake(job, KEY), body(job, 1, envelopes[:2500]), body(job, 1, envelopes[2500:]))
     batches = list(map(decode_loose_batch, found.batches))
@@ -307,13 +307,13 @@ def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
     assert [len(batch.rows) for batch in batches] == [most, most, 4000 - 2 * most]
 
 
-def test_another_key_is_rejected(job: DeployedJob) -> None:
+def test_key_of_another_deployment_is_rejected(job: DeployedJob) -> None:
     with pytest.raises(WrongKeyError, match="not the collector key"):
         Intake(job, CollectorKey(b"x" * 32))
 
 
 @pytest.mark.parametrize(("protocol", "most"), [("future_rand", 1), ("shuffled_counts", 0)])
-def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> None:
+def test_observations_do_not_depend_on_values(protocol: str, most: int) -> None:
     """`most` is the largest possible word at the first epoch."""
     job = device_job(protocol=protocol)
     intake = Intake(job, KEY)
@@ -347,7 +347,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
     assert len(seen) == 1
 
 
-def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) -> None:
+def test_mutated_bodies_get_defined_statuses(job: DeployedJob, sealing: DeployedJob) -> None:
     generator = np.random.default_rng(11)
     for which in (job, sealing):
         intake = Intake(which, KEY)
@@ -378,7 +378,7 @@ def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) 
         assert statuses >= {None, 400, 409, 410}
 
 
-def test_gates_are_forgotten_before_they_are_too_many(job: DeployedJob) -> None:
+def test_intake_rules_are_evicted_at_the_limit(job: DeployedJob) -> None:
     many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
     intake = Intake(many, KEY)
     for epoch in range(1, 1000):

@@ -60,5 +60,5 @@ def url() -> Iterator[str]:
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate),
 )
-def test_answers_are_as_described(case: Any, url: str) -> None:
+def test_responses_match_the_schema(case: Any, url: str) -> None:
     case.call_and_validate(base_url=url)

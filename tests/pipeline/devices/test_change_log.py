@@ -151,7 +151,7 @@ def files(draw: st.DrawFn, rows: list[Row], write: Callable[..., str], column: s
 
 
 @given(st.data())
-def test_a_log_is_what_a_slow_reading_finds(
+def test_log_equals_naive_parser(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     rows, calendar, write, column = data.draw(logs(contradictions=True))
@@ -172,7 +172,7 @@ def load(folder: Path, text: str, last_epoch: int | None = LAST_EPOCH) -> Change
     return load_change_log(path, calendar=calendar, last_epoch=last_epoch)
 
 
-def test_rows_before_the_start_give_the_first_value_unless_epoch_1_has_its_own(
+def test_rows_before_the_start_set_the_first_value(
     tmp_path: Path,
 ) -> None:
     log = load(tmp_path, "user,epoch,value\nann,-2,0\nann,0,1\nbob,0,1\nbob,1,0\n")
@@ -182,7 +182,7 @@ def test_rows_before_the_start_give_the_first_value_unless_epoch_1_has_its_own(
     )
 
 
-def test_rows_after_the_end_are_counted_and_say_that_there_is_a_user(tmp_path: Path) -> None:
+def test_rows_after_the_end_enroll_their_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
     assert log.users == ("ann", "bob")
     assert log.ground_truth().tolist() == [1] * LAST_EPOCH
@@ -191,7 +191,7 @@ def test_rows_after_the_end_are_counted_and_say_that_there_is_a_user(tmp_path: P
     )
 
 
-def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_path: Path) -> None:
+def test_row_without_value_before_the_start_enrolls_its_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,0,\nann,0,1\nbob,-2, \nzoe,2,1\n")
     assert (log.users, log.bad_rows.total) == (("ann", "bob", "zoe"), 0)
     assert log.values_at(2).tolist() == [1, 0, 1]

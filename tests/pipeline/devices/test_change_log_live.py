@@ -48,7 +48,7 @@ def line(*fields: object) -> bytes:
 
 
 @given(arrivals(), st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.5]))
-def test_a_closing_epoch_has_the_values_of_the_rows_read_so_far(
+def test_closing_epoch_uses_the_rows_read_so_far(
     tmp_path_factory: pytest.TempPathFactory,
     rows: tuple[str, list[tuple[float, str, str, int]]],
     first_epoch: int,
@@ -91,7 +91,7 @@ def test_a_closing_epoch_has_the_values_of_the_rows_read_so_far(
 
 
 @given(arrivals(), st.data())
-def test_bytes_may_be_cut_anywhere(
+def test_live_input_may_be_split_at_any_byte(
     rows: tuple[str, list[tuple[float, str, str, int]]], data: st.DataObject
 ) -> None:
     column, arriving = rows
@@ -108,7 +108,7 @@ def test_bytes_may_be_cut_anywhere(
     assert (cut.bad_rows, cut.warnings()) == (whole.bad_rows, whole.warnings())
 
 
-def test_epochs_close_by_the_clock_and_not_before() -> None:
+def test_epochs_close_by_the_clock() -> None:
     source = LiveSource(MINUTES, 1, last_epoch=3)
     assert source.tick(at(1) - timedelta(microseconds=1)) == []
     assert source.tick(at(1)) == [CloseEpoch(1)]
@@ -118,7 +118,7 @@ def test_epochs_close_by_the_clock_and_not_before() -> None:
     assert source.warnings() == ("standard input: 1 row after epoch 3: not used",)
 
 
-def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
+def test_rows_of_later_epochs_are_buffered_up_to_a_bound() -> None:
     source = LiveSource(MINUTES, 1, hold=2)
     rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
     assert source.receive(HEADER + rows, at(0)) == [Change(1, "ann", 0)]
@@ -137,7 +137,7 @@ def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
     assert len(changes(source.tick(at(3)))) == 2
 
 
-def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
+def test_late_row_applies_from_the_current_epoch() -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + b"ann,1,1\n", at(0))
     source.tick(at(2))
@@ -159,7 +159,7 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
         (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line of user 'ann'"),
     ],
 )
-def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
+def test_bad_live_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + rows, at(0))
     assert changes(source.receive(b"zed,1,1\n", at(0))) == [(1, "zed", 1)]
@@ -177,13 +177,13 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
         (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
     ],
 )
-def test_input_of_no_use_is_rejected(data: bytes, message: str) -> None:
+def test_unusable_live_input_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         LiveSource(MINUTES, 1).receive(data, at(0))
 
 
 @pytest.mark.parametrize("before", [b"", b'"'])
-def test_of_a_line_that_is_too_long_no_more_than_that_is_kept(before: bytes) -> None:
+def test_overlong_line_is_truncated_in_memory(before: bytes) -> None:
     source = LiveSource(MINUTES, 1)
     for data in (HEADER + b"ann,1,1\n" + before, b"x" * 600_000, b"x" * 600_000, b"x" * 600_000):
         source.receive(data, at(0))

@@ -66,7 +66,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("data", "line", "reason"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_bad_row_is_rejected_with_its_line_and_may_be_skipped(
+def test_bad_row_is_rejected_with_its_line_or_skipped(
     tmp_path: Path, data: bytes, line: int, reason: str
 ) -> None:
     with pytest.raises(BadRowsError) as rejection:
@@ -101,7 +101,7 @@ def test_a_bad_row_is_rejected_with_its_line_and_may_be_skipped(
         assert set(log.users) <= {"zoe", "bob", "ann", "a\r\nb", "a\nb", "c\nd"}
 
 
-def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_file(
+def test_bad_rows_are_counted_and_the_first_ten_shown(
     tmp_path: Path,
 ) -> None:
     # Contradictions are found last, and still reported at their place.
@@ -143,16 +143,14 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("data", "message"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_file_of_no_use_is_rejected_in_one_line(
-    tmp_path: Path, data: bytes, message: str
-) -> None:
+def test_unusable_file_is_rejected_in_one_line(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message) as rejection:
         load(tmp_path, data, skip=True)
     assert str(rejection.value).startswith(f"{tmp_path}/members.csv:")
     assert str(rejection.value).isprintable()
 
 
-def test_what_cannot_be_opened_is_rejected(tmp_path: Path) -> None:
+def test_unreadable_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: No such file or directory$"):
         load_change_log(tmp_path / "none.csv")
     with pytest.raises(InputError, match=r": Is a directory$"):
@@ -181,7 +179,7 @@ pieces = st.lists(
     st.sampled_from([bytes, gzip.compress, lambda data: b"\x1f\x8b" + zlib.compress(data)]),
     st.booleans(),
 )
-def test_whatever_a_file_holds_it_is_read_or_rejected(
+def test_arbitrary_files_are_read_or_rejected(
     tmp_path_factory: pytest.TempPathFactory,
     header: bytes,
     body: bytes,

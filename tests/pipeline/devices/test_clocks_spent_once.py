@@ -99,7 +99,7 @@ class KilledAfter:
         raise AssertionError
 
 
-def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
+def test_restart_does_not_redraw_randomness(tmp_path: Path) -> None:
     """Restarts use another generator, as with system randomness."""
     job, log = deployed(), MemoryLog()
     with open_producer(job, tmp_path, log) as producer:
@@ -119,9 +119,7 @@ def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
-    tmp_path: Path, taken: int
-) -> None:
+def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: int) -> None:
     """The words drawn before the crash are sent, and the device state is as without a crash."""
     job, law = deployed(), law_of(deployed())
     logs = {name: MemoryLog() for name in ("undisturbed", "killed")}
@@ -159,7 +157,7 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
     assert sent(logs["killed"]) == sent(logs["undisturbed"])
 
 
-def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
+def test_recurring_device_resets_at_the_first_epoch_of_a_horizon() -> None:
     """A new coin and a new budget; a value of 1 held throughout is a boosted change.
 
     After the first epoch the state equals that of a device enrolled for it.

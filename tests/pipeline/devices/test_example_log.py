@@ -33,7 +33,7 @@ def load(folder: Path, text: str, **options: Any) -> ExampleLog:
     return load_example_log(path, domain=DOMAIN, **{"last_epoch": 3, **options})
 
 
-def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
+def test_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n\n")
     assert log.users == ("a", "b")
     assert log.examples.tolist() == [[1, 1024, 4096], [3, -2048, 4096]]
@@ -46,7 +46,7 @@ def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     assert np.array_equal(again.examples, log.examples)
 
 
-def test_a_user_list_says_who_there_is(tmp_path: Path) -> None:
+def test_user_list_defines_the_users(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
     assert (log.users, log.on_user_list, log.unknown_users) == (("b", "c"), True, 1)
     assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]
@@ -62,7 +62,7 @@ def test_a_user_list_says_who_there_is(tmp_path: Path) -> None:
         ("z,0,1,0", "duplicate example of user 'z'"),
     ],
 )
-def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: str) -> None:
+def test_bad_rows_are_reported_or_skipped(tmp_path: Path, row: str, reason: str) -> None:
     text = f"{HEADER}z,0,0,0\n{row}\n"
     with pytest.raises(BadRowsError, match=f":3: {reason}"):
         load(tmp_path, text)
@@ -79,9 +79,7 @@ def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: 
         (HEADER, "no usable rows"),
     ],
 )
-def test_files_that_are_none_of_examples_are_rejected(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_files_without_examples_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(tmp_path, text)
 
@@ -92,7 +90,7 @@ def deployed(folder: Path, test_set: object, **changed: object) -> DeployedJob:
     return deploy_job(made, deployed_at=0)
 
 
-def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
+def test_accuracy_on_the_test_set_is_published(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "test.csv").write_text("class,x,one\n0,0.5,1\n2,-0.5,1\n")
@@ -119,9 +117,7 @@ def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
         ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is invalid; expected a whole number"),
     ],
 )
-def test_test_sets_that_cannot_be_are_rejected(
-    tmp_path: Path, text: str | None, message: str
-) -> None:
+def test_invalid_test_sets_are_rejected(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "test.csv").write_text(text)
     with pytest.raises(JobError, match=message):
@@ -130,7 +126,7 @@ def test_test_sets_that_cannot_be_are_rejected(
         deployed(tmp_path, ["test.csv"])
 
 
-def test_examples_do_not_come_live(tmp_path: Path) -> None:
+def test_live_examples_are_rejected(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,

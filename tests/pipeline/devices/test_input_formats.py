@@ -107,7 +107,7 @@ def test_a_german_export_is_read_in_every_encoding(
     ]
 
 
-def test_what_is_not_in_the_encoding_is_said(tmp_path: Path) -> None:
+def test_undecodable_bytes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"not utf-16.* --encoding"):
         load(tmp_path, "user,epoch,value\nann,1,1\n".encode("utf-16") + b"\0\xd8\0\0\0")
     with pytest.raises(InputError, match=r"first line is not UTF-8 text.*--encoding cp1252"):
@@ -146,7 +146,7 @@ def test_separators(tmp_path: Path, separator: str) -> None:
         ),
     ],
 )
-def test_a_missing_column_is_answered_by_those_there_are(
+def test_missing_column_lists_the_columns_found(
     tmp_path: Path, header: str, keys: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -184,14 +184,14 @@ def test_time_formats(tmp_path: Path, time_format: str | None, texts: list[str])
         ("%d.%m.%Y", "2024-03-30", "does not match %d.%m.%Y"),
     ],
 )
-def test_a_time_of_another_format_is_bad(
+def test_time_in_another_format_is_a_bad_row(
     tmp_path: Path, time_format: str, text: str, reason: str
 ) -> None:
     with pytest.raises(BadRowsError, match=reason):
         load(tmp_path, f"user,time,value\nann,{text},1\n", time_format=time_format)
 
 
-def test_words_for_1_and_0(tmp_path: Path) -> None:
+def test_labels_for_1_and_0(tmp_path: Path) -> None:
     words = ["Ja", " yes ", "NEIN", "1", "0", "true", "off"]
     text = "user,epoch,value\n" + "".join(f"u{at},1,{word}\n" for at, word in enumerate(words))
     log = load(tmp_path, text, true=["ja", "yes", True], false=["nein", "off", 0])
@@ -210,14 +210,14 @@ def test_words_for_1_and_0(tmp_path: Path) -> None:
     ("decimal", "text", "bucket"),
     [(",", "12,5", 13), (",", " -0,5", 1), (",", "1.234,5", 1235), (".", "1,234.5", 1235)],
 )
-def test_the_decimal_sign(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
+def test_decimal_sign(tmp_path: Path, decimal: str, text: str, bucket: int) -> None:
     domain = NumericDomain(-1, 1999, 2000)
     log = load(tmp_path, f'user,epoch,value\nann,1,"{text}"\n', domain=domain, decimal=decimal)
     assert held(log) == {"ann": [bucket + 1 if bucket > 1 else 1] * 4}
 
 
 @pytest.mark.parametrize("text", ["1.5", "1.23", "12.34,5", "1,2,3", "1,234.5"])
-def test_a_number_that_the_decimal_sign_does_not_allow_is_bad(tmp_path: Path, text: str) -> None:
+def test_number_with_another_decimal_sign_is_a_bad_row(tmp_path: Path, text: str) -> None:
     rows = f'user,epoch,value\nann,1,"{text}"\n'
     with pytest.raises(BadRowsError, match="1 bad row"):
         load(tmp_path, rows, domain=NumericDomain(0, 2000, 20), decimal=",")
@@ -296,7 +296,7 @@ def test_duplicates_are_resolved_by_the_rule(
         ("smallest", [1, 2]),
     ],
 )
-def test_of_too_many_items_the_rule_says_which_count(
+def test_rule_selects_items_beyond_the_limit(
     tmp_path: Path, rule: str | None, items: list[int]
 ) -> None:
     path = tmp_path / "rows"
@@ -310,7 +310,7 @@ def test_of_too_many_items_the_rule_says_which_count(
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
-def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
+def test_live_rows_follow_the_input_format(size: int, encoding: str) -> None:
     keys: dict[str, Any] = {"separator": ";", "columns": {"user": "wer"}, "true": ["ja"]}
     if encoding != "utf-16":
         keys["encoding"] = encoding
@@ -332,7 +332,7 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
     assert any("UTF-16" in warning for warning in source.warnings()) == (encoding == "utf-16")
 
 
-def test_live_json_names_what_its_first_object_lacks() -> None:
+def test_live_json_names_keys_missing_in_its_first_object() -> None:
     source = LiveSource(DAYS, 1, input_format=format_of(format="json"))
     assert source.receive(b"none\n", DAYS.start) == []
     with pytest.raises(InputError, match=r"standard input:2: .*value"):

@@ -38,7 +38,7 @@ def report(producer: Producer, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_an_old_copy_is_rejected_and_the_latest_state_goes_on(
+def test_old_copy_of_device_state_is_rejected(
     cluster: MemoryCluster, job: DeployedJob, tmp_path: Path, decided: bool
 ) -> None:
     """Detected from the reports, or from the manifest if those are already deleted."""

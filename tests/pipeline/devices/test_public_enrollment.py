@@ -209,7 +209,7 @@ def first_ones() -> list[tuple[float, str]]:
     ]
 
 
-def test_the_first_rows_of_live_input_are_not_counted_in_public() -> None:
+def test_first_live_rows_are_not_counted_in_public() -> None:
     job, log = job_of("future_rand"), MemoryLog()
     with pytest.raises(
         InputError, match=r"no users are enrolled. .* with --users FILE, .*'alice,0,'"
@@ -224,7 +224,7 @@ def test_the_first_rows_of_live_input_are_not_counted_in_public() -> None:
 
 
 @every_job
-def test_nobody_enrolled_is_rejected_when_a_value_comes_or_the_first_epoch_ends(kind: str) -> None:
+def test_live_input_without_enrolled_users_is_rejected(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     for arriving in ([(0.5, f"ann,1,{value}\n")], [(0.5, "")]):
         log = MemoryLog()
@@ -258,9 +258,7 @@ def zed_rows(kind: str) -> st.SearchStrategy[list[tuple[float, str]]]:
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_rows_a_user_of_the_user_list_has_live_the_public_sees_the_same(
-    kind: str, data: st.DataObject
-) -> None:
+def test_public_output_ignores_live_rows_of_listed_users(kind: str, data: st.DataObject) -> None:
     job = job_of(kind)
     reference = live(job, others(kind), user_list=USER_LIST)
     assert reference == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
@@ -269,7 +267,7 @@ def test_whatever_rows_a_user_of_the_user_list_has_live_the_public_sees_the_same
 
 
 @every_job
-def test_runs_cut_short_do_not_show_who_has_had_rows(kind: str, tmp_path: Path) -> None:
+def test_interrupted_runs_do_not_reveal_users_with_rows(kind: str, tmp_path: Path) -> None:
     value = values_of(kind)[1]
     rows: list[list[tuple[float, str]]] = [
         [],
@@ -284,20 +282,20 @@ def test_runs_cut_short_do_not_show_who_has_had_rows(kind: str, tmp_path: Path) 
 
 
 @every_job
-def test_rows_without_a_value_before_epoch_1_are_a_user_list(kind: str) -> None:
+def test_rows_without_value_before_epoch_1_are_a_user_list(kind: str) -> None:
     value = values_of(kind)[1]
     listed = (-0.5, "ann,0,\nbob,-3,\nzed,0,\n")
     for more in ([], [(0.1, f"zed,1,{value}\n")], [(1.5, f"zed,2,{value}\nzed,2,nonsense\n")]):
         assert live(job_of(kind), [listed, *more]).populations == [3] * EPOCHS
 
 
-def test_a_user_list_in_the_input_may_stand_at_times_before_the_start() -> None:
+def test_user_list_rows_may_have_times_before_the_start() -> None:
     rows = "ann,2023-12-31,\nbob,2023-12-31T23:59:59,\nann,2024-01-01T00:00:01,1\n"
     seen = live(job_of("future_rand"), [(0.1, rows)], header="user,time,value\n")
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
 
 
-def test_a_row_without_a_value_from_epoch_1_on_enrolls_nobody() -> None:
+def test_row_without_value_after_epoch_1_does_not_enroll() -> None:
     """An empty value may mean "no item", which could replace another value."""
     job = job_of("count_min")
     for row in ("zed,1,\n", "zed,1,a\n"):
@@ -306,7 +304,7 @@ def test_a_row_without_a_value_from_epoch_1_on_enrolls_nobody() -> None:
 
 
 @every_job
-def test_a_unknown_user_is_counted_once_and_never_enrolled(kind: str) -> None:
+def test_unknown_user_is_counted_once_and_not_enrolled(kind: str) -> None:
     job = job_of(kind, renew=True)
     value = values_of(kind)[1]
     rows = [(0.5, f"eve,1,{value}\n"), (1.5, f"eve,2,{value}\nmallory,2,{value}\neve,1,\n")]
@@ -315,7 +313,7 @@ def test_a_unknown_user_is_counted_once_and_never_enrolled(kind: str) -> None:
     assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
 
 
-def test_a_user_list_that_has_grown_enrolls_from_the_next_epoch_closed_on(tmp_path: Path) -> None:
+def test_grown_user_list_enrolls_from_the_next_closed_epoch(tmp_path: Path) -> None:
     job, log = job_of("future_rand"), MemoryLog()
     live(job, [(0.5, "ann,1,1\n")], user_list=["ann"], folder=tmp_path, until=1.5, log=log)
     live(job, [(1.6, "")], user_list=["ann", "bob"], folder=tmp_path, log=log)
@@ -324,7 +322,7 @@ def test_a_user_list_that_has_grown_enrolls_from_the_next_epoch_closed_on(tmp_pa
         live(job, [(1.6, "")], user_list=["bob"], folder=tmp_path)
 
 
-def test_a_line_that_is_too_long_silences_nobody() -> None:
+def test_overlong_line_does_not_make_users_absent() -> None:
     job = job_of("count_min")
     long = "zed,1," + "a" * 3_000_000 + "\nann,1,b\n"
     seen = live(job, [(0.5, long), (1.5, "ann,2,a\n")], user_list=USER_LIST)
@@ -335,7 +333,7 @@ def test_a_line_that_is_too_long_silences_nobody() -> None:
 
 
 @every_job
-def test_all_who_have_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_path: Path) -> None:
+def test_users_with_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_path: Path) -> None:
     job, values = job_of(kind), values_of(kind)
     text = "".join(f"user{number},{1 + number % 4},{values[-1]}\n" for number in range(31))
     seen = from_file(job, text, tmp_path)
@@ -354,7 +352,7 @@ def file_others(kind: str) -> str:
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_the_rows_say_of_a_user_who_has_one_the_public_sees_the_same(
+def test_public_output_ignores_the_rows_of_a_user(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "9" * 30])
@@ -370,7 +368,7 @@ def test_whatever_the_rows_say_of_a_user_who_has_one_the_public_sees_the_same(
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_with_a_user_list_the_public_sees_the_same_whatever_the_file_holds(
+def test_public_output_ignores_the_file_with_a_user_list(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     rows = "".join(text for _, text in data.draw(zed_rows(kind)))
@@ -382,7 +380,7 @@ def test_with_a_user_list_the_public_sees_the_same_whatever_the_file_holds(
 
 
 @pytest.mark.parametrize("text", ["", "zed,9,1\n", "zed,1,nonsense\n", 'zed,1,"\n', "eve,1,1\n"])
-def test_with_a_user_list_a_file_without_a_row_to_use_is_one_where_nothing_changes(
+def test_file_without_usable_rows_has_no_changes_with_a_user_list(
     tmp_path: Path, text: str
 ) -> None:
     seen = from_file(job_of("future_rand"), text, tmp_path, user_list=USER_LIST)
@@ -390,7 +388,7 @@ def test_with_a_user_list_a_file_without_a_row_to_use_is_one_where_nothing_chang
     assert seen.unknown_users == text.startswith("eve")
 
 
-def test_skipped_rows_that_do_not_tell_whose_they_are_need_a_user_list(tmp_path: Path) -> None:
+def test_skipped_rows_with_unreadable_user_need_a_user_list(tmp_path: Path) -> None:
     job = job_of("future_rand")
     text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
     with pytest.raises(InputError, match=r"2 bad rows with an unreadable user: .* --users FILE"):
@@ -398,7 +396,7 @@ def test_skipped_rows_that_do_not_tell_whose_they_are_need_a_user_list(tmp_path:
     assert from_file(job, text, tmp_path, user_list=["ann", "zed"]).populations == [2] * EPOCHS
 
 
-def test_rows_of_unknown_users_in_a_file_are_not_used_and_counted_by_user(tmp_path: Path) -> None:
+def test_rows_of_unknown_users_are_ignored_and_counted_by_user(tmp_path: Path) -> None:
     text = "ann,1,1\neve,1,1\neve,3,0\nmallory,2,nonsense\n"
     path = tmp_path / "rows.csv"
     path.write_text(HEADER + text)
@@ -416,7 +414,7 @@ def test_rows_of_unknown_users_in_a_file_are_not_used_and_counted_by_user(tmp_pa
 
 
 @every_job
-def test_who_has_a_first_row_in_a_longer_file_is_a_unknown_user(kind: str, tmp_path: Path) -> None:
+def test_user_added_to_a_longer_file_is_unknown(kind: str, tmp_path: Path) -> None:
     """A daily growing file would publish the number of first rows of every day."""
     job, value = job_of(kind), values_of(kind)[1]
     seen = []
@@ -432,7 +430,7 @@ def test_who_has_a_first_row_in_a_longer_file_is_a_unknown_user(kind: str, tmp_p
     assert [unknown_users for _, unknown_users in seen] == [0, 1, 2]
 
 
-def test_the_last_row_does_not_decide_how_far_a_renewing_job_is_reported(tmp_path: Path) -> None:
+def test_last_row_does_not_bound_a_recurring_job(tmp_path: Path) -> None:
     job = job_of("future_rand", renew=True)
     with pytest.raises(InputError, match="job job is recurring, so --to-epoch"):
         from_file(job, "ann,1,1\n", tmp_path)
@@ -445,7 +443,7 @@ def test_the_last_row_does_not_decide_how_far_a_renewing_job_is_reported(tmp_pat
 
 
 @every_job
-def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_value(
+def test_enrollment_within_a_horizon_reveals_time_but_no_value(
     kind: str,
 ) -> None:
     job = job_of(kind, renew=True)
@@ -467,7 +465,7 @@ def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_
 @pytest.mark.parametrize(
     "kind", sorted(JOBS.keys() - {"predicates"})
 )  # which any text may match or not
-def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str) -> None:
+def test_unusable_value_does_not_change_presence(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()
     with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
@@ -513,7 +511,7 @@ def punctuations(cluster: MemoryCluster, job: str) -> list[tuple[int, int, int]]
 
 
 @every_job
-def test_commands_say_and_publish_the_same_of_neighbors(
+def test_command_output_is_equal_for_neighboring_inputs(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, kind: str
 ) -> None:
     path, user_list = tmp_path / "rows.csv", tmp_path / "user list"
@@ -546,7 +544,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]
         yield
 
 
-def test_live_input_without_a_user_list_is_rejected_in_a_sentence(
+def test_live_input_without_a_user_list_is_rejected(
     dpstream: Commands, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
@@ -559,7 +557,7 @@ def test_live_input_without_a_user_list_is_rejected_in_a_sentence(
 
 
 @pytest.mark.parametrize("rows", ["", "ann,1,1\n", "ann,1,nonsense\n", "ann\n", "eve,1,0\n"])
-def test_live_input_ends_with_the_same_exit_code_whatever_its_rows(
+def test_exit_code_of_live_input_does_not_depend_on_rows(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: str
 ) -> None:
     dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))

@@ -115,7 +115,7 @@ rows_of_all: st.SearchStrategy[list[Row]] = st.lists(
 
 
 @given(rows_of_all, st.booleans(), st.booleans())
-def test_the_same_rows_say_the_same_in_every_format(
+def test_rows_are_equal_in_every_format(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], packed: bool, large: bool
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -133,7 +133,7 @@ def test_the_same_rows_say_the_same_in_every_format(
     ("suffix", "input_format"),
     [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", format_of(format="json"))],
 )
-def test_json_is_known_by_how_it_begins_by_name_or_by_word(
+def test_json_is_detected_by_content_suffix_or_format_key(
     tmp_path: Path, suffix: str, input_format: InputFormat
 ) -> None:
     begin = b"no JSON\n" if suffix != ".csv" else b""
@@ -161,7 +161,7 @@ def test_json_is_known_by_how_it_begins_by_name_or_by_word(
         ("[" * 10_000, "no JSON", None),
     ],
 )
-def test_a_bad_line_of_json_is_told_and_may_be_skipped(
+def test_bad_json_line_is_reported_or_skipped(
     tmp_path: Path, line: str, reason: str, named: str | None
 ) -> None:
     good = '{"user": "bob", "epoch": 1, "value": 1}\n'
@@ -186,7 +186,7 @@ def test_a_bad_line_of_json_is_told_and_may_be_skipped(
         (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
     ],
 )
-def test_what_is_no_json_lines_is_rejected(tmp_path: Path, data: bytes, message: str) -> None:
+def test_invalid_json_lines_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(tmp_path, data, name="rows.json")
 
@@ -203,7 +203,7 @@ MOMENT = datetime(2024, 3, 31, 1, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         (pa.dictionary(pa.int8(), pa.string()), "2024-03-31 01:30"),
     ],
 )
-def test_moments_of_parquet_are_placed_as_texts_are(
+def test_parquet_timestamps_map_to_epochs_as_text_does(
     tmp_path: Path, kind: pa.DataType, moment: object
 ) -> None:
     data = as_parquet([{"user": 7, "time": moment, "value": True}], time=kind)
@@ -221,15 +221,13 @@ def test_moments_of_parquet_are_placed_as_texts_are(
         (gzip.compress, "a gzipped Parquet file, which"),
     ],
 )
-def test_a_parquet_file_that_cannot_be_read_is_rejected(
-    tmp_path: Path, damage: Any, message: str
-) -> None:
+def test_unreadable_parquet_file_is_rejected(tmp_path: Path, damage: Any, message: str) -> None:
     rows = [{"user": f"u{at}", "epoch": 1, "value": at % 2} for at in range(99)]
     with pytest.raises(InputError, match=message):
         load(tmp_path, damage(as_parquet(rows)))
 
 
-def test_parquet_comes_from_files_alone(tmp_path: Path) -> None:
+def test_live_parquet_is_rejected(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.write(write, as_parquet([{"user": "ann", "epoch": 1, "value": 1}]))
     os.close(write)

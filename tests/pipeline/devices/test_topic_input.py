@@ -259,7 +259,7 @@ def run_to(
         return Done.of(source)
 
 
-def test_events_say_what_the_same_rows_in_a_file_say(tmp_path: Path) -> None:
+def test_events_equal_the_same_rows_in_a_file(tmp_path: Path) -> None:
     noted: Noted = {}
     source = run_to(None, Events.of(EVENTS), MemoryLog(), noted)
     assert noted == from_file(tmp_path, EVENTS, USER_LIST)
@@ -269,7 +269,7 @@ def test_events_say_what_the_same_rows_in_a_file_say(tmp_path: Path) -> None:
     assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
 
 
-def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(tmp_path: Path) -> None:
+def test_events_do_not_depend_on_partitions_or_polls(tmp_path: Path) -> None:
     expected = from_file(tmp_path, EVENTS, USER_LIST)
     for partitions in (1, 3, 5):
         for to in range(EPOCHS):
@@ -281,7 +281,7 @@ def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(tmp_p
             assert noted == expected, (partitions, to)
 
 
-def test_wherever_it_is_killed_every_event_counts_once(tmp_path: Path, fuse: Fuse) -> None:
+def test_killed_reader_counts_each_event_once(tmp_path: Path, fuse: Fuse) -> None:
     undisturbed, events = MemoryLog(), Events.of(EVENTS)
     expected: Noted = {}
     events.fuse = fuse
@@ -311,9 +311,7 @@ def test_wherever_it_is_killed_every_event_counts_once(tmp_path: Path, fuse: Fus
 
 
 @pytest.mark.parametrize("at", range(0, 40, 3))
-def test_an_epoch_that_was_drawn_is_not_drawn_anew_from_what_came_since(
-    tmp_path: Path, fuse: Fuse, at: int
-) -> None:
+def test_drawn_epoch_is_not_redrawn_from_later_events(tmp_path: Path, fuse: Fuse, at: int) -> None:
     events, log = Events.of(EVENTS), MemoryLog()
     noted: Noted = {}
     fuse.left = at
@@ -379,7 +377,7 @@ HELD = {
 
 @pytest.mark.parametrize("length", ["P1D", "P1M", "PT1S"])
 @pytest.mark.parametrize("stamp", [-1, 1_711_800_000_000_000, 1_711_800_000_000_000_000, 2**63 - 1])
-def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length: str) -> None:
+def test_invalid_timestamp_is_a_bad_event(stamp: int, length: str) -> None:
     job = deployed(JOB.replace("P1D", length))
     records = [
         LogRecord(0, b'{"user": "ann", "value": 1}', stamp),
@@ -395,9 +393,7 @@ def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length:
     assert (bad.line, "is not a time from 1970 to 9999" in bad.reason) == (0, True)
 
 
-def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
-    tmp_path: Path, fuse: Fuse
-) -> None:
+def test_backlog_is_read_before_epochs_close_after_an_outage(tmp_path: Path, fuse: Fuse) -> None:
     for at in range(1, 64, 5):
         events, log = Events([[]]), MemoryLog()
         noted: Noted = {}
@@ -416,7 +412,7 @@ def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
 @pytest.mark.parametrize(
     ("everybody", "users"), [(True, ["ann", "bob", "cid", "dan", "eve"]), (False, ["cid", "dan"])]
 )
-def test_without_a_user_list_who_is_enrolled_is_said_by_events_before_the_first_epoch_closes(
+def test_events_before_the_first_close_enroll_without_a_user_list(
     tmp_path: Path, everybody: bool, users: list[str]
 ) -> None:
     listed: list[Event | bytes] = [
@@ -431,13 +427,13 @@ def test_without_a_user_list_who_is_enrolled_is_said_by_events_before_the_first_
     assert sorted(noted[1]) == sorted(noted[4]) == users
 
 
-def test_nobody_enrolled_is_rejected(tmp_path: Path) -> None:
+def test_topic_without_enrolled_users_is_rejected(tmp_path: Path) -> None:
     events = Events.of([{"user": "ann", "time": time_of(0), "value": 1}])
     with pytest.raises(InputError, match="no users are enrolled"):
         run_to(tmp_path, events, MemoryLog(), {}, user_list=(), everybody=False)
 
 
-def test_what_came_before_the_end_is_read_after_it() -> None:
+def test_events_before_the_end_are_read_after_it() -> None:
     """An event written while the clock is read is present when the epoch was over."""
     job = deployed(JOB)
     calendar = job.epochs.calendar
@@ -458,7 +454,7 @@ def test_what_came_before_the_end_is_read_after_it() -> None:
     assert noted[1]["ann"] == 1
 
 
-def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
+def test_events_deleted_before_reading_are_reported(tmp_path: Path) -> None:
     events, log = Events.of(EVENTS), MemoryLog()
     told: list[str] = []
     run_to(tmp_path, events, log, {}, to=1)
@@ -474,13 +470,13 @@ def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path)
     ]
 
 
-def test_a_topic_that_was_made_anew_is_rejected(tmp_path: Path) -> None:
+def test_recreated_topic_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1)
     with pytest.raises(InputError, match="ends at offset 1, but 5 were read: the topic was"):
         run_to(tmp_path, Events.of(EVENTS[:2]), MemoryLog(), {})
 
 
-def test_a_topic_that_was_made_anew_and_is_longer_is_rejected(tmp_path: Path) -> None:
+def test_recreated_longer_topic_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
     with pytest.raises(InputError, match="was recreated since producer gateway started"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
@@ -491,7 +487,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_rejected(tmp_path: Path) ->
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, made="one")
 
 
-def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
+def test_producer_rejects_another_input(tmp_path: Path) -> None:
     run_to(tmp_path / "topic", Events.of(EVENTS), MemoryLog(), {}, to=1)
     with opened(tmp_path / "topic", MemoryLog(), {}) as producer:
         with pytest.raises(InputError, match="started with topic events and stores its offsets"):
@@ -514,7 +510,7 @@ def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
             TopicInput(producer, reader_of(producer.job), "events")
 
 
-def test_what_the_events_cannot_be_is_rejected(tmp_path: Path) -> None:
+def test_invalid_event_settings_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
         match=r"the first record: got 'who,value'; expected the columns .* --column user=who",

@@ -53,7 +53,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 @pytest.mark.parametrize("undeployed", [False, True])
 @pytest.mark.parametrize("budget", [None, 8.0])
-def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
+def test_second_job_is_bound_by_the_budget_of_the_first(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,
@@ -76,7 +76,7 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
     assert len(cluster.records[JOBS_TOPIC, 0]) == before, "nothing is written"
 
 
-def test_epsilon_and_delta_are_bound_by_whoever_states_least_of_each() -> None:
+def test_smallest_declared_epsilon_and_delta_bind() -> None:
     job = deploy_job(job_about("third"), deployed_at=5)
     declared = [
         replace(stating(4), delta=0.1, job="a"),
@@ -89,7 +89,7 @@ def test_epsilon_and_delta_are_bound_by_whoever_states_least_of_each() -> None:
     assert [found[name].binding for name in ("epsilon", "delta")] == declared[:2]
 
 
-def test_what_an_operator_sets_ends_what_was_declared_before_and_not_what_comes_later() -> None:
+def test_operator_budget_overrides_earlier_declarations_only() -> None:
     job = deploy_job(job_about("next"), deployed_at=5)
     earlier = [Charge("students", "first", "ab" * 16, 4.0, 0.0, 5)]
     raised = [stating(4), stating(8, operator=True)]
@@ -100,7 +100,7 @@ def test_what_an_operator_sets_ends_what_was_declared_before_and_not_what_comes_
         check_budget(job, earlier, [stating(99), stating(7, operator=True)])
 
 
-def test_a_job_that_renews_is_bound_by_what_others_declared(
+def test_recurring_job_is_bound_by_other_declarations(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file(tmp_path, "first", 14)).code == 0
@@ -111,7 +111,7 @@ def test_a_job_that_renews_is_bound_by_what_others_declared(
     assert read_jobs(cast(Cluster, cluster)).jobs["second"].horizons == 2
 
 
-def test_a_budget_is_set_in_words_after_a_yes(
+def test_budget_is_set_after_confirmation(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, typing: Callable[[str], None]
 ) -> None:
     assert dpstream("deploy", job_file(tmp_path, "first", 4)).code == 0
@@ -136,7 +136,7 @@ def test_a_budget_is_set_in_words_after_a_yes(
     )
 
 
-def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
+def test_budget_of_a_running_job_can_be_raised(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     first = job_file(tmp_path, "first", 4)
@@ -165,7 +165,7 @@ def test_the_budget_of_a_running_job_is_raised_in_words_and_its_file_may_stay(
         ("students=9,1", 2, "expected POPULATION=EPSILON"),
     ],
 )
-def test_a_budget_that_cannot_be_set_is_rejected_and_nothing_is_written(
+def test_invalid_budget_is_rejected_without_writing(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,
@@ -194,7 +194,7 @@ def test_a_budget_that_cannot_be_set_is_rejected_and_nothing_is_written(
         {"operator": 1},
     ],
 )
-def test_a_damaged_budget_declaration_is_none(wrong: dict[str, object]) -> None:
+def test_damaged_budget_declaration_is_ignored(wrong: dict[str, object]) -> None:
     damaged = json.dumps(json.loads(stating(4).to_bytes()) | wrong).encode()
     with pytest.raises(CodecError, match="not a declared budget:"):
         BudgetDeclaration.from_bytes(damaged)

@@ -42,7 +42,7 @@ def test_a_stream_is_charged_once() -> None:
     assert charge.delta == 0.0
 
 
-def test_charges_add_up_to_the_budget_and_no_further() -> None:
+def test_charges_add_up_to_the_budget() -> None:
     """Users of a replaced deployment have still been charged."""
     job = deployed(population="students", budget={"epsilon": 8})
     charges: list[Charge] = []
@@ -57,7 +57,7 @@ def test_charges_add_up_to_the_budget_and_no_further() -> None:
     check_budget(deployed(population="students"), charges)
 
 
-def test_a_charge_survives_its_bytes_and_other_bytes_are_rejected() -> None:
+def test_charge_round_trips_and_other_bytes_are_rejected() -> None:
     charge = Charge.of(deployed())
     assert Charge.from_bytes(charge.to_bytes()) == charge
     for data in (b"", b"[]", b"{}", b'{"population": "a"}'):
@@ -73,7 +73,7 @@ def renewing(
     return deployed(name, epsilon, epochs=epochs, population="students", **keys)
 
 
-def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
+def test_horizons_are_limited_by_the_budget() -> None:
     job = renewing(budget={"epsilon": 14})
     assert horizons_within_budget(job, []) == 3
     earlier = [Charge.of(deployed(population="students"))]
@@ -100,7 +100,7 @@ def test_all_horizons_of_a_job_must_fit_its_budget() -> None:
         check_budget(job.model_copy(update={"horizons": 3}), earlier)
 
 
-def test_a_job_without_room_for_one_horizon_is_rejected() -> None:
+def test_budget_below_one_horizon_is_rejected() -> None:
     job = renewing(budget={"epsilon": 3.9})
     assert horizons_within_budget(job, []) == 1
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_a_job_without_room_for_one_horizon_is_rejected() -> None:
         check_budget(job.model_copy(update={"horizons": 1}), [])
 
 
-def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
+def test_unlimited_horizons_prevent_a_budget() -> None:
     endless = renewing(name="endless")
     assert horizons_within_budget(endless, []) is None
     charge = check_budget(endless, [])
@@ -143,7 +143,7 @@ def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
         ("horizons", True),
     ],
 )
-def test_a_damaged_charge_is_none(field: str, value: object) -> None:
+def test_damaged_charge_is_ignored(field: str, value: object) -> None:
     record = json.loads(Charge.of(deployed()).to_bytes())
     damaged = json.dumps({**record, field: value}).encode()
     with pytest.raises(CodecError, match="not a charge"):
@@ -181,7 +181,7 @@ def counted(*, renew: bool = False, **keys: object) -> DeployedJob:
     return deploy_job(job, deployed_at=5)
 
 
-def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> None:
+def test_independent_epochs_are_charged_their_total_loss() -> None:
     """Their loss is composed with the delta of one of them, and charged once."""
     job = counted()
     guarantee, charge = job.guarantee, Charge.of(job)
@@ -224,7 +224,7 @@ def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
     return BudgetDeclaration("students", epsilon, delta, "first", "ab" * 16, 6)
 
 
-def test_many_small_charges_have_room_where_their_sum_has_none() -> None:
+def test_filter_admits_small_charges_beyond_their_sum() -> None:
     """A hundred of 1/4 and one of 1: their sum is 26, by the filter less than 17."""
     check_budget(job(), small(100), [COMPOSED])
     with pytest.raises(BudgetError, match=r"17 in all, as .* would charge 1 \(composed 19"):
@@ -253,7 +253,7 @@ def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
         assert together.earlier == apart.earlier == horizons * one.epsilon
 
 
-def test_the_charges_own_deltas_have_half_of_it() -> None:
+def test_delta_charges_are_limited_to_half_the_budget() -> None:
     """The other half is reserved for the filter, whichever rule admits them."""
     check_budget(job(), small(5, delta=1e-7), [COMPOSED])
     with pytest.raises(BudgetError, match="is delta 5e-07 in all, as an operator"):
@@ -263,7 +263,7 @@ def test_the_charges_own_deltas_have_half_of_it() -> None:
     assert binding["delta"] is COMPOSED, "half of it is less"
 
 
-def test_every_budget_that_stands_has_to_bear_the_charges() -> None:
+def test_charges_must_fit_every_standing_budget() -> None:
     """Passing one budget's filter does not satisfy a larger budget that sums charges."""
     charges = small(100)
     check_budget(job(), charges, [COMPOSED, declared_by_a_job(26, 1e-6)])
@@ -278,7 +278,7 @@ def test_every_budget_that_stands_has_to_bear_the_charges() -> None:
     check_budget(job(), charges, [declared_by_a_job(9, 1e-6), set_again])
 
 
-def test_charges_without_end_have_no_filter() -> None:
+def test_unlimited_charges_have_no_filter() -> None:
     endless = replace(small(1)[0], horizons=None)
     with pytest.raises(
         BudgetError, match=("a recurring job deployed without a budget: no budget can be enforced")
@@ -286,7 +286,7 @@ def test_charges_without_end_have_no_filter() -> None:
         check_budget(job(), [endless], [COMPOSED])
 
 
-def test_without_delta_nothing_is_composed() -> None:
+def test_composition_requires_delta() -> None:
     assert filter_of(COMPOSED) is not None
     for other in (replace(COMPOSED, composed=False), replace(COMPOSED, delta=0.0)):
         assert filter_of(other) is None

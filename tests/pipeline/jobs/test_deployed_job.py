@@ -33,7 +33,7 @@ def deployed(**values: Any) -> DeployedJob:
     return deploy_job(make_job({**VALUES, **values}), deployed_at=1_700_000_000_000)
 
 
-def test_the_record_says_everything() -> None:
+def test_record_contains_the_whole_job() -> None:
     offsets = {
         role: (7, 0, 3, 9) if role in (Role.REPORTS, Role.SHUFFLED) else (5,)
         for role in make_job(VALUES).topic_settings()
@@ -51,7 +51,7 @@ def test_the_record_says_everything() -> None:
     assert describe_difference(read, make_job(VALUES)) == []
 
 
-def test_devices_and_servers_work_from_the_record_alone() -> None:
+def test_record_suffices_for_devices_and_servers() -> None:
     job = DeployedJob.from_bytes(deployed().to_bytes())
     assert job.law == make_job(VALUES).calibrate()
     assert job.guarantee.epsilon <= 1
@@ -62,7 +62,7 @@ def test_devices_and_servers_work_from_the_record_alone() -> None:
     assert job.aggregator_from_bytes(aggregator.to_bytes()).to_bytes() == aggregator.to_bytes()
 
 
-def test_a_deployment_begins_somewhere_in_every_topic() -> None:
+def test_deployment_needs_start_offsets_of_every_topic() -> None:
     body = json.loads(deployed().to_bytes())
     del body["start_offsets"]["status"]
     with pytest.raises(
@@ -83,7 +83,7 @@ def test_a_deployment_begins_somewhere_in_every_topic() -> None:
         {"shuffle": {"minimum": 99}},
     ],
 )
-def test_what_gives_a_report_its_meaning_changes_the_fingerprint(values: dict[str, Any]) -> None:
+def test_report_semantics_change_the_fingerprint(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint != deployed().fingerprint
 
 
@@ -96,11 +96,11 @@ def test_what_gives_a_report_its_meaning_changes_the_fingerprint(values: dict[st
         {"epochs": {"count": 12, "start": "2013-10-01T02:00+02:00", "length": "7d"}},
     ],
 )
-def test_names_windows_and_topics_leave_the_fingerprint_alone(values: dict[str, Any]) -> None:
+def test_names_windows_and_topics_keep_the_fingerprint(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint == deployed().fingerprint
 
 
-def test_the_fingerprint_is_pinned_and_blind_to_how_estimates_are_made() -> None:
+def test_fingerprint_is_pinned_and_ignores_estimators() -> None:
     values = {
         "protocol": "p",
         "parameters": {"epsilon": 1.0, "items": 3, "estimator": "min", "messages_per_user": 9},
@@ -139,7 +139,7 @@ def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
         (lambda record: record.pop("constants"), "constants: is required"),
     ],
 )
-def test_an_altered_record_is_rejected(
+def test_altered_job_record_is_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     record = json.loads(deployed().to_bytes())
@@ -160,7 +160,7 @@ def test_an_altered_record_is_rejected(
         (change("constants.order_weights", []), "constants: not a FutureRand law"),
     ],
 )
-def test_constants_that_do_not_keep_what_the_parameters_promise_are_rejected(
+def test_constants_beyond_the_parameters_are_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     """Even with a matching fingerprint: the writer of the record is not trusted."""
@@ -197,7 +197,7 @@ def test_a_delta_beyond_that_of_the_parameters_is_rejected(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
+def test_every_protocol_stays_within_its_parameters(name: str) -> None:
     for example in PROTOCOLS[name].examples:
         parameters = json.loads(json.dumps(asdict(example.parameters)))
         job = deployed(
@@ -209,7 +209,7 @@ def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
         assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
-def test_what_operators_tune_may_change() -> None:
+def test_operational_settings_may_change() -> None:
     record = json.loads(deployed().to_bytes())
     change("shuffle.grace", "PT2H")(record)
     change("topics.retention", "P1D")(record)
@@ -218,7 +218,7 @@ def test_what_operators_tune_may_change() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"null", b"{", b"[" * 100_000, b"NaN"])
-def test_what_is_no_record_is_a_job_error(data: bytes) -> None:
+def test_malformed_record_is_a_job_error(data: bytes) -> None:
     with pytest.raises(JobError, match="not the record of a deployed job"):
         DeployedJob.from_bytes(data)
 
@@ -240,7 +240,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
     )
 
 
-def test_the_local_epsilon_is_the_largest_that_there_is_room_for() -> None:
+def test_local_epsilon_is_the_largest_within_central() -> None:
     epsilon = job_of().parameters.epsilon
     assert epsilon == 5.917  # near 6
     spent, more = (
@@ -249,7 +249,7 @@ def test_the_local_epsilon_is_the_largest_that_there_is_room_for() -> None:
     assert spent <= 1e-6 < more
 
 
-def test_both_sides_are_promised() -> None:
+def test_guarantee_states_local_and_central_epsilon() -> None:
     deployed = deploy_job(job_of(), deployed_at=0)
     assert deployed.parameters.epsilon == 5.917
     guarantee = deployed.guarantee
@@ -265,7 +265,7 @@ def test_both_sides_are_promised() -> None:
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
 
 
-def test_horizons_add_up_on_both_sides() -> None:
+def test_horizons_add_up_for_local_and_central_epsilon() -> None:
     job = job_of(epochs={"count": 16, "renew": True})
     over = deploy_job(job, deployed_at=0).guarantee_at(33, 1)
     assert over.shuffled is not None
@@ -274,7 +274,7 @@ def test_horizons_add_up_on_both_sides() -> None:
     assert over.epsilon == pytest.approx(3 * 5.917, rel=1e-4)
 
 
-def test_what_was_promised_cannot_be_altered_unseen() -> None:
+def test_altered_central_guarantee_is_detected() -> None:
     values = json.loads(deploy_job(job_of(), deployed_at=0).to_bytes())
     values["central"]["epsilon"] = 0.1
     with pytest.raises(JobError, match="fingerprint"):
@@ -296,11 +296,11 @@ def test_what_was_promised_cannot_be_altered_unseen() -> None:
         ({"central": {"epsilon": 0.5}}, "central.delta: is required"),
     ],
 )
-def test_what_cannot_be_is_told_where_it_stands(more: dict[str, Any], words: str) -> None:
+def test_invalid_central_section_is_rejected_with_its_key(more: dict[str, Any], words: str) -> None:
     with pytest.raises(JobError, match=words):
         job_of(**more)
 
 
-def test_every_deployment_is_another_one() -> None:
+def test_deployments_are_distinct() -> None:
     assert deployed().deployment != deployed().deployment
     assert deployed().fingerprint == deployed().fingerprint

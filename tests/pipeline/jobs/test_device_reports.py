@@ -114,7 +114,7 @@ def test_a_deployed_job_is_read_back() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_rejected(devices: str, text: str, message: str) -> None:
+def test_invalid_devices_section_is_rejected(devices: str, text: str, message: str) -> None:
     assert message in problem_of(devices, text)
 
 
@@ -132,7 +132,7 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     )
 
 
-def test_a_key_serves_its_period() -> None:
+def test_key_is_used_in_its_period() -> None:
     devices = job_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3}}").devices
     assert devices is not None
     first, second = map(bytes.fromhex, PUBLIC)
@@ -141,7 +141,7 @@ def test_a_key_serves_its_period() -> None:
     assert job_of().devices.key_at(1) is None  # type: ignore[union-attr]
 
 
-def test_the_fingerprint_says_who_can_read_and_not_who_may_send() -> None:
+def test_fingerprint_covers_readers_not_senders() -> None:
     prints = [
         deployed_of(devices).fingerprint
         for devices in (
@@ -158,7 +158,7 @@ def test_the_fingerprint_says_who_can_read_and_not_who_may_send() -> None:
     assert producers.fingerprint not in prints
 
 
-def test_a_deployment_begins_in_the_epoch_that_is_running() -> None:
+def test_deployment_starts_in_the_current_epoch() -> None:
     assert [deployed_of(day=day).first_epoch for day in (-9, 1, 2, 7)] == [1, 1, 2, 7]
 
 
@@ -180,7 +180,7 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     assert json.loads(statement_of(fitted))["epochs"]["last"] == 40
 
 
-def test_a_new_budget_keeps_the_horizons_begun_since_the_deployment() -> None:
+def test_new_budget_keeps_horizons_started_since_deployment() -> None:
     day = 86_400_000
     cluster = cast(Cluster, MemoryCluster())
     deployed_at = 1_767_225_600_000 + 29 * day
@@ -206,7 +206,7 @@ def test_a_replay_counts_the_horizons_of_its_original() -> None:
     assert again.guarantee_at(33, 33) == gateway.guarantee_at(33, 30)
 
 
-def test_a_statement_says_all_that_a_device_needs() -> None:
+def test_statement_contains_all_device_settings() -> None:
     job = deployed_of(f"{{seal: {PUBLIC[0]}, late: 20 s}}")
     said: dict[str, Any] = json.loads(statement_of(job))
     assert said["deployment"] == job.deployment.hex()
@@ -229,7 +229,7 @@ def test_a_statement_says_all_that_a_device_needs() -> None:
     assert statement_of(job) == statement_of(DeployedJob.from_bytes(job.to_bytes()))
 
 
-def test_a_statement_that_was_altered_is_not_signed() -> None:
+def test_altered_statement_fails_verification() -> None:
     key = Ed25519PrivateKey.generate()
     description = described(deployed_of(), key).signed_description
     assert description is not None
@@ -242,7 +242,7 @@ def test_a_statement_that_was_altered_is_not_signed() -> None:
     assert not is_signed(description.model_copy(update={"signer": other}))
 
 
-def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "logins"
     made = CollectorKey.at(file)
     assert file.stat().st_mode & 0o777 == 0o600

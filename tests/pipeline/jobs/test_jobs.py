@@ -68,7 +68,7 @@ def only_problem(text: str) -> str:
     return line
 
 
-def test_four_keys_suffice() -> None:
+def test_job_needs_four_keys() -> None:
     job = parse_job(SHORT)
     assert job.name == "students"
     assert job.parameters == FutureRandParameters(epsilon=4, max_changes=4, calibration="optimal")
@@ -82,7 +82,7 @@ def test_four_keys_suffice() -> None:
     )
 
 
-def test_every_key_is_taken() -> None:
+def test_every_key_is_accepted() -> None:
     job = parse_job(FULL)
     assert job.parameters == FutureRandParameters(0.1, 16, "published")
     assert job.epochs.start == datetime(2013, 10, 1, tzinfo=UTC)
@@ -99,7 +99,7 @@ def test_the_json_of_a_job_makes_the_same_job(text: str) -> None:
     assert make_job(job.to_json()) == job
 
 
-def test_an_epoch_lies_whole_in_one_partition_and_neighbors_in_others() -> None:
+def test_epochs_map_to_single_partitions_round_robin() -> None:
     job = parse_job(SHORT)
     assert [job.topics.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
     assert job.topic(Role.REPORTS) == "students.reports"
@@ -110,7 +110,7 @@ def test_an_epoch_lies_whole_in_one_partition_and_neighbors_in_others() -> None:
     }
 
 
-def test_everything_wrong_is_listed_in_the_order_of_the_file() -> None:
+def test_problems_are_listed_in_file_order() -> None:
     text = """\
 name: Students
 protocol: future_rand
@@ -199,7 +199,7 @@ topics:
         ),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) -> None:
+def test_invalid_value_is_reported_with_allowed_values(line: str, message: str) -> None:
     key = line.partition(":")[0]
     others = [kept for kept in SHORT.splitlines() if not kept.startswith(f"{key}:")]
     said = only_problem("\n".join([*others, line]))
@@ -207,7 +207,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) ->
     assert message in said
 
 
-def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> None:
+def test_missing_key_is_reported_at_its_section() -> None:
     said = only_problem(
         "name: a\nprotocol: future_rand\nepochs: {count: 1}\nparameters:\n  epsilon: 1"
     )
@@ -238,11 +238,11 @@ def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> N
         ("? [a, b]\n: 1\n", "job.yaml:1: a key must be text"),
     ],
 )
-def test_what_is_no_proper_yaml_names_its_line(text: str, message: str) -> None:
+def test_invalid_yaml_is_reported_with_its_line(text: str, message: str) -> None:
     assert message in only_problem(text)
 
 
-def test_plain_words_are_text_and_numbers_are_numbers() -> None:
+def test_plain_yaml_scalars_are_text_or_numbers() -> None:
     text = "a: no\nb: 1:30\nc: 1e-6\nd: 010\ne: 2013-10-01\nf: '1'\ng: true\nh: -.5\n"
     assert read_marked_yaml(text).values == {
         "a": "no",
@@ -257,13 +257,13 @@ def test_plain_words_are_text_and_numbers_are_numbers() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_other_text_is_a_job_error(text: str) -> None:
+def test_arbitrary_text_is_a_job_error(text: str) -> None:
     with pytest.raises(JobError):
         parse_job(text)
 
 
 @given(st.text("ab:-,[]{}&*!#'\"|>?\n\t ", max_size=60))
-def test_any_yaml_is_values_or_a_yaml_error(text: str) -> None:
+def test_arbitrary_yaml_is_values_or_a_yaml_error(text: str) -> None:
     try:
         problems = [(1, "")] if isinstance(read_marked_yaml(text).values, dict) else []
     except YamlError as error:
@@ -272,7 +272,7 @@ def test_any_yaml_is_values_or_a_yaml_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
@@ -282,7 +282,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert load_job(tmp_path / "job.yaml") == parse_job(SHORT)
 
 
-def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
+def test_shuffled_noise_requires_a_minimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sized = replace(CELLS, name="sized", shuffling=Shuffling(lambda law, honest: math.inf))
@@ -296,7 +296,7 @@ def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
     assert parse_job(text + "shuffle: {minimum: 7}").shuffle.minimum == 7
 
 
-def test_what_the_protocol_cannot_be_calibrated_for_is_a_job_error(
+def test_failed_calibration_is_a_job_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def reject(parameters: object, last_epoch: int, minimum: int) -> Law:
@@ -341,14 +341,14 @@ labels: {1: enrolled}
 """
 
 
-def test_a_job_has_the_words_of_its_file() -> None:
+def test_job_has_the_labels_of_its_file() -> None:
     job = parse_job(PLAIN + WORDS)
     assert (job.title, job.people) == ("Students enrolled", "students")
     assert (job.reads("1"), job.reads("0")) == ("enrolled", "0")
     assert parse_job(PLAIN).people == "users"
 
 
-def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -> None:
+def test_labels_are_deployed_but_not_fingerprinted() -> None:
     worded, plain = (
         deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
         for text in (PLAIN + WORDS, PLAIN)
@@ -374,7 +374,7 @@ def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -
         ),
     ],
 )
-def test_words_that_cannot_be(text: str, words: str, problem: str) -> None:
+def test_invalid_labels_are_rejected(text: str, words: str, problem: str) -> None:
     with pytest.raises(JobError, match=problem):
         parse_job(text + words)
 

@@ -32,7 +32,7 @@ def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) ->
     )
 
 
-def test_all_that_do_the_same_stand_side_by_side() -> None:
+def test_equivalent_protocols_are_listed_together() -> None:
     job = job_of()
     law = job.calibrate()
     found = compare(job, law, 2_000)
@@ -77,7 +77,7 @@ FOUND = (
         ("shuffle", 1.0, "shuffled", "lean"),
     ],
 )
-def test_the_one_that_is_chosen_asks_for_least(
+def test_recommendation_requires_the_least_trust(
     trust: Any, error: float | None, chosen: str, second: str
 ) -> None:
     found = recommend(FOUND, trust, error)
@@ -92,7 +92,7 @@ def test_the_one_that_is_chosen_asks_for_least(
         assert dict(found.why_not)[2] == "requires trusting the shuffler to shuffle, and"
 
 
-def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
+def test_recommendation_may_be_empty_without_trust() -> None:
     found = recommend(FOUND[2:], "none")
     assert found.chosen is None
     assert (
@@ -101,7 +101,7 @@ def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_protocol_is_recommended_over_itself_alone(
+def test_single_protocol_is_not_recommended_over_itself(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
     monkeypatch.setattr(recommendation, "cpu_seconds", lambda *_: 1.0)
@@ -126,7 +126,7 @@ def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
     return job, job.calibrate()
 
 
-def test_fewer_honest_contributors_leave_less() -> None:
+def test_fewer_honest_users_weaken_the_guarantee() -> None:
     job, law = counted()
     seen = outlook(job, law, 2_000, colluding=0.1, dropout=0.3)
     assert (seen.present, seen.released, seen.honest, seen.honest_at_least) == (
@@ -145,14 +145,14 @@ def test_fewer_honest_contributors_leave_less() -> None:
     assert seen.rests_on_them
 
 
-def test_too_few_are_suppressed() -> None:
+def test_too_few_users_are_suppressed() -> None:
     job, law = counted()
     seen = outlook(job, law, 2_000, colluding=0.0, dropout=0.51)
     assert (seen.present, seen.released, seen.epsilon) == (980, False, None)
     assert outlook(job, law, 2_000, colluding=0.0, dropout=0.5).released
 
 
-def test_noise_of_the_stage_and_of_each_device_rests_on_nobody() -> None:
+def test_shuffler_and_device_noise_need_no_honest_users() -> None:
     stage, law = counted(dummies="shuffle")
     alone = job_of()
     for job, constants in ((stage, law), (alone, alone.calibrate())):
@@ -161,7 +161,7 @@ def test_noise_of_the_stage_and_of_each_device_rests_on_nobody() -> None:
         assert seen.epsilon_at_least == job.guarantee_of(constants).epsilon
 
 
-def test_streams_hide_among_those_who_are_honest() -> None:
+def test_stream_guarantee_depends_on_honest_users() -> None:
     job = make_job(
         {
             **job_of(minimum=10_000).to_json(),

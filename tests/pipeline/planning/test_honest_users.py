@@ -59,9 +59,7 @@ LAWS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("protocol", "more"), LAWS)
-def test_all_of_them_give_what_was_promised_and_fewer_less(
-    protocol: str, more: dict[str, Any]
-) -> None:
+def test_loss_grows_as_honest_users_decrease(protocol: str, more: dict[str, Any]) -> None:
     curve = curve_of(protocol, more, (1.0, 0.9, 0.5))
     assert [each.contributors for each in curve] == [10_000, 9_000, 5_000]
     whole, most, half = (each.epsilon or math.inf for each in curve)
@@ -97,7 +95,7 @@ SETTING_ASIDE = (
         ("shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
     ],
 )
-def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
+def test_delta_reserved_for_tables_is_spent_on_tables_only(
     protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of one delta leaves as much as a quarter of twice that: for noise, and in figures."""
@@ -113,7 +111,7 @@ def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
     assert found[0] == found[1]
 
 
-def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
+def test_half_of_honest_users_give_the_reference_loss() -> None:
     """Section 2 of the reference: epsilon 1 becomes 1.69."""
     curve = curve_of("count_min", {"domain": ITEMS, "rows": 1})
     epsilons = {each.share: math.inf if each.epsilon is None else each.epsilon for each in curve}
@@ -124,7 +122,7 @@ def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
     assert list(epsilons.values()) == sorted(epsilons.values())
 
 
-def test_contributors_are_rounded_down_and_nobody_hides_nothing() -> None:
+def test_honest_users_are_rounded_down() -> None:
     half, nothing = curve_of("count_min", {"domain": ITEMS}, (0.5, 0.0001), minimum=999)
     assert (half.contributors, nothing.contributors, nothing.epsilon) == (499, 0, None)
     law = job_of("count_min", {"domain": ITEMS}, minimum=999).calibrate()
@@ -133,7 +131,7 @@ def test_contributors_are_rounded_down_and_nobody_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_is_the_sum_of_what_two_halves_of_the_contributors_add(dummies: DummyLaw) -> None:
+def test_noise_is_the_sum_of_two_halves_of_users(dummies: DummyLaw) -> None:
     law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
     whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
     of_half = half.weights(0, int(min(300, half.largest)))[0]
@@ -141,13 +139,13 @@ def test_noise_is_the_sum_of_what_two_halves_of_the_contributors_add(dummies: Du
     assert np.convolve(of_half, of_half)[: len(expected)] == pytest.approx(expected, abs=1e-14)
 
 
-def test_the_published_noise_is_more_than_it_promises() -> None:
+def test_published_noise_exceeds_its_guarantee() -> None:
     (half,) = curve_of("count_min", {"domain": ITEMS, "calibration": "published"}, (0.5,))
     assert half.epsilon is not None
     assert half.epsilon < 0.3
 
 
-def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
+def test_published_noise_covers_repeatedly_raised_cells() -> None:
     more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
     law = job_of("count_min", more, minimum=100_000).calibrate()
     assert isinstance(law, CountMinLaw)
@@ -162,7 +160,5 @@ def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
         ("future_rand", {"max_changes": 2}),
     ],
 )
-def test_what_does_not_rest_on_contributors_has_no_curve(
-    protocol: str, more: dict[str, Any]
-) -> None:
+def test_guarantee_without_honest_users_has_no_curve(protocol: str, more: dict[str, Any]) -> None:
     assert curve_of(protocol, more) == ()

@@ -105,7 +105,7 @@ def test_losses_of_streams_are_pure_and_local(name: str) -> None:
     assert entry.loss_of_streams == pure
 
 
-def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
+def test_shuffled_counts_are_visible_to_the_shuffler_unless_sealed() -> None:
     parameters = {"delta": 1e-6, "domain": ITEMS}
     rows = rows_of(job_of("count_min", parameters=parameters))
     assert rows["analyst"].epsilon == rows["aggregator"].epsilon
@@ -134,7 +134,7 @@ def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
     assert shared["shuffler operator"].epsilon == rows["analyst"].epsilon
 
 
-def test_a_stage_that_adds_the_noise_sees_everything() -> None:
+def test_shuffler_that_adds_noise_sees_everything() -> None:
     parameters = {"delta": 1e-6, "max_changes": 2, "dummies": "shuffle"}
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
     assert rows["shuffler operator"].epsilon is None
@@ -142,7 +142,7 @@ def test_a_stage_that_adds_the_noise_sees_everything() -> None:
     assert rows["aggregator"].sees == "one sum with noise of each window"
 
 
-def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
+def test_fragments_have_a_local_guarantee_per_epoch() -> None:
     small: dict[str, Any] = {"epochs": 2, "minimum": 100}
     job = job_of("fragments", parameters={"delta": 1e-3, "domain": ITEMS}, **small)
     stage, law = (
@@ -160,7 +160,7 @@ def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
     assert kept.whole_epsilon == lasting.calibrate().changing_epsilon  # type: ignore[attr-defined]
 
 
-def test_a_crowd_is_seen_by_the_stage() -> None:
+def test_crowd_is_visible_to_the_shuffler() -> None:
     job = job_of(
         "single_message",
         epochs=1,
@@ -177,14 +177,14 @@ def test_a_crowd_is_seen_by_the_stage() -> None:
     assert "in any two crowds" in rows["analyst"].neighbors
 
 
-def test_instances_see_a_part() -> None:
+def test_parallel_shufflers_see_a_share_of_messages() -> None:
     parameters = {"delta": 1e-3, "domain": ITEMS, "reports": 4}
     rows = rows_of(job_of("fragments", 1, 100, parameters=parameters, shuffle={"instances": 3}))
     assert "1/3 of the messages" in rows["one of 3 shuffler operators"].sees
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
-def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
+def test_device_jobs_have_collectors_instead_of_producers(protocol: str) -> None:
     parameters: dict[str, Any] = {"max_changes": 1}
     if protocol == "count_min":
         parameters = {"delta": 1e-6, "domain": ITEMS}
@@ -216,7 +216,7 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> None:
+def test_shuffled_streams_have_a_row_when_shuffling_helps() -> None:
     many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
@@ -233,7 +233,7 @@ def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> Non
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
-def test_no_decision_is_right_more_often_than_the_best_guess(epsilon: float, delta: float) -> None:
+def test_attack_success_rate_bounds_every_decision(epsilon: float, delta: float) -> None:
     """The worst possible pair: delta reveals itself, the rest is randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
     found = attack_success_rate(epsilon, delta)
@@ -242,7 +242,7 @@ def test_no_decision_is_right_more_often_than_the_best_guess(epsilon: float, del
     assert right * (1 - 1e-15) <= found <= right * (1 + 1e-14)
 
 
-def test_words_are_rounded_against_ourselves() -> None:
+def test_success_rates_are_rounded_up() -> None:
     assert format_success_rate(math.log(3) - 1e-9) == "75 in 100"
     assert format_success_rate(math.log(3) + 1e-9) == "76 in 100"
     assert format_success_rate(1e-9) == "51 in 100"
@@ -252,7 +252,7 @@ def test_words_are_rounded_against_ourselves() -> None:
     assert format_success_rate(31.0) == "always"
 
 
-def test_epochs_that_are_charged_each_add_up() -> None:
+def test_losses_of_charged_epochs_add_up() -> None:
     one = Guarantee(0.25, 1e-6, "epoch", "any two items", "none", "exact")
     epsilon, delta = whole_loss(one, 8)
     assert (epsilon, delta) == pytest.approx((2.0, 8e-6))

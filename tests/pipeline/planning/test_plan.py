@@ -70,7 +70,7 @@ def forecast_of(planned: Job) -> Forecast:
         (4096, 16, "optimal", 55.8),
     ],
 )
-def test_the_predicted_error_is_the_reference_one(
+def test_predicted_error_equals_the_reference(
     epochs: int, changes: int, calibration: str, expected: float
 ) -> None:
     rmse = plan(job(epochs, changes, calibration), users=10**6).rmse / 1000
@@ -78,14 +78,14 @@ def test_the_predicted_error_is_the_reference_one(
     assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
 
 
-def test_the_guarantee_is_that_of_the_law() -> None:
+def test_planned_guarantee_equals_that_of_the_mechanism() -> None:
     assert plan(job(64, 4, epsilon=4)).guarantee.epsilon == pytest.approx(4)
     published = plan(job(64, 4, "published")).guarantee
     assert published.epsilon == pytest.approx(0.252435, abs=1e-6)
     assert (published.unit, published.delta) == ("stream", 0)
 
 
-def test_a_device_sends_what_was_announced() -> None:
+def test_device_sends_the_planned_messages() -> None:
     planned, devices = job(12, 2), 5000
     expected = plan(planned, users=devices)
     rng = seeded_generator(3)
@@ -100,7 +100,7 @@ def test_a_device_sends_what_was_announced() -> None:
     assert expected.bytes_per_user == expected.reports_per_user
 
 
-def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unplannable_job_is_rejected_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="got 0 users; expected at least 1"):
         plan(job(4, 1), users=0)
     mute = replace(PROTOCOLS["future_rand"], planning=None)
@@ -109,7 +109,7 @@ def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
         plan(job(4, 1))
 
 
-def test_smoothed_estimates_are_foretold_too() -> None:
+def test_smoothed_errors_are_predicted() -> None:
     """RMSE / sqrt(users) offline at epsilon 1: section 1 of the reference."""
     for epochs, changes, expected in [(64, 1, 5.5), (256, 4, 13.6), (1024, 16, 29.2)]:
         made = plan(job(epochs, changes), users=10**6)
@@ -124,7 +124,7 @@ def test_smoothed_estimates_are_foretold_too() -> None:
         assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_error, rel=0.05)
 
 
-def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
+def test_target_error_gives_required_users_or_maximum() -> None:
     planned = job(170, 4, epsilon=4)
     (needed,) = plan(planned, error=0.03).users_needed
     assert needed.error == 0.03
@@ -145,7 +145,7 @@ def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
             plan(planned, error=error)
 
 
-def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:
+def test_plan_warns_when_estimates_would_be_missing() -> None:
     planned = job(8, 2)
     assert plan(planned, users=100).warnings == ()
     (few,) = plan(planned, users=99).warnings
@@ -165,7 +165,7 @@ def shares(*amounts: float) -> NDArray[np.float64]:
     return np.array(amounts) / sum(amounts)
 
 
-def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -> None:
+def test_best_max_changes_minimizes_noise_plus_bias() -> None:
     planned = job(170, 4, epsilon=4)
     few_freeze = shares(0, 0, 90, 0, 9.8, 0, 0.2)
     choices = plan(planned, users=30_000, changes=few_freeze).changes
@@ -189,7 +189,7 @@ def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -
 
 
 @pytest.mark.parametrize("header", ["changes,share", "Changes, share", "changes,users"])
-def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
+def test_change_histogram_is_read(tmp_path: Path, header: str) -> None:
     path = tmp_path / "histogram.csv"
     factor = 40 if header.endswith("users") else 1
     path.write_text(f"{header}\n3,{0.25 * factor}\n\n0,{0.75 * factor}\n")
@@ -215,7 +215,9 @@ def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
         ),
     ],
 )
-def test_a_wrong_histogram_is_rejected_in_a_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_change_histogram_is_rejected_in_one_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "histogram.csv"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -224,7 +226,7 @@ def test_a_wrong_histogram_is_rejected_in_a_line(tmp_path: Path, text: str, mess
     assert "\n" not in str(caught.value)
 
 
-def test_plan_counts_the_bytes_of_ciphertexts_and_chaff(folder: Path) -> None:
+def test_plan_counts_bytes_of_ciphertexts_and_cover_traffic(folder: Path) -> None:
     values = {
         "name": "sealed",
         "protocol": "fragments",

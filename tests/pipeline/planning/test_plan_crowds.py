@@ -33,7 +33,7 @@ def job_of(**changes: Any) -> Job:
     return make_job({**JOB, **changes})
 
 
-def test_probability_of_suppression_is_that_of_the_table() -> None:
+def test_suppression_probability_matches_the_table() -> None:
     counts = calibrate(0.7, 1e-4, 1)
     table = discrete_laplace_table(counts.ratio)
     masses = [(high - low) / 2**TABLE_BITS for low, high in pairwise((0, *table.bounds))]
@@ -42,7 +42,7 @@ def test_probability_of_suppression_is_that_of_the_table() -> None:
         assert probability_below(counts, bound) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_plan_says_what_is_lost_and_promised() -> None:
+def test_plan_states_crowd_losses_and_guarantee() -> None:
     job = job_of()
     made = plan(job, 3000)
     law = deploy_job(job, deployed_at=0).crowds_law
@@ -75,7 +75,7 @@ def write_rows(folder: Path) -> Path:
     return path
 
 
-def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
+def test_errors_by_crowd_match_the_plan(tmp_path: Path) -> None:
     job = job_of()
     log = load_item_log(write_rows(tmp_path), domain=job.domain, last_epoch=12)
     deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))

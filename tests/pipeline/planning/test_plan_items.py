@@ -32,7 +32,7 @@ def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
     )
 
 
-def test_noise_alone_is_what_is_left_where_nobody_holds_anything(tmp_path: Path) -> None:
+def test_error_without_users_is_the_noise(tmp_path: Path) -> None:
     job = job_of("count_min", rows=3, buckets=64, estimator="median")
     path = tmp_path / "empty.csv"
     path.write_text(
@@ -63,7 +63,7 @@ def test_collisions_are_predicted_for_the_counts_given() -> None:
     assert any("the given counts" in note for note in even.notes)
 
 
-def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
+def test_required_users_cover_the_window_minimum() -> None:
     made = plan(job_of("count_min"), USERS)
     assert {needed.users for needed in made.users_needed} == {MINIMUM}
     single = plan(job_of("single_message"), USERS)
@@ -84,7 +84,7 @@ class TestCommand:
         )
         return path
 
-    def test_counts_are_taken_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_counts_are_read_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
         job = self.job_file(tmp_path, ", rows: 2, buckets: 2")
         counts, log = tmp_path / "counts.csv", tmp_path / "log.csv"
         counts.write_text("item,count\na,30\nb,10\n")
@@ -107,7 +107,7 @@ class TestCommand:
     ("sealed", "parties"),
     [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
 )
-def test_noise_of_later_parties_is_part_of_the_error(sealed: dict[str, Any], parties: int) -> None:
+def test_noise_of_later_parties_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
     """Each adds the noise of a window with the minimum of contributors: variances are summed."""
     values = {
         "name": "sealed",

@@ -15,7 +15,7 @@ from tests.pipeline.stages.test_device_stage import JOB, finish
 from tests.support.device_world import DeviceWorld, Sent, device_job
 
 
-def test_where_reports_are_counts_one_device_moves_one_by_as_many_as_it_has_slots() -> None:
+def test_poisoning_of_counts_is_bounded_by_slots() -> None:
     job = device_job(
         "count_min",
         {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]},
@@ -26,7 +26,7 @@ def test_where_reports_are_counts_one_device_moves_one_by_as_many_as_it_has_slot
 
 
 @pytest.mark.parametrize("protocol", ["future_rand", "value_stream"])
-def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
+def test_poisoning_bound_holds_for_malicious_devices(protocol: str) -> None:
     job = device_job(protocol, count=8)
     allowed = poisoning_bound(job)
     assert allowed is not None
@@ -58,14 +58,14 @@ def test_no_liar_moves_an_estimate_further(protocol: str) -> None:
     assert moved > 0.2 * allowed
 
 
-def test_a_plan_says_it_where_devices_report_for_themselves() -> None:
+def test_plan_states_poisoning_bound_of_device_jobs() -> None:
     job = device_job()
     assert plan(job, 1_000, compared=True).poisoning_bound == poisoning_bound(job)
     alone = job.model_copy(update={"devices": None})
     assert plan(alone, 1_000, compared=True).poisoning_bound is None
 
 
-def test_a_plan_says_that_devices_may_be_invented() -> None:
+def test_plan_warns_of_invented_devices() -> None:
     (note,) = (text for text in plan(device_job(), 1_000).notes if "invent" in text)
     assert "of shuffle.minimum, 2, all but one may be invented" in note
     assert note.endswith("its own epsilon still protects")
@@ -80,7 +80,7 @@ def test_a_plan_says_that_devices_may_be_invented() -> None:
         assert not any("invent" in text for text in plan(job, 1_000).notes)
 
 
-def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_says() -> None:
+def test_repeated_reports_stay_within_the_poisoning_bound() -> None:
     rng, devices = seeded_generator(4), 3_000
     population = JOB.randomizer()
     population.enroll(devices, rng)

@@ -37,7 +37,7 @@ def warnings_of(job: Job, users: int = 10_000, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
-def test_a_careful_job_has_no_warnings(protocol: str) -> None:
+def test_sound_job_has_no_warnings(protocol: str) -> None:
     parameters = COUNTED if protocol == "count_min" else None
     assert warnings_of(job_of(protocol, parameters)) == ""
 
@@ -49,7 +49,7 @@ def test_a_careful_job_has_no_warnings(protocol: str) -> None:
         (40, "may be right always instead of 50 times in 100"),
     ],
 )
-def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
+def test_large_loss_warning_states_the_success_rate(epsilon: float, words: str) -> None:
     said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "max_changes": 2}))
     assert said.endswith(words) or f"{words}\n" in said
 
@@ -66,9 +66,7 @@ def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
         (10_000, 1, "shuffle.minimum is 1"),
     ],
 )
-def test_a_minimum_that_does_not_fit_the_users_is_told(
-    users: int, minimum: int, words: str
-) -> None:
+def test_minimum_unfit_for_the_users_is_warned_of(users: int, minimum: int, words: str) -> None:
     parameters = {**COUNTED, "delta": 0.01} if minimum == 1 else COUNTED
     parameters = {**parameters, "epsilon": 4} if minimum == 1 else parameters
     assert words in warnings_of(job_of("count_min", parameters, minimum), users)
@@ -77,7 +75,7 @@ def test_a_minimum_that_does_not_fit_the_users_is_told(
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 
-def test_a_delta_that_gives_a_user_away_is_told() -> None:
+def test_large_delta_is_warned_of() -> None:
     requested = {**COUNTED, "delta": 1e-4}
     assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(
         job_of("count_min", requested)
@@ -89,7 +87,7 @@ def test_a_delta_that_gives_a_user_away_is_told() -> None:
     assert "delta 0.001" in warnings_of(central)
 
 
-def test_renewal_without_a_budget_is_told() -> None:
+def test_recurring_job_without_a_budget_is_warned_of() -> None:
     renewed: dict[str, Any] = {"epochs": {"renew": True}}
     assert "is a recurring job without a budget: every horizon charges" in warnings_of(
         job_of(**renewed)
@@ -100,7 +98,7 @@ def test_renewal_without_a_budget_is_told() -> None:
     assert "budget" not in warnings_of(job_of(budget={"epsilon": 3}, **renewed))
 
 
-def test_fewer_changes_than_people_make_are_told() -> None:
+def test_too_few_max_changes_are_warned_of() -> None:
     often = np.array([0.1, 0.1, 0.1, 0.1, 0.3, 0.3])
     few = job_of("future_rand", {"max_changes": 1, "epsilon": 8})
     said = warnings_of(few, 10**6, changes=often)

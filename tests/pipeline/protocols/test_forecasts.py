@@ -35,7 +35,7 @@ def test_deviations_grow_with_the_root_of_the_users() -> None:
     assert (made.smoothed_standard_errors(100) <= made.standard_errors(100)).all()
 
 
-def test_no_range_is_further_off_than_the_plan_says() -> None:
+def test_range_errors_stay_within_the_forecast_bound() -> None:
     made = forecast()
     (said,) = [note for note in made.notes if "wide range" in note]
     bound = float(said.partition("at most ")[2].partition(" times")[0])
@@ -57,7 +57,7 @@ NONE = CellNoiseLaw("shuffle", 1e-9, 1)
         ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 0, 0, "exact", NONE),
     ],
 )
-def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
+def test_missed_items_match_the_forecast(law: ShuffledCountsLaw) -> None:
     rng = np.random.default_rng(5)
     changes = np.argsort(rng.random((USERS, EPOCHS)), axis=1)[:, :5]
     flips = np.zeros((USERS, EPOCHS), np.int8)

@@ -53,7 +53,9 @@ def changes(tmp_path: Path) -> Path:
 
 
 class TestLabels:
-    def test_a_list_or_a_file_make_the_same_job(self, tmp_path: Path, job_file: Path) -> None:
+    def test_list_and_file_of_labels_make_the_same_job(
+        self, tmp_path: Path, job_file: Path
+    ) -> None:
         (tmp_path / "modes.txt").write_text("walk\n\n  bus \r\ncar")
         other = tmp_path / "other.yaml"
         other.write_text(modes_text("{file: modes.txt}"))
@@ -62,7 +64,7 @@ class TestLabels:
         (tmp_path / "modes.txt").unlink()
         assert DeployedJob.from_bytes(deployed.to_bytes()).domain.items == LABELS
 
-    def test_numbers_and_words_of_yaml_are_labels(self) -> None:
+    def test_yaml_numbers_and_words_are_labels(self) -> None:
         labels = parse_job(modes_text("[7, -1, 2.5, 007, yes, true]")).domain.items
         assert labels == ("7", "-1", "2.5", "007", "yes", "true")
 
@@ -80,7 +82,7 @@ class TestLabels:
             ("{file: none.txt}", "none.txt: cannot read the file of labels: No such file"),
         ],
     )
-    def test_what_is_no_domain_is_rejected_in_one_line(self, domain: str, message: str) -> None:
+    def test_invalid_domain_is_rejected_in_one_line(self, domain: str, message: str) -> None:
         with pytest.raises(JobError) as rejected:
             parse_job(modes_text(domain), source="modes.yaml")
         assert str(rejected.value).startswith("modes.yaml:3: parameters.domain")
@@ -91,14 +93,14 @@ class TestLabels:
 class TestValues:
     DOMAIN = CategoryDomain(LABELS)
 
-    def test_labels_are_numbered_from_1_and_nothing_is_0(self) -> None:
+    def test_labels_are_numbered_from_1(self) -> None:
         values, problems = self.DOMAIN.parse(["car", "walk", "", " bus ", "  "])
         assert (values.tolist(), problems) == ([3, 1, 0, 2, 0], {})
         assert values.dtype == np.int16
         assert (self.DOMAIN.initial, self.DOMAIN.size, self.DOMAIN.items) == (0, 4, LABELS)
 
 
-def test_the_ground_truth_is_that_of_the_values(tmp_path: Path) -> None:
+def test_ground_truth_counts_the_values(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     path = tmp_path / "changes.csv"
     domain: ValueDomain
@@ -116,7 +118,7 @@ def test_the_ground_truth_is_that_of_the_values(tmp_path: Path) -> None:
         assert max(map(sum, counts)) > 20
 
 
-def test_estimates_of_items_survive_their_record() -> None:
+def test_item_estimates_round_trip() -> None:
     estimate = ItemEstimates(np.array([1.25, -3.0]), 2.5, 4.9, 7, 100, ("gap",))
     record = EstimateRecord(
         bytes(16), 3, WindowStatus.RELEASED, 5, 90, 100, estimate, {"epsilon": 1}
@@ -161,8 +163,8 @@ def items(tmp_path: Path) -> ItemLog:
     return log
 
 
-class TestBesideTheTruth:
-    def test_of_listed_items_it_is_the_ground_truth_of_all(self, tmp_path: Path) -> None:
+class TestGroundTruth:
+    def test_listed_items_have_ground_truth(self, tmp_path: Path) -> None:
         path = tmp_path / "few.csv"
         path.write_text("user,epoch,value\na,1,car\nb,1,car\nb,2,walk\n")
         domain = deployed("domain: [walk, bus, car]").domain

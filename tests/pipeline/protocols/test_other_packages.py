@@ -49,7 +49,7 @@ def registry(*entries: EntryPoint) -> Registry:
     return Registry(["value_stream"], PROTOCOLS.__getitem__, lambda: entries)
 
 
-def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
+def test_external_protocol_is_registered_like_builtin_ones() -> None:
     protocols = registry(ENTRY)
     assert (list(protocols), len(protocols)) == (["value_stream", "fresh_response"], 2)
     assert "fresh_response" in protocols
@@ -61,7 +61,7 @@ def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
     protocols.check("missing")
 
 
-def test_ours_are_had_without_a_look_at_other_packages() -> None:
+def test_builtin_protocols_load_without_entry_points() -> None:
     def find() -> Iterator[EntryPoint]:
         raise AssertionError
 
@@ -81,14 +81,14 @@ def test_ours_are_had_without_a_look_at_other_packages() -> None:
         ),
     ],
 )
-def test_a_package_that_is_broken_is_named_in_a_sentence(name: str, value: str, said: str) -> None:
+def test_broken_package_is_named(name: str, value: str, said: str) -> None:
     with pytest.raises(ProtocolError, match=said) as caught:
         registry(EntryPoint(name, value, GROUP))[name]
     assert str(caught.value).startswith(f"protocol {name} of a package, {value}, ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_is_ours_is_not_taken_over() -> None:
+def test_builtin_name_cannot_be_overridden() -> None:
     protocols = registry(EntryPoint("value_stream", ENTRY.value, GROUP))
     assert protocols["value_stream"] is VALUE_STREAM
     assert list(protocols) == ["value_stream"]
@@ -99,7 +99,7 @@ def test_a_name_that_is_ours_is_not_taken_over() -> None:
         protocols.check("value_stream")
 
 
-def test_a_name_that_two_packages_claim_is_nobodys() -> None:
+def test_name_claimed_by_two_packages_is_rejected() -> None:
     protocols = registry(ENTRY, EntryPoint("fresh_response", "another:PROTOCOL", GROUP))
     with pytest.raises(ProtocolError, match=r"claimed by a package and by a package\. Uninstall"):
         protocols["fresh_response"]
@@ -107,7 +107,7 @@ def test_a_name_that_two_packages_claim_is_nobodys() -> None:
     assert once["fresh_response"] is PROTOCOL, "found twice on the path"
 
 
-def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
+def test_broken_protocol_is_reported_with_the_job_file_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = [EntryPoint("fresh_response", "no.such.module:PROTOCOL", GROUP)]
@@ -119,7 +119,7 @@ def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
     )
 
 
-def test_a_job_of_another_package_is_deployed_and_read_back(
+def test_job_of_an_external_protocol_round_trips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"fresh_response": [ENTRY]})
@@ -165,7 +165,7 @@ def run(
     )
 
 
-def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Path) -> None:
+def test_conformance_suite_runs_from_pytest(site: Path, tmp_path: Path) -> None:
     """Two packages, one of which states a larger epsilon than requested."""
     greedy = tmp_path / "greedy"
     shutil.copytree(site / "fresh_response", greedy / "greedy_response")

@@ -33,7 +33,7 @@ def held(*counts: int) -> ItemSums:
 
 
 @pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
-def test_the_most_held_are_looked_at_and_others_at_random(size: int, known: int) -> None:
+def test_top_items_and_random_others_are_evaluated(size: int, known: int) -> None:
     counts = np.arange(known, 0, -1)
     some = ItemSums(np.arange(1, known + 1), counts)
     looked_at = items_to_compare(some, size, seeded_generator(1))
@@ -61,7 +61,7 @@ def ground_truths(
     return list(counts_query.ground_truths(answers, some, domain))
 
 
-def test_every_kind_of_question_has_its_ground_truth() -> None:
+def test_every_query_type_has_ground_truth() -> None:
     labels = SetDomain(("a", "b", "c"), 1)
     assert ground_truths(Items(), held(3, 0, 7), labels, 1, 2, 3) == [3, 0, 7]
     assert ground_truths(Items((3, 2)), held(3, 0, 7), labels, 3, 2) == [7, 0]
@@ -84,7 +84,7 @@ def epoch(
     return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, Items(), ())
 
 
-def test_means_are_over_epochs_and_trials_that_have_something() -> None:
+def test_means_skip_empty_epochs_and_trials() -> None:
     trials = [{1: epoch(1.0, 1.0, -3.0), 2: epoch(None)}, {1: epoch(2.0, 4.0), 2: epoch(None)}]
     mean = mean_accuracy(trials)
     assert (mean.mean_absolute_error, mean.predicted_error, mean.max_error) == (3.0, 1.5, 3.5)

@@ -74,7 +74,7 @@ def job_file(tmp_path: Path) -> Path:
 
 
 @every_protocol
-def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_else(
+def test_exhausted_devices_are_counted_locally_only(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path, protocol: str
 ) -> None:
     changes = change_log(tmp_path / "changes.csv", protocol, often=150)
@@ -102,7 +102,7 @@ def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_els
     assert b"exhausted" not in everything
 
 
-def test_nothing_on_the_wire_but_coins_depends_on_who_is_frozen() -> None:
+def test_wire_format_does_not_reveal_exhausted_devices() -> None:
     """All records are the same, except for bits that are fair coins independent of the stream."""
     calm, busy = (Wire(often=often) for often in (0, 100))
     assert calm.exhausted == 0

@@ -59,7 +59,7 @@ def named(items: list[int]) -> set[str]:
     return {NAMES[item - 1] for item in items if item}
 
 
-def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
+def test_value_meets_every_true_condition() -> None:
     domain = job().domain
     assert domain.items == NAMES
     items, problems = domain.parse(list(MET))
@@ -67,7 +67,7 @@ def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
     assert dict(zip(MET, map(named, items.tolist()), strict=True)) == MET
 
 
-def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
+def test_items_do_not_depend_on_condition_order() -> None:
     first = job().domain
     mirrored = "{predicates: {b: [x], a: [y]}}"
     deployed = deploy_job(job(1, mirrored), deployed_at=0)
@@ -78,7 +78,7 @@ def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
     assert first.numbers_of(["young", "adult"]) == (5, 1)
 
 
-def test_a_row_of_a_file_gives_several_items(tmp_path: Path) -> None:
+def test_file_row_yields_several_items(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
     log = load_value_log(path, domain=job().domain, last_epoch=2)
@@ -91,7 +91,7 @@ def test_a_row_of_a_file_gives_several_items(tmp_path: Path) -> None:
     assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
 
 
-def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: Path) -> None:
+def test_items_beyond_the_limit_are_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
     log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
@@ -101,7 +101,7 @@ def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: P
     assert log.warnings == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
 
 
-def test_a_producer_takes_values_and_rejects_too_many_items() -> None:
+def test_producer_accepts_values_and_rejects_too_many_items() -> None:
     deployed = deploy_job(job(items=2), deployed_at=0)
     run = SimulatedCluster(deployed, generators)
     with Producer(
@@ -133,7 +133,7 @@ def test_a_producer_takes_values_and_rejects_too_many_items() -> None:
         ("{grid: [1]}", "grid is [1], must be 1 to 6 numbers of at least 2"),
     ],
 )
-def test_what_is_no_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
+def test_invalid_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
     with pytest.raises(JobError) as rejected:
         job(1, domain)
     assert message in str(rejected.value)
@@ -167,7 +167,7 @@ def test_values_of_attributes_are_items() -> None:
         ("{attributes: {a: [[b]]}}", "is not a label: give text"),
     ],
 )
-def test_what_are_no_attributes_is_rejected(domain: str, message: str) -> None:
+def test_invalid_attributes_are_rejected(domain: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         parse_job(text(domain))
 
@@ -189,7 +189,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_row_is_of_a_crowd(tmp_path: Path) -> None:
+def test_row_belongs_to_a_crowd(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "version,user,epoch,value\n"
@@ -215,7 +215,7 @@ def test_a_user_is_in_the_crowd_of_its_first_row_of_an_epoch(tmp_path: Path) -> 
     assert any("in another version" in notice for notice in log.warnings)
 
 
-def test_rows_that_cannot_be_say_why(tmp_path: Path) -> None:
+def test_invalid_rows_are_rejected_with_the_reason(tmp_path: Path) -> None:
     path = written(
         tmp_path, "user,epoch,value,version\nann,1,dark,3.0\nbob,1,blue,2.0\ncid,1,dark,\n"
     )
@@ -229,7 +229,7 @@ def test_rows_that_cannot_be_say_why(tmp_path: Path) -> None:
         load_item_log(written(tmp_path, "user,epoch,value\n"), domain=DOMAIN, last_epoch=2)
 
 
-def test_rows_as_they_come_are_of_a_crowd() -> None:
+def test_live_rows_belong_to_a_crowd() -> None:
     noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
     calendar = EpochCalendar(noon, parse_duration("PT1M"))
     source = LiveSource(calendar, first_epoch=1, domain=DOMAIN)
@@ -237,7 +237,7 @@ def test_rows_as_they_come_are_of_a_crowd() -> None:
     assert events == [Held(1, "ann", (4, 6)), Held(1, "bob", (1,))]
 
 
-def test_questions_of_a_crowd() -> None:
+def test_queries_of_a_crowd() -> None:
     assert QueryOptions(crowd="2.0").counts_query(DOMAIN) == Items((4, 5, 6))
     assert QueryOptions(["light"], crowd="2.0").counts_query(DOMAIN) == Items((6,))
     assert QueryOptions(["1.0: light", "2.0"]).counts_query(DOMAIN) == Items((3, 4))
@@ -252,7 +252,7 @@ def deployed(**changes: Any) -> DeployedJob:
     return deploy_job(make_job({**JOB, **changes}), deployed_at=0, deployment=bytes(16))
 
 
-def test_producers_are_told_crowds_and_items() -> None:
+def test_producer_accepts_crowds_and_items() -> None:
     job, log = deployed(), MemoryLog(lambda: 0)
     producer = Producer(
         job,
@@ -284,13 +284,13 @@ def test_producers_are_told_crowds_and_items() -> None:
         ({"delta": 0}, "crowds.delta"),
     ],
 )
-def test_crowds_that_cannot_be_are_rejected(crowds: dict[str, Any], problem: str) -> None:
+def test_invalid_crowds_are_rejected(crowds: dict[str, Any], problem: str) -> None:
     with pytest.raises(JobError) as caught:
         make_job({**JOB, "crowds": {**JOB["crowds"], **crowds}})
     assert problem in str(caught.value)
 
 
-def test_only_protocols_with_one_message_a_device_have_crowds() -> None:
+def test_crowds_require_one_message_per_device() -> None:
     for protocol, parameters in (
         ("count_min", {"epsilon": 1, "delta": 1e-3, "domain": ["a"]}),
         ("fragments", {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}),
@@ -303,7 +303,7 @@ def test_only_protocols_with_one_message_a_device_have_crowds() -> None:
         make_job({**JOB, "parameters": many})
 
 
-def test_crowds_of_a_file(tmp_path: Path) -> None:
+def test_crowds_are_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "versions.txt").write_text("1.0\n\n 2.0 \n")
     text = """
 name: crowds
@@ -316,7 +316,7 @@ crowds: {by: Version, values: {file: versions.txt}, epsilon: 0.5, delta: 1.0e-3}
     assert parse_job(text, folder=tmp_path) == make_job(JOB)
 
 
-def test_deployed_jobs_hold_their_crowds_and_others_know_of_none() -> None:
+def test_deployed_job_stores_its_crowds() -> None:
     job = deployed()
     again = DeployedJob.from_bytes(job.to_bytes())
     assert again == job

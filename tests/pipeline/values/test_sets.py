@@ -32,7 +32,7 @@ LABELS = ("a", "b c")
     ],
     ids=str,
 )
-def test_every_text_is_an_item_and_an_empty_one_is_none(
+def test_every_text_except_empty_is_an_item(
     domain: ItemDomain, texts: list[str], items: list[int]
 ) -> None:
     known = SetDomain(domain, 2)
@@ -67,7 +67,7 @@ def test_every_text_is_an_item_and_an_empty_one_is_none(
     ],
     ids=str,
 )
-def test_what_is_no_item_is_named_where_it_stands(
+def test_invalid_item_is_named_with_its_position(
     domain: ItemDomain, texts: list[str], complaint: str
 ) -> None:
     good = {"a", "0", "0;0"}
@@ -88,9 +88,7 @@ def test_what_is_no_item_is_named_where_it_stands(
     ],
     ids=str,
 )
-def test_items_have_the_labels_that_stand_for_them(
-    domain: ItemDomain, labels: tuple[str, ...]
-) -> None:
+def test_items_have_their_labels(domain: ItemDomain, labels: tuple[str, ...]) -> None:
     known = SetDomain(domain, 1)
     assert known.items == labels
     assert tuple(known.label(item) for item in range(1, known.size)) == labels
@@ -98,7 +96,7 @@ def test_items_have_the_labels_that_stand_for_them(
         assert known.parse(labels)[0].tolist() == list(range(1, known.size))
 
 
-def test_domains_too_large_to_be_listed_label_items_one_by_one() -> None:
+def test_large_domains_label_items_on_demand() -> None:
     assert SetDomain(Bits(30), 1).items is None
     assert SetDomain(Bits(30), 1).label(1 << 30) == str((1 << 30) - 1)
     strings = SetDomain(Strings(StringLength(3)), 1)
@@ -108,7 +106,7 @@ def test_domains_too_large_to_be_listed_label_items_one_by_one() -> None:
     assert strings.label(1 << 24) == f"#{1 << 24}"
 
 
-def test_a_value_lies_in_the_bucket_that_begins_at_or_below_it() -> None:
+def test_value_lies_in_the_bucket_starting_at_or_below_it() -> None:
     domain = NumericDomain(low=-1, high=1, buckets=8)
     texts = ["-1", "-0.76", "-0.75", "0", "0.999", " 0.25 ", "1e-3", "+0.5"]
     values, problems = domain.parse(texts)
@@ -136,7 +134,7 @@ def test_the_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
         ("1_0", "value '1_0' is not a number"),
     ],
 )
-def test_what_is_wrong_is_said_by_row(text: str, reason: str) -> None:
+def test_invalid_values_are_reported_by_row(text: str, reason: str) -> None:
     assert NumericDomain(0, 80, 8).parse(["1", text, "2"])[1] == {1: reason}
 
 
