@@ -206,7 +206,7 @@ def test_acl_states_the_remedy_without_an_authorizer(
     job_file.write_text(LEARNING.replace("NAME", job_name))
     said = (
         f"the cluster at {bootstrap_servers} has no authorizer: it allows every operation "
-        "and stores no ACLs. First set authorizer.class.name on its brokers and controllers first"
+        "and stores no ACLs. First set authorizer.class.name on its brokers and controllers"
     )
     line = ("acl", job_file, "--bootstrap-servers", bootstrap_servers)
     for change in ("--apply", "--revoke"):
