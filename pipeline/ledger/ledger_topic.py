@@ -22,20 +22,20 @@ class SpendingReader:
         self._cluster = cluster
         self._state = Spending()
         self._jobs = 0
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
     def read(self) -> Spending:
         """Return the state at the current ends of both topics; the same object each time."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
-        if not topics <= self._there:
+        if not topics <= self._existing:
             # A hidden topic must not count as empty: users would be charged again.
-            self._there = set(filter(self._cluster.exists, topics))
+            self._existing = set(filter(self._cluster.exists, topics))
         state = self._state
-        if JOBS_TOPIC in self._there:
+        if JOBS_TOPIC in self._existing:
             for record in self._cluster.read(JOBS_TOPIC, start=self._jobs):
                 state.topic.apply(record.key, record.value)
                 self._jobs = record.offset + 1
-        if LEDGER_TOPIC in self._there:
+        if LEDGER_TOPIC in self._existing:
             for record in self._cluster.read(LEDGER_TOPIC, start=state.chain.next):
                 state.chain.apply(record.offset, record.value, record.timestamp, record.key)
         return state

@@ -71,14 +71,14 @@ def releases_on(
     horizon by deployment in hexadecimal; for these, continuous participation is computed.
     """
     there = cluster.topics()
-    found: dict[str, Releases] = {}
+    by_deployment: dict[str, Releases] = {}
     for job in sorted(set(jobs)):
         topics = [topic_name(job, role) for role in (Role.MANIFESTS, Role.ESTIMATES)]
         manifests, estimates = (
             list(cluster.read(topic)) if topic in there else [] for topic in topics
         )
-        found.update(releases_in(job, manifests, estimates, horizons))
-    return found
+        by_deployment.update(releases_in(job, manifests, estimates, horizons))
+    return by_deployment
 
 
 def releases_in(
@@ -88,7 +88,7 @@ def releases_in(
     horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
     """Return the releases from the records of the two topics of a job; see `releases_on`."""
-    found: dict[str, Releases] = {}
+    by_deployment: dict[str, Releases] = {}
     decided: dict[tuple[bytes, int], WindowStatus] = {}
     for record, manifest in _manifests(manifests):
         key = manifest.deployment, manifest.epoch
@@ -96,7 +96,7 @@ def releases_in(
             continue
         decided[key] = manifest.window_status
         name = manifest.deployment.hex()
-        releases = found.setdefault(name, Releases(job, name))
+        releases = by_deployment.setdefault(name, Releases(job, name))
         releases.note(record.timestamp)
         releases.windows_by_status[manifest.window_status] = (
             releases.windows_by_status.get(manifest.window_status, 0) + 1
@@ -116,7 +116,7 @@ def releases_in(
             continue
         seen.add(key)
         name = estimate.deployment.hex()
-        releases = found.setdefault(name, Releases(job, name))
+        releases = by_deployment.setdefault(name, Releases(job, name))
         releases.note(record.timestamp)
         releases.estimates += 1
         guarantee = _guarantee_text(estimate)
@@ -128,7 +128,7 @@ def releases_in(
             releases.unbacked.append(
                 Unbacked(estimate.epoch, record.offset, record.timestamp, window_status)
             )
-    return found
+    return by_deployment
 
 
 def in_words(guarantee: Guarantee) -> str:

@@ -73,14 +73,16 @@ def verify(
     ]
 
 
-def _settings(found: TopicSettings | None) -> Iterator[Inconsistency]:
-    if found is None:
+def _settings(settings: TopicSettings | None) -> Iterator[Inconsistency]:
+    if settings is None:
         return
     expected = ledger_topic(None)
-    if found.partitions != expected.partitions:
-        yield Inconsistency(f"topic {LEDGER_TOPIC} has {found.partitions} partitions; expected 1")
+    if settings.partitions != expected.partitions:
+        yield Inconsistency(
+            f"topic {LEDGER_TOPIC} has {settings.partitions} partitions; expected 1"
+        )
     for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
-        has, needs = found.configs.get(key), expected.configs[key]
+        has, needs = settings.configs.get(key), expected.configs[key]
         if has is not None and has != needs:
             yield Inconsistency(
                 f"topic {LEDGER_TOPIC} has {key} {has}, which allows Kafka to delete or rewrite "
@@ -172,15 +174,15 @@ def _published(
     state: Spending, published: Mapping[str, PublishedDeployment]
 ) -> Iterator[Inconsistency]:
     charged = {each.deployment for each in state.charges} | set(_replays(state))
-    for deployment, found in published.items():
-        who = f"deployment {deployment[:8]} of job {found.job}"
+    for deployment, releases in published.items():
+        who = f"deployment {deployment[:8]} of job {releases.job}"
         if deployment not in charged:
             yield Inconsistency(
                 f"{who} has published but is not charged to any population: the ledger was "
                 "truncated, or another writer wrote to the job's topics",
-                at=found.since,
+                at=releases.since,
             )
-        for what, at in found.unbacked:
+        for what, at in releases.unbacked:
             yield Inconsistency(f"{who}: {what}", at=at)
 
 

@@ -145,27 +145,27 @@ def _json(published: Published | None) -> object:
 _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 
-def write_differences(names: Sequence[str], found: Sequence[Difference], path: Path) -> None:
-    save_figure(draw_differences(names, found), path)
+def write_differences(names: Sequence[str], pairs: Sequence[Difference], path: Path) -> None:
+    save_figure(draw_differences(names, pairs), path)
 
 
-def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figure:
+def draw_differences(names: Sequence[str], pairs: Sequence[Difference]) -> Figure:
     """Draw the largest difference of estimates at every epoch, in standard errors.
 
     Epochs that only one job has, or whose integers differ, are marked at the bottom of the plot.
     """
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
-    deviations = [np.nan if each.deviations is None else each.deviations for each in found]
+    deviations = [np.nan if each.deviations is None else each.deviations for each in pairs]
     axes.plot(
-        [each.epoch for each in found],
+        [each.epoch for each in pairs],
         deviations,
         color=_BLUE,
         linewidth=1.6,
         marker=".",
         label="largest difference between estimates",
     )
-    marked = [each.epoch for each in found if each.integers or each.only is not None]
+    marked = [each.epoch for each in pairs if each.integers or each.only is not None]
     if marked:
         axes.plot(
             marked,

@@ -79,27 +79,27 @@ def verify(
     With `deep`, every window is aggregated again and compared with its partial. If reports are
     sealed, this needs the `keys` of the aggregator, and raises `WrongKeyError` without them.
     """
-    found = Verification(deep=deep)
+    verification = Verification(deep=deep)
     try:
         recording = Recording.open(path)
     except RecordingError as error:
-        found.problems.append(str(error))
-        return found
-    found.index = recording.index
+        verification.problems.append(str(error))
+        return verification
+    verification.index = recording.index
     for file in recording.index.files:
         tell(file.path)
         try:
             recording.check_file(file)
         except (RecordingError, OSError) as error:
-            found.problems.append(str(error))
-    found.notes += _left_over(path, recording.index)
-    if not found.problems:
+            verification.problems.append(str(error))
+    verification.notes += _left_over(path, recording.index)
+    if not verification.problems:
         try:
-            for problem in _contradictions(recording, found, keys, tell):
-                found.problems.append(f"{path}: {problem}")
+            for problem in _contradictions(recording, verification, keys, tell):
+                verification.problems.append(f"{path}: {problem}")
         except (RecordingError, JobError, CodecError) as error:
-            found.problems.append(str(error))
-    return found
+            verification.problems.append(str(error))
+    return verification
 
 
 def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
@@ -111,13 +111,13 @@ def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
 
 def _contradictions(
     recording: Recording,
-    found: Verification,
+    verification: Verification,
     keys: Callable[[DeployedJob], KeyRing],
     tell: Tell,
 ) -> Iterator[str]:
     index = recording.index
     job = DeployedJob.from_bytes(recording.job_record)
-    found.shared = job.shared
+    verification.shared = job.shared
     form = job.format_of(Role.SHUFFLED)
     says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
     if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
@@ -126,7 +126,7 @@ def _contradictions(
     yield from _epochs(recording)
     yield from _file_bounds(recording)
     yield from _estimates(recording, job)
-    yield from _windows(recording, job, found, keys(job), tell)
+    yield from _windows(recording, job, verification, keys(job), tell)
 
 
 def _epochs(recording: Recording) -> Iterator[str]:
@@ -180,13 +180,13 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
 
 
 def _windows(
-    recording: Recording, job: DeployedJob, found: Verification, keys: KeyRing, tell: Tell
+    recording: Recording, job: DeployedJob, verification: Verification, keys: KeyRing, tell: Tell
 ) -> Iterator[str]:
-    add_up = window_aggregator(job, keys) if found.deep else None
-    partials = recording.partials() if found.deep else iter(())
+    add_up = window_aggregator(job, keys) if verification.deep else None
+    partials = recording.partials() if verification.deep else iter(())
     manifests = _released(recording)
     for epoch, words in recording.windows():
-        found.reports += words.messages
+        verification.reports += words.messages
         if add_up is None:
             continue
         tell(f"epoch {epoch}")

@@ -111,7 +111,7 @@ class Recorder:
         self._committed = clock()
         floors = {place.partition: place.offset for place in index.places}
         self._whole = True
-        self._found: DecidedEpoch | None = None
+        self._next_epoch: DecidedEpoch | None = None
         with self._writing():
             self._writer = RecordingWriter(folder, index)
             first = self._writer.next_epoch or index.from_epoch
@@ -172,17 +172,19 @@ class Recorder:
         A released window of None was deleted: it was complete when it was aggregated. If reading is
         interrupted, the epoch is returned again.
         """
-        if self._found is None:
-            self._found = yield from self._epochs.next()
-        found = self._found
-        if found is None or (published := found.estimate) is None:
+        if self._next_epoch is None:
+            self._next_epoch = yield from self._epochs.next()
+        decided = self._next_epoch
+        if decided is None or (published := decided.estimate) is None:
             return None
         window = None
-        if found.manifest.window_status is WindowStatus.RELEASED:
-            window = yield from self._window(found.epoch)
-        self._windows.pass_over(found.epoch)
-        self._found = None
-        return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
+        if decided.manifest.window_status is WindowStatus.RELEASED:
+            window = yield from self._window(decided.epoch)
+        self._windows.pass_over(decided.epoch)
+        self._next_epoch = None
+        return RecordedEpoch(
+            decided.manifest, window, decided.payload, recorded_estimate(published)
+        )
 
     def _window(self, epoch: int) -> Steps[Messages | None]:
         if not (yield from self._windows.find(epoch)):

@@ -128,21 +128,21 @@ class Recording:
 
     def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Messages]]:
         """Yield every recorded released window: epoch, distinct reports, uint64 counts."""
-        found = self._windows(from_epoch)
-        held = next(found, None)
+        windows = self._windows(from_epoch)
+        window = next(windows, None)
         for row in self.manifests(from_epoch):
             epoch = row.epoch
             if row.window_status is not WindowStatus.RELEASED or self.index.lacks(epoch):
                 continue
-            if held is not None and held[0] == epoch:
-                yield held
-                held = next(found, None)
+            if window is not None and window[0] == epoch:
+                yield window
+                window = next(windows, None)
             else:
                 empty = np.empty((0, self._words.width), self._words.dtype)
                 yield epoch, Messages(empty, np.empty(0, np.uint64))
-        if held is not None:
+        if window is not None:
             raise RecordingError(
-                f"{self.path} contains a window of epoch {held[0]}, but no manifest"
+                f"{self.path} contains a window of epoch {window[0]}, but no manifest"
             )
 
     def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:
@@ -182,12 +182,12 @@ class Recording:
         for epoch, group in groupby(rows, key=lambda chunk: chunk[0]):
             if epoch < from_epoch:
                 continue
-            found = list(group)
-            if len(found) == 1:
-                values, counts = found[0][1:]
+            chunks_of_epoch = list(group)
+            if len(chunks_of_epoch) == 1:
+                values, counts = chunks_of_epoch[0][1:]
             else:
-                values = np.concatenate([chunk[1] for chunk in found])
-                counts = np.concatenate([chunk[2] for chunk in found])
+                values = np.concatenate([chunk[1] for chunk in chunks_of_epoch])
+                counts = np.concatenate([chunk[2] for chunk in chunks_of_epoch])
             try:
                 yield epoch, Messages(values, counts)
             except CodecError as error:

@@ -91,8 +91,8 @@ class Changes:
 def changes(
     job: DeployedJob, records: Iterable[EstimateRecord], lag: int
 ) -> Iterator[EstimateRecord]:
-    found = Changes(job, lag)
-    return (change for record in records if (change := found.next(record)) is not None)
+    changes_of_job = Changes(job, lag)
+    return (change for record in records if (change := changes_of_job.next(record)) is not None)
 
 
 def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:

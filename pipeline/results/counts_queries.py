@@ -163,11 +163,11 @@ class CountsQuery(ABC):
         """
 
     def ground_truths(
-        self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
+        self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
         """Yield the ground truth of each answer."""
         items = np.array([answer.item for answer in answers], np.int64)
-        yield from map(float, held.of(items))
+        yield from map(float, sums.of(items))
 
     def names(self, domain: ValueDomain) -> list[str]:
         """Return the names of the answers, as far as they are known beforehand."""
@@ -278,9 +278,9 @@ class Boxes(CountsQuery):
         return Answers(self, tuple(answers), counts.method)
 
     def ground_truths(
-        self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
+        self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
-        yield from (held.within(box, domain.grid) for box in self.boxes)
+        yield from (sums.within(box, domain.grid) for box in self.boxes)
 
     def names(self, domain: ValueDomain) -> list[str]:
         return [box.name for box in self.boxes]
@@ -310,10 +310,10 @@ class Quantiles(CountsQuery):
         return Answers(self, tuple(answers), counts.method, bucket_width=domain.step)
 
     def ground_truths(
-        self, answers: Sequence[Answer], held: ItemSums, domain: ValueDomain
+        self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
         for share in self.shares:
-            yield domain.true_quantile(held.items, held.counts, share)
+            yield domain.true_quantile(sums.items, sums.counts, share)
 
     def names(self, domain: ValueDomain) -> list[str]:
         return [f"{share:g}" for share in self.shares]
@@ -362,14 +362,14 @@ class Query:
             return ()
         if self.norm_sub and estimate.detection_threshold is None:
             fitted = norm_sub(estimate.intervals[0], estimate.population)
-            beside = self._beside(answers, estimate, fitted)
-            answers = tuple(replace(each, norm_sub=value) for each, value in beside)
+            paired = self._paired(answers, estimate, fitted)
+            answers = tuple(replace(each, norm_sub=value) for each, value in paired)
         if answers and ground_truth is not None:
-            beside = self._beside(answers, estimate, np.atleast_1d(ground_truth))
-            answers = tuple(replace(each, ground_truth=value) for each, value in beside)
+            paired = self._paired(answers, estimate, np.atleast_1d(ground_truth))
+            answers = tuple(replace(each, ground_truth=value) for each, value in paired)
         return answers
 
-    def _beside(
+    def _paired(
         self, answers: Sequence[Answer], estimate: Published, numbers: NDArray[Any]
     ) -> Iterable[tuple[Answer, float | None]]:
         sums = ItemSums.of_each(estimate.numbers, numbers)

@@ -111,8 +111,8 @@ def window_of(
     """Return an aggregator's window of an epoch with reports; None if there are too few."""
     if isinstance(aggregator, CountsCells):
         return aggregator.window([epoch], participation)
-    found = aggregator.estimate(epoch, participation)
-    return found if isinstance(found, CountedWindow) else None
+    estimate = aggregator.estimate(epoch, participation)
+    return estimate if isinstance(estimate, CountedWindow) else None
 
 
 def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
@@ -156,10 +156,10 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     total: EpochCounts | None = None
     while total is None or total.last < last:
         decided = yield from log.next()
-        found = None if decided is None else counts_of(job, decided)
-        if found is None or (found.first > first and total is None):
-            raise NoCountsError(_missing(job, first if total is None else total.last + 1, found))
-        total = found if total is None else total.plus(found)
+        counts = None if decided is None else counts_of(job, decided)
+        if counts is None or (counts.first > first and total is None):
+            raise NoCountsError(_missing(job, first if total is None else total.last + 1, counts))
+        total = counts if total is None else total.plus(counts)
     return released(total)
 
 
@@ -178,9 +178,9 @@ def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
     """Return a log's latest epoch, a released one if any; None without epochs."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
-    while (found := (yield from log.next())) is not None:
-        if latest is None or latest.counts is None or found.counts is not None:
-            latest = found
+    while (decided := (yield from log.next())) is not None:
+        if latest is None or latest.counts is None or decided.counts is not None:
+            latest = decided
     return None if latest is None else counts_of(job, latest)
 
 
@@ -215,9 +215,9 @@ def released(counts: EpochCounts) -> EpochCounts:
     return counts
 
 
-def _missing(job: DeployedJob, epoch: int, found: EpochCounts | None) -> str:
-    if found is not None:
-        first = f"the first epoch of job {job.name} is {found.first:,}"
+def _missing(job: DeployedJob, epoch: int, counts: EpochCounts | None) -> str:
+    if counts is not None:
+        first = f"the first epoch of job {job.name} is {counts.first:,}"
         return f"epoch {epoch:,} is out of range: {first}"
     return (
         f"epoch {epoch:,} of job {job.name} is not published yet. Request an earlier one, or add "

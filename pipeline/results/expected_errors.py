@@ -31,7 +31,7 @@ _PRECISION: Final = 1e-13
 _SCORE_OF_NOTHING: Final = 40.0
 
 
-def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Forecast:
+def forecast_of(job: Job, law: Law, shares: NDArray[np.float64] | None = None) -> Forecast:
     """Return the forecast of a job's protocol, optionally for shares of users with each item.
 
     Raises `JobError` if the protocol has no forecast, or none for shares of items.
@@ -49,12 +49,12 @@ def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> 
     forecast = protocol.planning.forecast(law, job.parameters, job.epochs.count)
     if job.shuffle.instances > 1 and isinstance(forecast, DividedForecast):
         forecast = forecast.among(job.shuffle.instances, sealed=job.sealed is not None)
-    if held is None:
+    if shares is None:
         return forecast
     if not isinstance(forecast, CellForecast):
         message = f"protocol {protocol.name} does not count items in cells; omit the counts"
         raise JobError([Problem(("protocol",), message)])
-    return forecast.like(held)
+    return forecast.like(shares)
 
 
 def rmse_of(forecast: Forecast, users: int) -> float:

@@ -59,7 +59,7 @@ def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
 
 class _ChunkSink(io.RawIOBase):
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._position = 0
 
     def writable(self) -> bool:
@@ -67,7 +67,7 @@ class _ChunkSink(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         size = len(memoryview(data).cast("B"))
-        self._held += data
+        self._buffer += data
         self._position += size
         return size
 
@@ -75,8 +75,8 @@ class _ChunkSink(io.RawIOBase):
         return self._position
 
     def take(self) -> bytes:
-        held, self._held = bytes(self._held), bytearray()
-        return held
+        data, self._buffer = bytes(self._buffer), bytearray()
+        return data
 
 
 def table_schema(rows: PublishedRows) -> pyarrow.Schema:
@@ -119,14 +119,14 @@ def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.
 
 
 def _batches(schema: pyarrow.Schema, epochs: EpochRows) -> Iterator[pyarrow.RecordBatch]:
-    held: list[tuple[Cell, ...]] = []
+    pending: list[tuple[Cell, ...]] = []
     for rows in epochs:
-        held += rows
-        if len(held) >= _ROWS_AT_ONCE:
-            yield _batch(schema, held)
-            held = []
-    if held:
-        yield _batch(schema, held)
+        pending += rows
+        if len(pending) >= _ROWS_AT_ONCE:
+            yield _batch(schema, pending)
+            pending = []
+    if pending:
+        yield _batch(schema, pending)
 
 
 def _batch(schema: pyarrow.Schema, rows: list[tuple[Cell, ...]]) -> pyarrow.RecordBatch:

@@ -81,12 +81,12 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
         raise SmoothingError(f"protocol {job.protocol} does not support smoothing")
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
-    while (found := (yield from epochs.next())) is not None:
-        of = job.horizons_until(found.epoch, found.manifest.first_epoch)
+    while (decided := (yield from epochs.next())) is not None:
+        of = job.horizons_until(decided.epoch, decided.manifest.first_epoch)
         if number is not None and of > number:
             break
         if number is None or of == number:
-            estimation.take_in(found.manifest, found.counts)
+            estimation.take_in(decided.manifest, decided.counts)
     if not estimation.last_epoch:
         which = "" if number is None else f" in horizon {number}"
         raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
@@ -104,13 +104,13 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
         return horizons
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
-    while (found := (yield from epochs.next())) is not None:
-        of = job.epochs.horizon_of(found.epoch)
+    while (decided := (yield from epochs.next())) is not None:
+        of = job.epochs.horizon_of(decided.epoch)
         if of > job.epochs.horizon_of(last_epoch):
             break
         if of != estimation.horizon and estimation.last_epoch:
             horizons[estimation.horizon] = smooth_estimation(job, estimation)
-        estimation.take_in(found.manifest, found.counts)
+        estimation.take_in(decided.manifest, decided.counts)
     if estimation.last_epoch:
         horizons[estimation.horizon] = smooth_estimation(job, estimation)
     return horizons
@@ -128,13 +128,13 @@ def smooth_estimation(job: DeployedJob, estimation: Estimation) -> SmoothedHoriz
 def smoothed_records(
     records: Iterable[EstimateRecord], horizon: SmoothedHorizon
 ) -> list[EstimateRecord]:
-    found = [
+    indexed = [
         (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
     ]
     reports = sum(
-        each.contributors for each, _ in found if each.window_status is WindowStatus.RELEASED
+        each.contributors for each, _ in indexed if each.window_status is WindowStatus.RELEASED
     )
-    return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in found]
+    return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in indexed]
 
 
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:

@@ -92,7 +92,7 @@ class AddedCiphertexts(WindowTransform[Total]):
 
     def _count(self, reports: int, ciphertexts: int) -> None:
         self.counts["reports"] += reports
-        self.counts["chaff"] += ciphertexts - reports
+        self.counts["cover traffic"] += ciphertexts - reports
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -> Aggregator:

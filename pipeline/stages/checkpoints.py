@@ -118,11 +118,11 @@ def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpo
     if key != KEY:
         return None
     try:
-        found = Checkpoint.from_bytes(value)
+        checkpoint = Checkpoint.from_bytes(value)
     except CodecError:
         return None
-    own = (found.deployment, found.fingerprint) == (job.deployment, job.fingerprint)
-    return found if own and epoch_problem(job, found.epoch) is None else None
+    own = (checkpoint.deployment, checkpoint.fingerprint) == (job.deployment, job.fingerprint)
+    return checkpoint if own and epoch_problem(job, checkpoint.epoch) is None else None
 
 
 def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:

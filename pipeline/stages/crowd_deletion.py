@@ -33,8 +33,10 @@ def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generat
     kept[: ends[0]] = 0
     bounds = list(pairwise(ends.tolist()))
     sizes = np.array([kept[first:end].sum() for first, end in bounds], np.int64)
-    left = numbers_left(law.counts, sizes, generator)
-    for (first, end), size, remaining in zip(bounds, sizes.tolist(), left.tolist(), strict=True):
+    sizes_left = numbers_left(law.counts, sizes, generator)
+    for (first, end), size, remaining in zip(
+        bounds, sizes.tolist(), sizes_left.tolist(), strict=True
+    ):
         if remaining < law.minimum:
             kept[first:end] = 0
         else:
@@ -84,5 +86,5 @@ def uniform_choice(
         place = int(generator.integers(0, last, endpoint=True))
         places.add(last if place in places else place)
     kinds = np.searchsorted(ends, np.array(sorted(places), np.int64), side="right")
-    found: NDArray[np.int64] = np.bincount(kinds, minlength=len(counts)).astype(np.int64)
-    return found
+    chosen_counts: NDArray[np.int64] = np.bincount(kinds, minlength=len(counts)).astype(np.int64)
+    return chosen_counts

@@ -118,7 +118,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
 
     def idle_seconds(self) -> float | None:
         """See `Stage.idle_seconds`; all partial windows need a manifest, in every partition."""
-        return None if self._released > self._said else super().idle_seconds()
+        return None if self._released > self._declared else super().idle_seconds()
 
     def unfinished(self, partition: int) -> str:
         first = self._oldest_undecided
@@ -146,7 +146,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _start_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
         self._partial_windows = EpochSet()
-        self._released = self._said = 0
+        self._released = self._declared = 0
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
@@ -173,7 +173,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         epoch = partial_window.epoch
         if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):
             return
-        self._said += 1
+        self._declared += 1
         if partial_window == self._proposed:
             self._accepted = True
         state = self._partitions.get(self._job.topics.partition_of(epoch))

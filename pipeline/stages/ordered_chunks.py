@@ -43,18 +43,20 @@ def ordered_chunks(
     blocks. `messages` is the number of rows, at least 1.
     """
     rows = rows_per_chunk(row_bytes, payload_bytes, counted=True)
-    found, frequent = 0, []
+    total_rows, frequent = 0, []
     for block in distinct():
-        found += block.rows
-        if not pairs_are_smaller(row_bytes, found, messages):
+        total_rows += block.rows
+        if not pairs_are_smaller(row_bytes, total_rows, messages):
             rows = rows_per_chunk(row_bytes, payload_bytes)
             return Chunks(-(-messages // rows), recut(written_out(distinct(), rows), rows))
         often = block.occurrences > largest_count(rows, rows)
         frequent.append(Messages(block.values[often], block.occurrences[often]))
         yield Yield()
-    largest = largest_count(found, rows)
+    largest = largest_count(total_rows, rows)
     further = list(_further_chunks(frequent, largest, rows))
-    return Chunks(-(-found // rows) + len(further), _counted(distinct(), largest, rows, further))
+    return Chunks(
+        -(-total_rows // rows) + len(further), _counted(distinct(), largest, rows, further)
+    )
 
 
 def distinct_chunks(
@@ -64,12 +66,14 @@ def distinct_chunks(
 
     `distinct` yields at least one row, in increasing order, in blocks.
     """
-    found = 0
+    total_rows = 0
     for block in distinct():
-        found += block.rows
+        total_rows += block.rows
         yield Yield()
     rows = rows_per_chunk(row_bytes, payload_bytes)
-    return Chunks(-(-found // rows), recut((Messages(block.values) for block in distinct()), rows))
+    return Chunks(
+        -(-total_rows // rows), recut((Messages(block.values) for block in distinct()), rows)
+    )
 
 
 def _further_chunks(frequent: Iterable[Messages], largest: int, rows: int) -> Iterator[Messages]:

@@ -155,9 +155,9 @@ class PublishStage(SingleWriter):
     def _write_due(self) -> Steps[None]:
         epochs = yield from self._read_on()
         written: list[FinishedWindow] = []
-        while (found := (yield from epochs.next())) is not None:
-            manifest = found.manifest
-            self._estimation.take_in(manifest, found.counts)
+        while (decided := (yield from epochs.next())) is not None:
+            manifest = decided.manifest
+            self._estimation.take_in(manifest, decided.counts)
             self._condense(manifest.epoch)
             if self._models is not None and manifest.epoch not in self._models.epochs:
                 # Written before the estimate, so that every published epoch has a model.
@@ -167,8 +167,8 @@ class PublishStage(SingleWriter):
                 yield Append(Role.MODEL, 0, model.to_bytes())
                 yield Flush()
             if manifest.epoch not in self._published.epochs:
-                yield self._publication(found)
-                written.append(_finished(found))
+                yield self._publication(decided)
+                written.append(_finished(decided))
                 yield from self._checkpoint()
         # Remaining parts of finished or repeated partials are not needed by any epoch.
         yield from epochs.read_partials()
@@ -237,18 +237,18 @@ class PublishStage(SingleWriter):
     def _waiting(self) -> bool:
         return self._epochs is not None and self._epochs.partials_wait
 
-    def _publication(self, found: DecidedEpoch) -> Append:
-        manifest = found.manifest
+    def _publication(self, decided: DecidedEpoch) -> Append:
+        manifest = decided.manifest
         record = EstimateRecord(
             deployment=self._job.deployment,
             epoch=manifest.epoch,
-            window_status=_window_status(found),
+            window_status=_window_status(decided),
             closed_at=manifest.timestamp,
             contributors=manifest.contributors,
             population=manifest.population,
             estimate=self._estimation.estimate(),
             guarantee=self._job.guarantee_at(manifest.epoch, manifest.first_epoch).to_json(),
-            reason=found.corruption,
+            reason=decided.corruption,
             assumes_changes=self._job.assumes_changes,
         )
         self.counts["estimates"] += 1
@@ -263,12 +263,15 @@ def _models_of(job: DeployedJob) -> ModelLog | None:
     return ModelLog(job, keep=False)
 
 
-def _window_status(found: DecidedEpoch) -> WindowStatus:
-    return found.manifest.window_status if found.corruption is None else WindowStatus.CORRUPT
+def _window_status(decided: DecidedEpoch) -> WindowStatus:
+    return decided.manifest.window_status if decided.corruption is None else WindowStatus.CORRUPT
 
 
-def _finished(found: DecidedEpoch) -> FinishedWindow:
-    manifest = found.manifest
+def _finished(decided: DecidedEpoch) -> FinishedWindow:
+    manifest = decided.manifest
     return FinishedWindow(
-        manifest.epoch, _window_status(found), manifest.contributors, decided_at=manifest.timestamp
+        manifest.epoch,
+        _window_status(decided),
+        manifest.contributors,
+        decided_at=manifest.timestamp,
     )

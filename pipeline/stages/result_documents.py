@@ -120,10 +120,12 @@ class ResultDocuments:
             return
         for share in _QUARTILES:
             try:
-                found = estimate.quantile(share)
+                quantile = estimate.quantile(share)
             except (NoValuesError, UnsupportedQueryError):
                 return
-            value, low, high = domain.quantile(found.value, found.ci95_low, found.ci95_high)
+            value, low, high = domain.quantile(
+                quantile.value, quantile.ci95_low, quantile.ci95_high
+            )
             yield {
                 "share": share,
                 "value": float(value),

@@ -76,10 +76,10 @@ class StageNoise:
                 f"the shuffler of {job.name} adds noise and needs the noise key of the deployment"
             )
         if key.digest != job.noise_key:
-            wanted = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
+            expected = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
             raise WrongKeyError(
                 f"this is not the noise key of {job.name}'s deployment: its SHA-256 starts "
-                f"with {key.digest.hex()[:8]}; expected {wanted}"
+                f"with {key.digest.hex()[:8]}; expected {expected}"
             )
 
     def dummies(self, epoch: int) -> Messages | None:

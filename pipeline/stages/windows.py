@@ -44,8 +44,8 @@ class Drawing:
     @property
     def whole(self) -> bool:
         """True if its punctuation and all its batches have arrived."""
-        said = self.punctuation
-        return said is not None and len(self.batches) == said.batches
+        punctuation = self.punctuation
+        return punctuation is not None and len(self.batches) == punctuation.batches
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ class Contribution:
     @property
     def punctuation(self) -> Punctuation | None:
         """Punctuation that is in, or else the first that has arrived; None without any."""
-        said = (drawing.punctuation for drawing in self.drawings.values())
-        return self.complete or next((each for each in said if each is not None), None)
+        arrived = (drawing.punctuation for drawing in self.drawings.values())
+        return self.complete or next((each for each in arrived if each is not None), None)
 
     @property
     def contributors(self) -> int:
         return 0 if self.punctuation is None else self.punctuation.contributors
 
-    def said_before(self, name: bytes) -> Punctuation | None:
+    def earlier_punctuation(self, name: bytes) -> Punctuation | None:
         """Return the punctuation that makes another of a drawing redundant, or None."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
@@ -235,7 +235,7 @@ class Window(OpenWindow):
                 f"producer; expected at most {U4_MAX}"
             )
         contribution = self._contribution(punctuation.enrollment)
-        before = contribution.said_before(punctuation.drawing)
+        before = contribution.earlier_punctuation(punctuation.drawing)
         if before is not None:
             if before.drawing == punctuation.drawing and before != punctuation:
                 raise PunctuationError(
@@ -248,9 +248,9 @@ class Window(OpenWindow):
                 f"epoch {self.epoch}: the producer announces {punctuation.batches} batches but "
                 f"sent {len(drawing.batches)}"
             )
-        said = contribution.contributors
+        counted = contribution.contributors
         drawing.punctuation = punctuation
-        self._contributors += contribution.contributors - said
+        self._contributors += contribution.contributors - counted
         self._complete(punctuation.enrollment, drawing)
         return True
 
@@ -297,9 +297,9 @@ class Window(OpenWindow):
             drawn = sum(drawing.words.buffered_bytes for drawing in contribution.drawings.values())
             self.words.merge(changed.words)
             self._buffered_bytes += self.words.buffered_bytes - before - drawn
-        said = contribution.contributors
+        counted = contribution.contributors
         contribution.complete = changed.punctuation
-        self._contributors += contribution.contributors - said
+        self._contributors += contribution.contributors - counted
         sent = sum(drawing.messages for drawing in contribution.drawings.values())
         self._messages += changed.messages - sent
         self.inside.append(enrollment)

@@ -94,7 +94,7 @@ def test_captured_instance_decrypts_no_report(
     assert reports_in_ciphertexts(job, tmp_path, "second", ciphertexts) is None
     reports = reports_in_ciphertexts(job, tmp_path, "aggregator", ciphertexts)
     assert reports is not None
-    assert reports < len(ciphertexts), "there is chaff among them"
+    assert reports < len(ciphertexts), "cover traffic is among them"
     # The bits of every device are kept in two reports each more often than not.
     assert reports > EPOCHS * 2 * USERS
     check_disk_after(broker, job, drawn)

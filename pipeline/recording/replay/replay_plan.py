@@ -153,23 +153,23 @@ def _start(source: ReplaySource, decided: list[_Decided], replay_range: ReplayRa
 
 
 def _last(
-    source: ReplaySource, found: list[_Decided], start: int, replay_range: ReplayRange
+    source: ReplaySource, decided: list[_Decided], start: int, replay_range: ReplayRange
 ) -> int:
-    there = found[0].epoch - 1
-    for each in found:
+    last_decided = decided[0].epoch - 1
+    for each in decided:
         whole = (
             not replay_range.from_partials and each.epoch >= start and source.has_window(each.epoch)
         )
         if each.released and not whole and not source.has_partial(each.epoch):
             break
-        there = each.epoch
-    last = there if replay_range.to_epoch is None else replay_range.to_epoch
+        last_decided = each.epoch
+    last = last_decided if replay_range.to_epoch is None else replay_range.to_epoch
     if replay_range.to_epoch is not None and last < start:
         raise ReplayError(f"epoch {last:,} is before the first one to replay, {start:,}")
-    if not start <= last <= there:
+    if not start <= last <= last_decided:
         finished = (
-            f"epoch {there:,} is the last one"
-            if there >= found[0].epoch
+            f"epoch {last_decided:,} is the last one"
+            if last_decided >= decided[0].epoch
             else "no epoch is finished"
         )
         raise ReplayError(
@@ -179,25 +179,25 @@ def _last(
 
 
 def _check_partials(source: ReplaySource, copied: list[int]) -> None:
-    gone = [epoch for epoch in copied if not source.has_partial(epoch)]
-    if gone:
+    missing = [epoch for epoch in copied if not source.has_partial(epoch)]
+    if missing:
         raise ReplayError(
-            f"the partials of {in_words(gone)} are not in {source.place}, but later estimates "
+            f"the partials of {in_words(missing)} are not in {source.place}, but later estimates "
             "depend on them: replay a recording that contains them"
         )
 
 
 def _check_windows(source: ReplaySource, again: list[int]) -> None:
-    gone = [epoch for epoch in again if not source.has_window(epoch)]
-    if not gone:
+    missing = [epoch for epoch in again if not source.has_window(epoch)]
+    if not missing:
         return
     possible = ["replay a recording that contains them"]
-    if again[-1] > gone[-1]:
-        possible.append(f"--from-epoch {gone[-1] + 1}")
-    if all(map(source.has_partial, gone)):
+    if again[-1] > missing[-1]:
+        possible.append(f"--from-epoch {missing[-1] + 1}")
+    if all(map(source.has_partial, missing)):
         possible.append("--from-partials, which estimates again from the counts")
     raise ReplayError(
-        f"the windows of {in_words(gone)} are no longer in {source.place} "
+        f"the windows of {in_words(missing)} are no longer in {source.place} "
         f"({_retention(source.job)}): {', or '.join(possible)}"
     )
 

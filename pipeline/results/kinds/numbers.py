@@ -64,11 +64,11 @@ class NumbersKind(PublishedKind):
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
         lead = title_label(job.title) if titled else ""
-        found = self.headline(job.domain, record)
-        if found.value is None:
+        headline = self.headline(job.domain, record)
+        if headline.value is None:
             return Sentence((nothing(job, record),))
-        low, high = found.edges
-        value = found.shown(found.value)
+        low, high = headline.edges
+        value = headline.shown(headline.value)
         return Sentence(
             (
                 f"{lead}Half of the {job.people} have values below ",
@@ -114,9 +114,9 @@ class NumbersKind(PublishedKind):
         return tuple(range_series(domain))[:count]
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-        found = np.full((len(QUARTILE_SERIES), 3), np.nan)
+        rows_of_quartiles = np.full((len(QUARTILE_SERIES), 3), np.nan)
         if known(estimate):
             answers = Query(domain, self.in_few).answers(estimate)
-            for row, answer in zip(found, answers, strict=False):
+            for row, answer in zip(rows_of_quartiles, answers, strict=False):
                 row[:] = answer.value, answer.ci95_low, answer.ci95_high
-        return found
+        return rows_of_quartiles

@@ -54,13 +54,15 @@ class CountKind(PublishedKind):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        found = self.headline(job.domain, record)
-        assert found.value is not None
-        assert found.ci95_low is not None
-        assert found.ci95_high is not None
+        headline = self.headline(job.domain, record)
+        assert headline.value is not None
+        assert headline.ci95_low is not None
+        assert headline.ci95_high is not None
         lead, noun = self.counted(job)
         lead = lead if titled else ""
-        known = known_count(found.value, found.ci95_low, found.ci95_high, record.population)
+        known = known_count(
+            headline.value, headline.ci95_low, headline.ci95_high, record.population
+        )
         word, number = known.words
         return Sentence((f"{lead}{word} ", number, f" {noun} {when.at}{how_sure(known)}."))
 
@@ -71,15 +73,15 @@ class CountKind(PublishedKind):
         return f"{job.people} {state}" if is_plain(state) else f"{job.people} with value “{state}”"
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-        found = change.summary
-        assert found.value is not None
-        assert found.ci95_low is not None
-        assert found.ci95_high is not None
-        step = step_of(found.ci95_low, found.ci95_high)
-        half = -(-(found.ci95_high - found.ci95_low) / 2 // step) * step
-        value = round(found.value / step) * step
+        headline = change.summary
+        assert headline.value is not None
+        assert headline.ci95_low is not None
+        assert headline.ci95_high is not None
+        step = step_of(headline.ci95_low, headline.ci95_high)
+        half = -(-(headline.ci95_high - headline.ci95_low) / 2 // step) * step
+        value = round(headline.value / step) * step
         before = f"the {period(job)} before"
-        if found.ci95_low > 0 or found.ci95_high < 0:
+        if headline.ci95_low > 0 or headline.ci95_high < 0:
             # Words state the direction, since "-4,780 fewer" would be wrong.
             way = "more" if value > 0 else "fewer"
             return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
@@ -113,19 +115,23 @@ class MeasureKind(CountKind):
         record: EstimateRecord,
         ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        found = super().headline(domain, record)
+        headline = super().headline(domain, record)
         return Headline(
-            domain.measure or "", found.value, found.ci95_low, found.ci95_high, percent=True
+            domain.measure or "",
+            headline.value,
+            headline.ci95_low,
+            headline.ci95_high,
+            percent=True,
         )
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        found = self.headline(job.domain, record)
+        headline = self.headline(job.domain, record)
         assert job.domain.measured is not None
         what, unit = job.domain.measured
         value, low, high = (
-            _tenths(each) for each in (found.value, found.ci95_low, found.ci95_high)
+            _tenths(each) for each in (headline.value, headline.ci95_low, headline.ci95_high)
         )
         return Sentence((f"The {what} is ", value, f" {unit} {when.at} (95 % CI {low} to {high})."))
 

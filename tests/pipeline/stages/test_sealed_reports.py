@@ -292,7 +292,7 @@ def test_unopenable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
     worker.run(worker.stage.record(1, 0, encode_chunk(forged), 0.0))
     worker.run(worker.stage.tick(0.0))
     counts = worker.stage.heartbeat()["counts"]
-    assert counts == {"reports": CELLS, "chaff": 1, "partials": 1}
+    assert counts == {"reports": CELLS, "cover traffic": 1, "partials": 1}
     world.settle()
     record = world.published()[1]
     assert record.headline is not None
