@@ -83,7 +83,7 @@ def _histories(
     rows, times = np.unique(observations.codes, axis=0, return_counts=True)
     for row, often in zip(rows.tolist(), times.tolist(), strict=True):
         seen = (table[code] for table, code in zip(observations.tables, row, strict=True))
-        found[tuple(tuple(word for word, _ in reports) for reports in seen)] += often
+        found[tuple(tuple(message for message, _ in reports) for reports in seen)] += often
     return found
 
 
@@ -158,8 +158,8 @@ def _together(
 ) -> str:
     values: NDArray[np.int8] = case.array_of(np.zeros((case.last_epoch, devices), np.intp))
     values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
-    for epoch, words in enumerate(case.send(values, rng), 1):
-        reports, counts = np.unique(words, axis=0, return_counts=True)
+    for epoch, messages in enumerate(case.send(values, rng), 1):
+        reports, counts = np.unique(messages, axis=0, return_counts=True)
         sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
         means: defaultdict[Report, float] = defaultdict(float)
         squares: defaultdict[Report, float] = defaultdict(float)

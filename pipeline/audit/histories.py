@@ -32,13 +32,15 @@ def draw_histories(
     codes = np.zeros((trials, len(stream)), np.intp)
     for index, value in enumerate(stream):
         due = np.arange(trials) if one_each and len(stream) == 1 else devices.due(index + 1)
-        words = written_out(devices.report(index + 1, np.array([value] * trials), None, randomness))
-        if due is None or len(due) != len(words):
+        messages = written_out(
+            devices.report(index + 1, np.array([value] * trials), None, randomness)
+        )
+        if due is None or len(due) != len(messages):
             return None
-        distinct, which = np.unique(words, axis=0, return_inverse=True)
+        distinct, which = np.unique(messages, axis=0, return_inverse=True)
         # Code 0 means no report.
         codes[due, index] = 1 + which.reshape(-1)
-        tables.append(((), *(((tuple(word), 1),) for word in distinct.tolist())))
+        tables.append(((), *(((tuple(message), 1),) for message in distinct.tolist())))
     return Observations(tuple(tables), codes)
 
 
@@ -53,6 +55,6 @@ def draw_alone(
     )
 
 
-def _reports(words: NDArray[np.unsignedinteger]) -> Reports:
-    rows, counts = np.unique(words, axis=0, return_counts=True)
+def _reports(messages: NDArray[np.unsignedinteger]) -> Reports:
+    rows, counts = np.unique(messages, axis=0, return_counts=True)
     return tuple(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))

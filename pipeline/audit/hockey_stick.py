@@ -35,13 +35,13 @@ from scipy import stats
 from dpstream.randomizers.search import least_integer
 
 Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
-"""Observation of an epoch: words with their multiplicities, in the order of words."""
+"""Observation of an epoch: messages with their multiplicities, in the order of messages."""
 Observation: TypeAlias = tuple[Reports, ...]
 """Observation of a trial: the reports of each epoch."""
 
 Seen = TypeVar("Seen")
 
-# Maximum number of words with a weight of their own in scores: the most frequent ones.
+# Maximum number of messages with a weight of their own in scores: the most frequent ones.
 _MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 
@@ -269,33 +269,35 @@ def _by_epoch(one: Observations, other: Observations) -> Score:
 
 
 def _by_words(one: Observations, other: Observations) -> Score:
-    """Score by a weighted sum of word counts; weights reflect how well a word distinguishes."""
+    """Score by a weighted sum of message counts; weights reflect how well a message distinguishes."""
     sums = _MessageSums.of(one), _MessageSums.of(other)
     often = {
-        word: sum(each.first.get(word, 0.0) for each in sums)
-        for word in sums[0].first.keys() | sums[1].first.keys()
+        message: sum(each.first.get(message, 0.0) for each in sums)
+        for message in sums[0].first.keys() | sums[1].first.keys()
     }
-    # The number of words at an epoch is always included.
-    frequent = nlargest(_MOST_MESSAGES, (word for word in often if word[1]), key=often.__getitem__)
-    looked_at = [*frequent, *(word for word in often if not word[1])]
-    weights = {word: _weight(*(each.moments(word) for each in sums)) for word in looked_at}
+    # The number of messages at an epoch is always included.
+    frequent = nlargest(
+        _MOST_MESSAGES, (message for message in often if message[1]), key=often.__getitem__
+    )
+    looked_at = [*frequent, *(message for message in often if not message[1])]
+    weights = {message: _weight(*(each.moments(message) for each in sums)) for message in looked_at}
 
     def value(epoch: int, seen: Reports) -> float:
         return math.fsum(
-            (weights.get((epoch, word), 0.0) + weights.get((epoch, ()), 0.0)) * times
-            for word, times in seen
+            (weights.get((epoch, message), 0.0) + weights.get((epoch, ()), 0.0)) * times
+            for message, times in seen
         )
 
     return _added_up(value)
 
 
 _Message: TypeAlias = tuple[int, tuple[int, ...]]
-"""Epoch and a word observed there."""
+"""Epoch and a message observed there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageSums:
-    """Sums and sums of squares of word counts over trials; the word () counts all words."""
+    """Sums and sums of squares of message counts over trials; () counts all messages."""
 
     trials: int
     first: dict[_Message, float]
@@ -307,33 +309,33 @@ class _MessageSums:
         second: defaultdict[_Message, float] = defaultdict(float)
         for epoch in range(len(observations.tables)):
             for seen, often in observations.times(epoch):
-                for word, times in (*seen, ((), sum(times for _, times in seen))):
-                    first[epoch, word] += often * times
-                    second[epoch, word] += often * times**2
+                for message, times in (*seen, ((), sum(times for _, times in seen))):
+                    first[epoch, message] += often * times
+                    second[epoch, message] += often * times**2
         return cls(observations.trials, dict(first), dict(second))
 
-    def moments(self, word: _Message) -> tuple[float, float]:
-        mean = self.first.get(word, 0.0) / max(self.trials, 1)
-        return mean, self.second.get(word, 0.0) / max(self.trials, 1) - mean**2
+    def moments(self, message: _Message) -> tuple[float, float]:
+        mean = self.first.get(message, 0.0) / max(self.trials, 1)
+        return mean, self.second.get(message, 0.0) / max(self.trials, 1) - mean**2
 
 
 def _by_sums(one: Observations, other: Observations) -> Score:
-    """Score by a weighted sum of each component's total over words, by epoch."""
+    """Score by a weighted sum of each component's total over messages, by epoch."""
     width = max(
         (
-            len(word)
+            len(message)
             for observations in (one, other)
             for table in observations.tables
             for seen in table
-            for word, _ in seen
+            for message, _ in seen
         ),
         default=1,
     )
 
     def sums(seen: Reports) -> NDArray[np.float64]:
         found = np.zeros(width)
-        for word, times in seen:
-            found[: len(word)] += np.array(word[:width], np.float64) * times
+        for message, times in seen:
+            found[: len(message)] += np.array(message[:width], np.float64) * times
         return found
 
     def moments(

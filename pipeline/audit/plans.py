@@ -174,7 +174,7 @@ WINDOWS = "released windows", "published history"
 """Names of the two observations of the same draws."""
 # Duration of one epoch, to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
-# Maximum number of words in all trials of local reports together.
+# Maximum number of messages in all trials of local reports together.
 _MOST_MESSAGES = 4_000_000
 # A loss for which missing noise shows in a few windows.
 _SMALL_EPSILON = 0.4

@@ -181,7 +181,7 @@ class Case:
         summed = self.protocol.stage_sum(self.law)
         if summed is None:
             return reports
-        return [summed.release(words, None, rng) for words in reports]
+        return [summed.release(messages, None, rng) for messages in reports]
 
 
 def show_values(stream: Stream) -> str:

@@ -33,10 +33,10 @@ from dpstream.pipeline.conformance.divergences import (
 )
 from dpstream.pipeline.conformance.running import (
     DoesNotConformError,
-    absent_devices_say_nothing,
+    absent_devices_send_nothing,
     intervals_contain_the_ground_truth,
     merging_equals_adding,
-    restored_devices_go_on,
+    restored_devices_continue,
 )
 from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import Guarantee
@@ -68,7 +68,7 @@ def examples_are_small(case: Case) -> None:
     if type(example.parameters) is not expected:
         kind = type(example.parameters).__name__
         raise DoesNotConformError(
-            f"has an example of {kind}, its parameters are {expected.__name__}"
+            f"has an example of {kind}; expected {expected.__name__}, its parameters"
         )
     if not 1 <= example.last_epoch <= MOST_EPOCHS:
         raise DoesNotConformError(
@@ -86,12 +86,12 @@ def laws_survive_json(case: Case) -> None:
 def reports_have_the_declared_format(case: Case) -> None:
     """Check that reports have the declared width and dtype."""
     form = case.message_format
-    for epoch, words in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
-        found = f"{words.dtype} of shape {words.shape}"
-        if words.dtype != form.dtype or words.ndim != 2 or words.shape[1] != form.width:
+    for epoch, messages in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
+        found = f"{messages.dtype} of shape {messages.shape}"
+        if messages.dtype != form.dtype or messages.ndim != 2 or messages.shape[1] != form.width:
             raise DoesNotConformError(
-                f"reports {found} at epoch {epoch}; expected {form.width} words of {form.dtype} "
-                "per report, as stated"
+                f"reports {found} at epoch {epoch}; expected {form.width} integers of {form.dtype} "
+                "per report, as declared"
             )
 
 
@@ -116,7 +116,7 @@ def spends_at_most_the_requested_epsilon(case: Case) -> None:
         )
 
 
-def the_exact_law_adds_up(case: Case) -> None:
+def exact_law_sums_to_one(case: Case) -> None:
     """Check that the exact law, the reference of other checks, is a probability distribution."""
     for stream, views in case.views.items():
         total = sum(views.values(), Fraction())
@@ -128,7 +128,7 @@ def the_exact_law_adds_up(case: Case) -> None:
             )
 
 
-def neighbors_are_as_alike_as_stated(case: Case) -> None:
+def neighbors_stay_within_the_guarantee(case: Case) -> None:
     """Check the guarantee itself, over all views of all neighbors."""
     guarantee = _guarantee(case)
     _check_loss(case, guarantee, guarantee.epsilon, _UNITS[guarantee.unit])
@@ -184,8 +184,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
 def _check_many(case: Case, stream: Stream, number: int) -> None:
     values = case.array_of(np.zeros((case.last_epoch, TOGETHER), np.intp))
     values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
-    for epoch, words in enumerate(case.send(values, case.generator(21, number)), 1):
-        reports, counts = np.unique(words, axis=0, return_counts=True)
+    for epoch, messages in enumerate(case.send(values, case.generator(21, number)), 1):
+        reports, counts = np.unique(messages, axis=0, return_counts=True)
         sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
         means: defaultdict[Report, float] = defaultdict(float)
         squares: defaultdict[Report, float] = defaultdict(float)
@@ -205,7 +205,7 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
                 )
 
 
-def messages_are_accepted_where_they_can_be_sent(case: Case) -> None:
+def messages_are_accepted_at_their_epochs(case: Case) -> None:
     """Check that an aggregator accepts all possible reports and rejects an impossible one."""
     if case.protocol.stage_sum(case.law) is not None:
         return
@@ -236,13 +236,13 @@ CHECKS: tuple[Check, ...] = (
     laws_survive_json,
     reports_have_the_declared_format,
     spends_at_most_the_requested_epsilon,
-    the_exact_law_adds_up,
-    neighbors_are_as_alike_as_stated,
+    exact_law_sums_to_one,
+    neighbors_stay_within_the_guarantee,
     exact_guarantees_are_attained,
     devices_draw_by_the_exact_law,
-    messages_are_accepted_where_they_can_be_sent,
-    restored_devices_go_on,
-    absent_devices_say_nothing,
+    messages_are_accepted_at_their_epochs,
+    restored_devices_continue,
+    absent_devices_send_nothing,
     merging_equals_adding,
     intervals_contain_the_ground_truth,
 )
@@ -292,14 +292,14 @@ def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
     for epoch, value in enumerate(stream, 1):
         values = np.zeros((case.exact.devices, *np.shape(value)), np.int8)
         values[0] = value
-        words = written_out(devices.report(epoch, values, None, rng))
-        view.append(tuple(sorted(map(tuple, words.tolist()))))
+        messages = written_out(devices.report(epoch, values, None, rng))
+        view.append(tuple(sorted(map(tuple, messages.tolist()))))
     return tuple(view)
 
 
-def _accepted(aggregator: Any, epoch: int, words: Any) -> bool:
+def _accepted(aggregator: Any, epoch: int, messages: Any) -> bool:
     try:
-        aggregator.check_messages(epoch, words)
+        aggregator.check_messages(epoch, messages)
     except ValueError:
         return False
     return True

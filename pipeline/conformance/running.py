@@ -24,7 +24,7 @@ class DoesNotConformError(DpstreamError):
     """Violation by a protocol; the message continues a sentence that starts with its name."""
 
 
-def restored_devices_go_on(case: Case) -> None:
+def restored_devices_continue(case: Case) -> None:
     """Check that restored devices redraw nothing: redrawing would spend their budget again."""
     undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (undisturbed, restarted):
@@ -44,7 +44,7 @@ def restored_devices_go_on(case: Case) -> None:
             )
 
 
-def absent_devices_say_nothing(case: Case) -> None:
+def absent_devices_send_nothing(case: Case) -> None:
     """Check that absent devices send nothing, then or later, about their values while absent."""
     one, other = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (one, other):
@@ -65,12 +65,12 @@ def absent_devices_say_nothing(case: Case) -> None:
             )
     devices = case.protocol.randomizer(case.law)
     devices.enroll(DEVICES, case.generator(12))
-    nobody = np.zeros(DEVICES, np.bool_)
-    words = written_out(
-        devices.report(1, case.mixed_values(DEVICES)[0], nobody, case.generator(13))
+    no_device = np.zeros(DEVICES, np.bool_)
+    messages = written_out(
+        devices.report(1, case.mixed_values(DEVICES)[0], no_device, case.generator(13))
     )
-    if len(words):
-        raise DoesNotConformError(f"sends {len(words):,} reports of devices that are all absent")
+    if len(messages):
+        raise DoesNotConformError(f"sends {len(messages):,} reports of devices that are all absent")
 
 
 def merging_equals_adding(case: Case) -> None:
@@ -78,10 +78,10 @@ def merging_equals_adding(case: Case) -> None:
     rng = case.generator(14)
     whole, one, other = (case.aggregator() for _ in range(3))
     sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)
-    for epoch, words in enumerate(sent, 1):
-        whole.add(epoch, words, None)
-        one.add(epoch, words[::2], None)
-        other.add(epoch, words[1::2][::-1], None)
+    for epoch, messages in enumerate(sent, 1):
+        whole.add(epoch, messages, None)
+        one.add(epoch, messages[::2], None)
+        other.add(epoch, messages[1::2][::-1], None)
     other = case.restored(other.to_bytes())
     other.merge(one)
     if other.to_bytes() != whole.to_bytes():
@@ -102,8 +102,8 @@ def intervals_contain_the_ground_truth(case: Case) -> None:
     for run in range(RUNS):
         aggregator = case.aggregator()
         sent = case.send(values, case.generator(30, run))
-        for epoch, words in enumerate(case.released(sent, case.generator(32, run)), 1):
-            aggregator.add(epoch, words, None)
+        for epoch, messages in enumerate(case.released(sent, case.generator(32, run)), 1):
+            aggregator.add(epoch, messages, None)
             estimate = aggregator.estimate(epoch, participation)
             if estimate is None:
                 raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")

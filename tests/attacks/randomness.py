@@ -15,7 +15,7 @@ from randomgen import AESCounter
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
-from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
+from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_continue
 from dpstream.pipeline.devices.producer import Producer, ProducerError, cryptographic_generators
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
@@ -150,7 +150,7 @@ def _producer(job: DeployedJob, transport: MemoryDriver, folder: Path) -> Produc
 
 def _restart(case: Case) -> str:
     try:
-        restored_devices_go_on(case)
+        restored_devices_continue(case)
     except DoesNotConformError as error:
         return str(error)
     return ""

@@ -182,7 +182,7 @@ def sums_of_one(patch: Patch) -> None:
             (attack_written_again, everybody_written, "two versions"),
             (attack_written_again, noise_drawn_again, "two versions"),
             (attack_written_again, later_manifests_count, "two versions"),
-            (attack_dummies, no_dummies, "the same noise, or none"),
+            (attack_dummies, no_dummies, "the same noise or none"),
             (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
             (attack_dummies, noise_drawn_again, "changes when redrawn"),
             (attack_dummies, any_key, "a worker with another noise key"),

@@ -173,14 +173,14 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             checks.spends_at_most_the_requested_epsilon,
             devices(with_guarantee(factor=50)),
             0,
-            "states epsilon 50 for the whole stream, asked for 1",
+            "states epsilon 50 for the whole stream; expected at most 1",
         ),
         (
-            checks.neighbors_are_as_alike_as_stated,
+            checks.neighbors_stay_within_the_guarantee,
             devices(with_guarantee(factor=0.25)),
             1,
-            "states epsilon 1 for the whole stream, and the values 0, 0, 0 can be told from the "
-            "values 0, 0, 1 by epsilon 1.333",
+            "states epsilon 1 for the whole stream, but the values 0, 0, 0 can be "
+            "distinguished from the values 0, 0, 1 by epsilon 1.333",
         ),
         (
             checks.exact_guarantees_are_attained,
@@ -207,13 +207,13 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             "sends reports 7 for the values 1, ",
         ),
         (
-            running.restored_devices_go_on,
+            running.restored_devices_continue,
             devices(Forgetting),
             1,
             "sends different reports at epoch 2 if devices were restored before; expected all",
         ),
         (
-            running.absent_devices_say_nothing,
+            running.absent_devices_send_nothing,
             devices(Remembering),
             1,
             "reveals at epoch 2 the values of devices while they were absent",
@@ -231,7 +231,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             "publishes wrong standard errors: its errors are",
         ),
         (
-            checks.messages_are_accepted_where_they_can_be_sent,
+            checks.messages_are_accepted_at_their_epochs,
             aggregating(Gullible),
             0,
             "never sends reports 255, but its aggregator accepts them at epoch",
@@ -264,8 +264,8 @@ def test_failed_checks_explain_themselves(
 @pytest.mark.parametrize(
     ("factor", "said"),
     [
-        (0.5, "expected 1. For numbers of users, name the column users"),
-        (0.0, ("or are not all positive; expected the possible observations only, with sum 1")),
+        (0.5, "whose probabilities for the values 0 sum to 1/2 or"),
+        (0.0, "or are not all positive; expected the possible observations only, with sum 1"),
     ],
 )
 def test_law_with_wrong_total_probability_is_rejected(factor: float, said: str) -> None:
@@ -274,7 +274,7 @@ def test_law_with_wrong_total_probability_is_rejected(factor: float, said: str) 
             return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}
 
     with pytest.raises(DoesNotConformError, match=said):
-        checks.the_exact_law_adds_up(cases_of(PROTOCOL, Wrong)[0])
+        checks.exact_law_sums_to_one(cases_of(PROTOCOL, Wrong)[0])
 
 
 def test_certain_identification_is_reported() -> None:
@@ -282,8 +282,8 @@ def test_certain_identification_is_reported() -> None:
         def views(self, stream: Stream) -> Any:
             return {tuple(((value,),) for value in stream): 1}
 
-    with pytest.raises(DoesNotConformError, match="from the values 1 without any doubt"):
-        checks.neighbors_are_as_alike_as_stated(cases_of(PROTOCOL, Open)[0])
+    with pytest.raises(DoesNotConformError, match="from the values 1 with certainty"):
+        checks.neighbors_stay_within_the_guarantee(cases_of(PROTOCOL, Open)[0])
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_certain_identification_is_reported() -> None:
     [
         (
             lambda: find_cases("missing"),
-            (". A package that provides another protocol must be installed and name it in its"),
+            "protocol missing does not exist; expected one of: .* must be installed",
         ),
         (lambda: exact_law_of("missing"), "protocol missing has no exact law"),
         (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),

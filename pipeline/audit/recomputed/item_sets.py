@@ -1,7 +1,7 @@
 """Recompute losses of sets of several items: all cells in which two sets differ, seen together.
 
-Covers items with cells of their own, and items with overlapping words. Numbers of messages in a few
-cells are enumerated; truncation can only reduce the loss found.
+Covers items with cells of their own, and items with overlapping messages. Numbers of messages in a
+few cells are enumerated; truncation can only reduce the loss found.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ Messages: TypeAlias = frozenset[Message]
 _CERTAIN = 1e-9
 # Numbers of messages less likely than this are left out.
 _LEAST = 1e-6
-# Maximum mean of an item's dummies for which all words can be enumerated.
+# Maximum mean of an item's dummies for which all messages can be enumerated.
 _FEW = 5.0
 _PLANE: Sequence[Messages] = tuple(
     frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
     for x, y in product(range(2), repeat=2)
 )
-"""Words of four items, each of which shares one of its three words with every other item."""
+"""Messages of four items, each of which shares one of its three messages with every other item."""
 _STAR: Sequence[Messages] = tuple(
     frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)
 )
-"""Words of four items that all share the same one of their three words."""
+"""Messages of four items that all share the same one of their three messages."""
 
 
 def sets_of_items() -> Iterator[Finding]:
     yield finding("sets of items", "two items of four, a cell for each", _own_cells())
     for name, sets in (("a plane", _PLANE), ("a star", _STAR)):
-        what = f"two items of four, whose words overlap like {name}"
+        what = f"two items of four, whose messages overlap like {name}"
         yield finding("sets of items", what, _overlapping(sets))
 
 
@@ -127,7 +127,7 @@ def _less(
 
 
 def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
-    """Check users with the first two items against users with the others; dummies in every word."""
+    """Check users with the first two items against users with the others; dummies in every message."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
         for delta in (0.45, 0.35, 0.2):
@@ -155,12 +155,12 @@ def _labeled(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the distribution of an item's cell without and with a message, given item labels.
 
-    The bound is proven against an observer who learns for every word the item it is for. A dummy is
-    labeled with any of the items that have its word. Let W be the sum, over all words seen, of the
-    number of items that have them: a message makes an observation W / mean times as likely.
+    The bound is proven against an observer who learns for every message the item it is for. A dummy is
+    labeled with any of the items that have its message. Let W be the sum, over all messages seen, of
+    the number of items that have them: a message makes an observation W / mean times as likely.
     Observations with the same W are equivalent.
     """
-    shared = [sum(word in each for each in sets) for word in sets[0]]
+    shared = [sum(message in each for each in sets) for message in sets[0]]
     by_weight = np.ones(1)
     for among in sorted(set(shared)):
         jumps = stats.poisson(mean * shared.count(among) / len(shared) / among)
@@ -176,9 +176,9 @@ def _labeled(
 def _views(
     sets: Sequence[Messages], mean: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both worlds' distributions of message numbers, merging words of the same items."""
+    """Return both worlds' distributions of message numbers, merging messages of the same items."""
     kinds = Counter(
-        tuple(word in each for each in sets) for word in frozenset[Message]().union(*sets)
+        tuple(message in each for each in sets) for message in frozenset[Message]().union(*sets)
     )
     laws = [stats.poisson(mean * many / len(sets[0])) for many in kinds.values()]
     ranges = [np.arange(int(law.isf(1e-3)) + 2) for law in laws]

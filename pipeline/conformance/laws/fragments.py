@@ -72,13 +72,13 @@ class ExactFragments:
         return {self._seen(counts): likely for counts, likely in independent(cells).items()}
 
     def _seen(self, cells: Sequence[Counts]) -> tuple[Report, ...]:
-        words = sorted(
+        messages = sorted(
             report * self.law.items + cell
             for cell, counts in enumerate(cells)
             for report, count in enumerate(counts)
             for _ in range(count)
         )
-        return tuple((word,) for word in words)
+        return tuple((message,) for message in messages)
 
     def _cell(self, held: int) -> dict[Counts, Fraction]:
         found: defaultdict[Counts, Fraction] = defaultdict(Fraction)

@@ -55,9 +55,9 @@ class ExactFutureRand:
         ended = []
         for epoch, value in enumerate(stream, start=1):
             rng = cast(np.random.Generator, Coins((coins >> (epoch - 1) & 1).astype(np.uint8)))
-            words = devices.report(epoch, np.full(len(vector), value, np.int8), None, rng)
-            if len(words):
-                reports = np.hstack([reports, words])
+            messages = devices.report(epoch, np.full(len(vector), value, np.int8), None, rng)
+            if len(messages):
+                reports = np.hstack([reports, messages])
             ended.append(reports.shape[1])
         weights = [composed.weights[composed.k - int(kept)] for kept in vectors.sum(axis=1)]
         views = Counter[View]()

@@ -37,8 +37,8 @@ class ExactProjectiveGeometry:
         found: defaultdict[Report, Fraction] = defaultdict(Fraction)
         for item in held:
             weights = [
-                own if orthogonal(self.items[item], word, self.law.order) else other
-                for word in self.words
+                own if orthogonal(self.items[item], message, self.law.order) else other
+                for message in self.words
             ]
             for number, weight in enumerate(weights):
                 found[(number,)] += Fraction(weight, sum(weights) * len(held))

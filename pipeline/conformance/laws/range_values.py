@@ -41,7 +41,9 @@ class ExactRangeValues:
             if not weight:
                 continue
             for view, probability in exact.views(nodes).items():
-                seen = tuple(tuple((level << SHIFT | word,) for (word,) in sent) for sent in view)
+                seen = tuple(
+                    tuple((level << SHIFT | message,) for (message,) in sent) for sent in view
+                )
                 probabilities[seen] += weight * probability
         return dict(probabilities)
 

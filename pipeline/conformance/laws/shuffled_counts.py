@@ -109,9 +109,9 @@ class OfItems:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """Return the probability of every view."""
-        real = [word for item in stream if item for word in self.sent(item)]
+        real = [message for item in stream if item for message in self.sent(item)]
         return {
-            (tuple((word,) for word in sorted((*drawn, *real))),): likely
+            (tuple((message,) for message in sorted((*drawn, *real))),): likely
             for drawn, likely in self.dummies.items()
         }
 
