@@ -191,7 +191,7 @@ def choose_guess(one: Observations, other: Observations, delta: float, false_ala
     (learned, tried), (other_learned, other_tried) = one.halves(), other.halves()
     guesses = [
         _best_thresholds(learn(learned, other_learned), tried, other_tried, delta, false_alarm)
-        for learn in (_by_observation, _by_epoch, _by_words, _by_sums)
+        for learn in (_by_observation, _by_epoch, _by_messages, _by_sums)
     ]
     return max(guesses, key=lambda guess: guess.bound)
 
@@ -268,8 +268,8 @@ def _by_epoch(one: Observations, other: Observations) -> Score:
     return _added_up(value)
 
 
-def _by_words(one: Observations, other: Observations) -> Score:
-    """Score by a weighted sum of message counts; weights reflect how well a message distinguishes."""
+def _by_messages(one: Observations, other: Observations) -> Score:
+    """Score by a sum of message counts, weighted by how well each distinguishes."""
     sums = _MessageSums.of(one), _MessageSums.of(other)
     often = {
         message: sum(each.first.get(message, 0.0) for each in sums)

@@ -66,7 +66,7 @@ class Server:
             return ServerResponse(200, json.dumps({"time": self.now}).encode())
         self.bodies.append(body)
         if self.dead:
-            raise UnreachableError("nobody answers")
+            raise UnreachableError("no response")
         return ServerResponse(202, b"{}")
 
 

@@ -36,18 +36,18 @@ from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 
 STAGES = ((2,), (3,))
 WHAT = {
-    "producer": "seals two boxes a report, and batches",
-    "shuffle": "opens batches, forgets the order",
-    "shuffle-2": "opens a box a report, forgets the order",
-    "aggregate": "opens a box a report, adds up",
+    "producer": "seals two ciphertexts per report, and batches",
+    "shuffle": "opens batches, drops the order",
+    "shuffle-2": "opens one ciphertext per report, drops the order",
+    "aggregate": "opens one ciphertext per report, adds counts",
 }
 
 SHARED = {
-    "producer": "seals a table in two shares",
-    "shuffle": "forgets whose it is",
+    "producer": "seals one table in two shares",
+    "shuffle": "drops the sender",
     "aggregate-a": "opens seeds, expands and adds them",
     "aggregate-b": "opens differences, adds them",
-    "aggregate": "adds both sums, once a window",
+    "aggregate": "adds both sums, once per window",
 }
 
 

@@ -155,7 +155,7 @@ def test_exhausted_budget_survives_restore(case: Case, tmp_path: Path) -> None:
         assert restarted.exhausted == undisturbed.exhausted
     assert used == sorted(used)
     if getattr(case.parameters, "max_changes", None) and case.protocol.name != "shuffled_counts":
-        assert used[-1] > 0, "nobody has used up anything: more epochs, or fewer changes"
+        assert used[-1] > 0, "no budget was exhausted; use more epochs or fewer changes"
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def _less(
 
 
 def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
-    """Check users with the first two items against users with the others; dummies in every message."""
+    """Check users with the first two items against users with the others, with all dummies."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
         for delta in (0.45, 0.35, 0.2):
@@ -155,9 +155,10 @@ def _labeled(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the distribution of an item's cell without and with a message, given item labels.
 
-    The bound is proven against an observer who learns for every message the item it is for. A dummy is
-    labeled with any of the items that have its message. Let W be the sum, over all messages seen, of
-    the number of items that have them: a message makes an observation W / mean times as likely.
+    The bound is proven against an observer who learns for every message the item it is for. A dummy
+    is labeled with any of the items that have its message. Let W be the sum, over all messages
+    seen, of the number of items that have them: a message makes an observation W / mean times as
+    likely.
     Observations with the same W are equivalent.
     """
     shared = [sum(message in each for each in sets) for message in sets[0]]
