@@ -144,7 +144,7 @@ class DeviceAdmission:
         public_key = self._devices.key_at(batch.epoch)
         private_key = None if public_key is None else self._keys.find(public_key)
         if private_key is None:
-            return Rejection(Reason.SEALED, "sealed to a key that is no longer here")
+            return Rejection(Reason.SEALED, "sealed to a key that was erased")
         about = device_context(batch.deployment, batch.fingerprint, batch.epoch, b"")
         ciphertexts = [ciphertext.tobytes() for ciphertext in batch.contents]
         contexts = [about + report.tobytes() for report in batch.reports]

@@ -225,7 +225,8 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         producer = self._registry.find(record.enrollment)
         if producer is None:
             return Rejection(
-                Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
+                Reason.ENROLLMENT,
+                "no producer is registered under this enrollment id, or its name was taken before",
             )
         if record.epoch < producer.first_epoch:
             return Rejection(

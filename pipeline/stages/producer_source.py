@@ -90,7 +90,8 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         producer = self._registry.find(record.enrollment)
         if producer is None:
             return Rejection(
-                Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
+                Reason.ENROLLMENT,
+                "no producer is registered under this enrollment id, or its name was taken before",
             )
         if not producer.reports_at(record.epoch):
             return Rejection(

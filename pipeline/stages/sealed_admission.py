@@ -43,9 +43,7 @@ class SealedAdmission(Admission):
             )
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
-            return Rejection(
-                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is no longer here"
-            )
+            return Rejection(Reason.SEALED, f"sealed to key {sealed.key.hex()}, which was erased")
         try:
             return open_batch(sealed, private_key, lock.context)
         except CodecError as error:

@@ -106,14 +106,14 @@ class Replay:
         return results_of(self.job, self.log)
 
 
-WANTED = {
+RANGES = {
     "all": ReplayRange(),
     "a part": ReplayRange(FROM, to_epoch=EPOCHS - 1),
     "partials": ReplayRange(from_partials=True),
 }
 
 
-@pytest.mark.parametrize("replay_range", WANTED.values(), ids=WANTED)
+@pytest.mark.parametrize("replay_range", RANGES.values(), ids=RANGES)
 @pytest.mark.parametrize(
     "keep",
     [

@@ -155,7 +155,7 @@ def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
         assert "requires key" in rejected.detail
         rejected = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
         assert isinstance(rejected, Rejection)
-        assert "which is no longer here" in rejected.detail
+        assert "which was erased" in rejected.detail
     world.shut()
 
 
