@@ -102,10 +102,10 @@ def acl(
     silence("kafka")
     loaded, connection = _find(job, servers, kafka_config, replay, needed=apply or revoke)
     principals = principals_of(loaded, role or (), principal or ())
-    wanted = tuple(bindings_of(loaded, principals))
+    required = tuple(bindings_of(loaded, principals))
     if form is AclFormat.kafka_acls:
         where = _NO_SERVERS if connection is None else ",".join(connection.bootstrap_servers)
-        for line in tool_lines(wanted, where, remove=revoke):
+        for line in tool_lines(required, where, remove=revoke):
             print_line(line)
         return
     found: Comparison | None
@@ -114,16 +114,16 @@ def acl(
         with Cluster(connection) as cluster:
             acls = ClusterAcls(cluster)
             present = acls.present(_all(principals))
-            found = compared = compare(loaded, wanted, present)
-            done = removable(loaded, wanted, present) if revoke else compared.missing
+            found = compared = compare(loaded, required, present)
+            done = removable(loaded, required, present) if revoke else compared.missing
             (acls.remove if revoke else acls.add)(done)
         if form is AclFormat.json:
             changed = "removed" if revoke else "added"
             print_json(_json(loaded, principals, compared) | {changed: [*map(_acl_json, done)]})
             return
-        _print_applied(loaded, compared, done, wanted, revoked=revoke)
+        _print_applied(loaded, compared, done, required, revoked=revoke)
     else:
-        found = _look(loaded, connection, wanted, principals)
+        found = _look(loaded, connection, required, principals)
         if form is AclFormat.json:
             print_json(_json(loaded, principals, found))
             return
@@ -161,7 +161,7 @@ def _all(principals: Mapping[str, tuple[str, ...]]) -> list[str]:
 def _look(
     job: Job,
     connection: Connection | None,
-    wanted: tuple[Binding, ...],
+    required: tuple[Binding, ...],
     principals: Mapping[str, tuple[str, ...]],
 ) -> Comparison | None:
     if connection is None:
@@ -169,7 +169,7 @@ def _look(
         return None
     try:
         with Cluster(connection) as cluster:
-            return compare(job, wanted, ClusterAcls(cluster).present(_all(principals)))
+            return compare(job, required, ClusterAcls(cluster).present(_all(principals)))
     except ClusterError as error:
         tell(f"existing ACLs are not shown: {error}")
         return None
@@ -215,18 +215,18 @@ def _name(resource: Resource) -> str:
 def _state(
     resource: Resource, privileges: Iterable[Privilege], named: tuple[str, ...], found: Comparison
 ) -> str:
-    wanted = {
+    required = {
         Binding(principal, resource, each.operation) for each in privileges for principal in named
     }
-    there = wanted & set(found.there)
-    return "yes" if there == wanted else "partly" if there else "no"
+    there = required & set(found.there)
+    return "yes" if there == required else "partly" if there else "no"
 
 
 def _print_applied(
     job: Job,
     found: Comparison,
     done: tuple[Binding, ...],
-    wanted: tuple[Binding, ...],
+    required: tuple[Binding, ...],
     *,
     revoked: bool,
 ) -> None:
@@ -238,7 +238,7 @@ def _print_applied(
         others = f"; kept {kept} that the same principals need for other jobs" if kept else ""
         print_text(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
     else:
-        print_text(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} already present")
+        print_text(f"{plural(len(done), 'ACL')} added, {len(required) - len(done)} already present")
 
 
 def _warn_of_more(found: Comparison) -> None:
@@ -253,7 +253,7 @@ def _warn_of_more(found: Comparison) -> None:
 def _json(
     job: Job, principals: Mapping[str, tuple[str, ...]], found: Comparison | None
 ) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "job": job.name,
         "roles": [
             {
@@ -272,12 +272,12 @@ def _json(
         ],
     }
     if found is not None:
-        said |= {
+        body |= {
             "there": [*map(_acl_json, found.there)],
             "missing": [*map(_acl_json, found.missing)],
             "beyond": [*map(_acl_json, found.beyond)],
         }
-    return said
+    return body
 
 
 def _acl_json(binding: Binding) -> dict[str, str]:

@@ -195,7 +195,7 @@ def plot_answers(
     records: Sequence[EstimateRecord],
     ground_truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
     *,
-    said: str = "",
+    label: str = "",
 ) -> None:
     """Plot a query, by default the most informative one; `said` is added to the curve names."""
     # Not at the top: few commands plot.
@@ -203,8 +203,8 @@ def plot_answers(
 
     drawn = plotted_query(job.domain, query, records)
     curves = curves_of(drawn, records, ground_truth)
-    if said:
-        curves = [replace(curve, name=f"{curve.name}, {said}") for curve in curves]
+    if label:
+        curves = [replace(curve, name=f"{curve.name}, {label}") for curve in curves]
     try:
         write_curves(path, job, drawn.counts_query, records, curves)
     except ValueError as error:  # the suffix is no picture format

@@ -79,15 +79,15 @@ def audit(
     attacks = _attacks(subject, profile, servers, kafka_config)
     with progress_to_go() as progress:
         bar = progress.add_task("attacking", total=sum(attack.seconds for attack in attacks))
-        begun: list[Attack] = []
+        started: list[Attack] = []
 
         def show(attack: Attack) -> None:
             progress.update(
                 bar,
                 description=f"{attack.subject}: {attack.name}",
-                advance=begun[-1].seconds if begun else 0.0,
+                advance=started[-1].seconds if started else 0.0,
             )
-            begun.append(attack)
+            started.append(attack)
 
         found = run_attacks(attacks, seed=seed, on_attack=show)
     if as_json:

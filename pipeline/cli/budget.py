@@ -68,8 +68,8 @@ def budget(
             change = _with_delta(change, state)
             if not yes:
                 ask(_in_words(change, state), "nothing is changed")
-            wanted = of_budget(change, change.at)
-            write_with_receipt(cluster, wanted, change.at, declared=[change])
+            draft = of_budget(change, change.at)
+            write_with_receipt(cluster, draft, change.at, declared=[change])
             state = read_spending(cluster)
     if as_json:
         print_json(population_json(state, population))

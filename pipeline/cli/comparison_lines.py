@@ -11,10 +11,10 @@ from dpstream.pipeline.planning.plan_alternatives import least_error, under_anot
 from dpstream.pipeline.planning.recommendation import DEVICES, Compared, Recommendation
 
 
-def show_protocols(made: Plan) -> None:
+def show_protocols(plan: Plan) -> None:
     """Print a row for each protocol that could run the job, and the recommended one."""
-    measured = made.comparison
-    expected = [each.expected for each in measured] or made.alternatives
+    measured = plan.comparison
+    expected = [each.expected for each in measured] or plan.alternatives
     columns: dict[str, Callable[[int], object]] = {
         "": lambda at: f"{at + 1}{'*' if expected[at].planned else ''}",
         "protocol": lambda at: expected[at].protocol,
@@ -24,7 +24,7 @@ def show_protocols(made: Plan) -> None:
         ">error": lambda at: expected[at].rmse,
         ">sent": lambda at: expected[at].messages_per_user,
     }
-    said = "* this job; error: RMSE in users; sent: messages per user"
+    note = "* this job; error: RMSE in users; sent: messages per user"
     if measured:
         columns |= {
             ">central": lambda at: _rounded(measured[at].central_epsilon),
@@ -32,7 +32,7 @@ def show_protocols(made: Plan) -> None:
             ">bytes": lambda at: measured[at].bytes_per_user,
             ">CPU s": lambda at: measured[at].cpu_seconds,
         }
-        said += (
+        note += (
             "; central: epsilon against an analyst of all epochs together; local: against an "
             "observer who links a device's messages; CPU s: for a million users, on one core "
             f"of this machine, measured with {DEVICES:,} of them"
@@ -41,12 +41,12 @@ def show_protocols(made: Plan) -> None:
         columns |= {">delta": lambda at: f"{expected[at].delta:g}"}
     print_text("\nprotocols that can run this job", "bold")
     print_table(columns, range(len(expected)))
-    print_text(said)
+    print_text(note)
     print_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
     if not measured:
-        _show_better(made)
-    elif made.recommendation is not None:
-        _show_recommendation(measured, made.recommendation)
+        _show_better(plan)
+    elif plan.recommendation is not None:
+        _show_recommendation(measured, plan.recommendation)
     elif len(measured) == 1:
         name = expected[0].protocol
         print_text(
@@ -58,13 +58,13 @@ def _rounded(epsilon: float | None) -> str:
     return "none" if epsilon is None else f"{epsilon:.3g}"
 
 
-def _show_better(made: Plan) -> None:
-    if (better := least_error(made.alternatives)) is not None:
+def _show_better(plan: Plan) -> None:
+    if (better := least_error(plan.alternatives)) is not None:
         print_text(
             f"{better.protocol} has a smaller error without additional trust: "
-            f"{number(better.rmse)} users instead of {number(made.rmse)}"
+            f"{number(better.rmse)} users instead of {number(plan.rmse)}"
         )
-    if (other := under_another_trust(made.alternatives)) is not None:
+    if (other := under_another_trust(plan.alternatives)) is not None:
         who = "none" if other.needs_no_trust else "the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"

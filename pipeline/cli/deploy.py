@@ -327,8 +327,8 @@ def undeploy(
         ended = deployments.undeploy(cluster, name, delete_topics=delete_topics)
         where = ",".join(cluster.connection.bootstrap_servers)
     if as_json:
-        said = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
-        print_json(said | ({"deleted_epochs": lost} if delete_topics else {}))
+        body = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
+        print_json(body | ({"deleted_epochs": lost} if delete_topics else {}))
         return
     effect = "its topics remain"
     if delete_topics:

@@ -63,15 +63,15 @@ def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
 
 def _account(account: BudgetAccount, deployment: str) -> str:
     earlier, charged = _amount(account.earlier), _amount(account.charged)
-    said = f"{account.quantity} {charged} by this deployment, {earlier} by others"
+    text = f"{account.quantity} {charged} by this deployment, {earlier} by others"
     if account.filtered is not None:
-        said = f"{said}, {_amount(account.filtered)} composed by the budget's filter"
+        text = f"{text}, {_amount(account.filtered)} composed by the budget's filter"
     if account.binding is None:
-        return f"{said}; no budget is declared"
+        return f"{text}; no budget is declared"
     left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remaining"
     own = account.binding.deployment == deployment and not account.binding.operator
     source = "" if own else f", as {account.binding.who}"
-    return f"{said}; the budget is {_amount(account.allowed)}{left}{source}"
+    return f"{text}; the budget is {_amount(account.allowed)}{left}{source}"
 
 
 def budget_change(plan: DeployPlan) -> str:

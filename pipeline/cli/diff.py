@@ -87,8 +87,8 @@ def _check_all_there(
     there = {each.epoch for each in found}
     if last is None:
         last = first - 1 if found else first
-    wanted = range(first, last + 1)
-    missing = next((epoch for epoch in wanted if epoch not in there), None)
+    requested = range(first, last + 1)
+    missing = next((epoch for epoch in requested if epoch not in there), None)
     if missing is not None:
         names = " or ".join(job.name for job in jobs)
         raise NoCountsError(

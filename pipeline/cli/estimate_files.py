@@ -66,16 +66,16 @@ class EstimateFile:
 
         Raises `UsageProblem` if several are given, or a binary one would go to a terminal.
         """
-        wanted = [(form, path) for form, path in paths.items() if path is not None]
-        if len(wanted) > 1:
+        outputs = [(form, path) for form, path in paths.items() if path is not None]
+        if len(outputs) > 1:
             raise UsageProblem(
-                f"give only one of {' and '.join((f'--{form}' for form, _ in wanted))}"
+                f"give only one of {' and '.join((f'--{form}' for form, _ in outputs))}"
             )
-        if wanted == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
+        if outputs == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
             raise UsageProblem(
                 "--parquet -: Parquet is binary and cannot be printed; give a file, or a pipe"
             )
-        return cls(*wanted[0]) if wanted else None
+        return cls(*outputs[0]) if outputs else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
         """Write the rows of epochs, all or nothing."""

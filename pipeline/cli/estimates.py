@@ -156,13 +156,13 @@ def estimates(
         if change is not None:
             check_changes(deployed)
             value = "change"
-        records = reader.follow(tell) if follow else _told_of_none(reader.read(), deployed)
+        records = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
         if change is not None:
             records = changes(deployed, records, change)
         if plot is not None:
             known = list(records)
-            said = "" if change is None else f"change since {change} ago"
-            plot_answers(plot, deployed, query, known, said=said)
+            label = "" if change is None else f"change since {change} ago"
+            plot_answers(plot, deployed, query, known, label=label)
             records = iter(known)
         if file is not None:
             file.write(PublishedRows.of(deployed, query, value), records)
@@ -192,7 +192,9 @@ def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[
         yield record
 
 
-def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
+def _notify_if_empty(
+    records: Iterable[EstimateRecord], job: DeployedJob
+) -> Iterator[EstimateRecord]:
     found = False
     for record in records:
         found = True
@@ -216,7 +218,7 @@ def _print_smoothed(
     smoothed_estimates = read_from(cluster, job, smoothed_horizon(job, horizon))
     records = smoothed_records(published, smoothed_estimates)
     if plot is not None:
-        plot_answers(plot, job, query, records, said="smoothed")
+        plot_answers(plot, job, query, records, label="smoothed")
     if file is not None:
         file.write(PublishedRows.of(job, query, "smoothed"), records)
         return

@@ -144,7 +144,7 @@ def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         given = {name: arguments.pop(name) for name in _FLAGS}
         return command(**arguments, flags=InputFlags(**given))
 
-    kept = [each for each in signature.parameters.values() if each.name != "flags"]
+    remaining = [each for each in signature.parameters.values() if each.name != "flags"]
     added = [
         inspect.Parameter(
             name,
@@ -154,7 +154,7 @@ def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         for name, annotation in _FLAGS.items()
     ]
-    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
+    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in remaining]
     with_flags.__signature__ = signature.replace(parameters=[*keywords, *added])  # type: ignore[attr-defined]
     with_flags.__annotations__ = {each.name: each.annotation for each in [*keywords, *added]}
     return with_flags

@@ -148,13 +148,13 @@ def plan(
             raise UsageProblem(
                 f"{option}: got {share:g}; expected a share from 0 to below 1, such as 0.1"
             )
-    held = None if reference_input is None else _held(loaded, reference_input)
+    reference = None if reference_input is None else _reference_values(loaded, reference_input)
     made = make_plan(
         loaded,
         users=users,
         error=None if target_error is None else _target_error(target_error),
         changes=changes,
-        held=held,
+        held=reference,
         compared=True,
         side_by_side=compare,
         trust=trust.value if recommend else None,
@@ -163,8 +163,8 @@ def plan(
     )
     if as_json:
         # Includes empty fields, which its own format leaves out.
-        said = {"guarantee": json_fields(made.guarantee)}
-        print_json(json_fields(made) | said | {"interval_half_width": half_width(made.rmse)})
+        body = {"guarantee": json_fields(made.guarantee)}
+        print_json(json_fields(made) | body | {"interval_half_width": half_width(made.rmse)})
     else:
         show_plan(made)
     if plot is not None:
@@ -182,7 +182,7 @@ def plan(
         )
 
 
-def _held(job: Job, path: Path) -> NDArray[np.float64]:
+def _reference_values(job: Job, path: Path) -> NDArray[np.float64]:
     # Imported only if a file is given: a plan without one is faster.
     from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.item_log import ItemLog

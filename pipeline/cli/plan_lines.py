@@ -30,17 +30,17 @@ _PLOT_WIDTH = 48
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def show_plan(made: Plan) -> None:
+def show_plan(plan: Plan) -> None:
     """Print the whole plan."""
-    each = "" if made.guarantee.horizons is None else " in each horizon"
-    print_text(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
-    rounding = rounding_note(len(made.epochs), made.horizon)
-    for warning in made.warnings:
+    each = "" if plan.guarantee.horizons is None else " in each horizon"
+    print_text(f"{plan.job}: {plan.protocol}, {plural(len(plan.epochs), 'epoch')}{each}", "bold")
+    rounding = rounding_note(len(plan.epochs), plan.horizon)
+    for warning in plan.warnings:
         print_text(f"warning: {warning}")
     print_text("\nprivacy", "bold")
-    print_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
-    _show_parties(made.parties, len(made.epochs))
-    if made.contributors:
+    print_pairs([*guarantee_pairs(plan.guarantee), *_budget(plan)])
+    _show_parties(plan.parties, len(plan.epochs))
+    if plan.contributors:
         print_text("\nepsilon by number of honest contributors of a window", "bold")
         print_table(
             {
@@ -50,38 +50,38 @@ def show_plan(made: Plan) -> None:
                     "none" if honest.epsilon is None else f"{honest.epsilon:.2f}"
                 ),
             },
-            made.contributors,
+            plan.contributors,
         )
-    if made.outlook is not None:
-        show_outlook(made.outlook, made.minimum)
-    if made.crowds is not None:
-        _show_crowds(made.crowds)
-    print_text(f"\naccuracy with {plural(made.users, 'user')}, if all report", "bold")
-    print_pairs(_accuracy(made))
-    if made.gradient_error is None and len(made.epochs) > 1:
-        _show_epochs(made)
-    if made.gradient_error is None:
-        _show_users(made)
-    if made.changes:
-        _show_changes(made)
-    if made.comparison or made.alternatives:
-        show_protocols(made)
-    if made.poisoning_bound is not None:
-        _show_poisoning_bound(made.poisoning_bound)
-    _show_traffic(made)
-    if made.constants:
+    if plan.outlook is not None:
+        show_outlook(plan.outlook, plan.minimum)
+    if plan.crowds is not None:
+        _show_crowds(plan.crowds)
+    print_text(f"\naccuracy with {plural(plan.users, 'user')}, if all report", "bold")
+    print_pairs(_accuracy(plan))
+    if plan.gradient_error is None and len(plan.epochs) > 1:
+        _show_epochs(plan)
+    if plan.gradient_error is None:
+        _show_users(plan)
+    if plan.changes:
+        _show_changes(plan)
+    if plan.comparison or plan.alternatives:
+        show_protocols(plan)
+    if plan.poisoning_bound is not None:
+        _show_poisoning_bound(plan.poisoning_bound)
+    _show_traffic(plan)
+    if plan.constants:
         print_text("\nconstants", "bold")
-        names = list(made.constants[0])
+        names = list(plan.constants[0])
         print_table(
             [f">{name}" for name in names],
-            ([_constant(row[name]) for name in names] for row in made.constants),
+            ([_constant(row[name]) for name in names] for row in plan.constants),
         )
-    for note in (*([] if rounding is None else [rounding]), *made.notes):
+    for note in (*([] if rounding is None else [rounding]), *plan.notes):
         print_text(f"\nnote: {note}")
 
 
-def _show_epochs(made: Plan) -> None:
-    deviations = [epoch.standard_error for epoch in made.epochs]
+def _show_epochs(plan: Plan) -> None:
+    deviations = [epoch.standard_error for epoch in plan.epochs]
     print_pairs(
         [
             (f"epochs 1 to {len(deviations):,}", _sparkline(deviations, _PLOT_WIDTH)),
@@ -102,12 +102,12 @@ def _users(users: float) -> str:
     return f"{users:,.1f} users" if users < 100 else f"{users:,.0f} users"
 
 
-def _show_users(made: Plan) -> None:
-    if made.most_users is not None:
+def _show_users(plan: Plan) -> None:
+    if plan.most_users is not None:
         print_text("\nmaximum users for a root mean squared error", "bold")
-        print_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
+        print_pairs([(f"of at most {number(plan.most_users.error)} users", _max_users(plan))])
     print_text("\nminimum users for a root mean squared error", "bold")
-    print_pairs(_users_needed(made))
+    print_pairs(_users_needed(plan))
 
 
 def _show_crowds(crowds: CrowdsPlan) -> None:
@@ -140,94 +140,94 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
     )
 
 
-def _budget(made: Plan) -> Iterator[tuple[str, str]]:
-    if made.budget is not None:
+def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.budget is not None:
         yield (
             "budget",
-            f"epsilon {made.budget.epsilon:.6g}: {plural(made.budget.horizons, 'horizon')}, "
-            f"{made.budget.charged:.6g} in total; earlier charges are checked at deploy",
+            f"epsilon {plan.budget.epsilon:.6g}: {plural(plan.budget.horizons, 'horizon')}, "
+            f"{plan.budget.charged:.6g} in total; earlier charges are checked at deploy",
         )
 
 
-def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
-    if made.gradient_error is not None:
-        yield "noise in the gradient of a step", f"{made.gradient_error:.0f}% of clip"
+def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.gradient_error is not None:
+        yield "noise in the gradient of a step", f"{plan.gradient_error:.0f}% of clip"
         return
-    worst = max(made.epochs, key=lambda epoch: epoch.standard_error)
-    if made.cells is not None and made.predicted_error is not None:
-        yield "counted", made.cells
-        alone = f"; {number(made.noise_error)} from noise alone"
-        unclipped = alone if made.noise_error != made.predicted_error else ""
-        error = _share(made.predicted_error, made.users)
+    worst = max(plan.epochs, key=lambda epoch: epoch.standard_error)
+    if plan.cells is not None and plan.predicted_error is not None:
+        yield "counted", plan.cells
+        alone = f"; {number(plan.noise_error)} from noise alone"
+        unclipped = alone if plan.noise_error != plan.predicted_error else ""
+        error = _share(plan.predicted_error, plan.users)
         yield "mean absolute error, clipped at 0", f"{error}{unclipped}"
-    yield "root mean squared error", _share(made.rmse, made.users)
-    yield from relative_error_lines(made.rmse, made.users)
-    yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
-    if made.assumption is not None:
-        yield "  assumption", made.assumption
-    if made.messages_unit == "epoch":
+    yield "root mean squared error", _share(plan.rmse, plan.users)
+    yield from relative_error_lines(plan.rmse, plan.users)
+    yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
+    if plan.assumption is not None:
+        yield "  assumption", plan.assumption
+    if plan.messages_unit == "epoch":
         return
     yield (
         f"worst, in epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
-        f"± {_share(half_width(worst.standard_error), made.users)}",
+        f"± {_share(half_width(worst.standard_error), plan.users)}",
     )
     published = ""
-    if made.published_bound is not None:
-        published = f"; by the paper's theorem, ± {number(made.published_bound)}"
+    if plan.published_bound is not None:
+        published = f"; by the paper's theorem, ± {number(plan.published_bound)}"
     yield (
         "all epochs, in 19 of 20 runs",
-        f"± {_share(made.largest_error, made.users)}{published}",
+        f"± {_share(plan.largest_error, plan.users)}{published}",
     )
-    if made.smoothed_rmse is not None:
-        yield "smoothed, at the end", f"{_share(made.smoothed_rmse, made.users)}"
+    if plan.smoothed_rmse is not None:
+        yield "smoothed, at the end", f"{_share(plan.smoothed_rmse, plan.users)}"
 
 
-def _show_changes(made: Plan) -> None:
+def _show_changes(plan: Plan) -> None:
     print_text("\nerror by parameters.max_changes, including exhausted users", "bold")
     print_table(
         {
             ">changes": "max_changes",
             ">noise": "noise",
             ">freezing bias": "bias",
-            ">together": lambda choice: _share(choice.rmse, made.users),
+            ">together": lambda choice: _share(choice.rmse, plan.users),
             ">users exhausted": lambda choice: f"{choice.exhausted:.2%}",
             "": lambda choice: "best" if choice.best else "",
         },
-        made.changes,
+        plan.changes,
     )
 
 
-def _show_traffic(made: Plan) -> None:
-    epochs = len(made.epochs) if made.messages_unit == "epoch" else 1
-    said = "in every epoch" if made.messages_unit == "epoch" else "over all epochs"
-    print_text(f"\ntraffic of a user {said}", "bold")
+def _show_traffic(plan: Plan) -> None:
+    epochs = len(plan.epochs) if plan.messages_unit == "epoch" else 1
+    unit = "in every epoch" if plan.messages_unit == "epoch" else "over all epochs"
+    print_text(f"\ntraffic of a user {unit}", "bold")
     print_pairs(
         [
-            ("reports", f"{made.messages_per_user:,.1f}"),
-            ("bytes", f"{made.bytes_per_user / epochs:,.1f}, without headers"),
+            ("reports", f"{plan.messages_per_user:,.1f}"),
+            ("bytes", f"{plan.bytes_per_user / epochs:,.1f}, without headers"),
         ]
     )
 
 
-def _users_needed(made: Plan) -> Iterator[tuple[str, str]]:
-    anyway = [needed.error for needed in made.users_needed if needed.users == made.minimum]
+def _users_needed(plan: Plan) -> Iterator[tuple[str, str]]:
+    anyway = [needed.error for needed in plan.users_needed if needed.users == plan.minimum]
     if anyway:
         yield (
             f"of {100 * min(anyway):.3g}%{' or more' if len(anyway) > 1 else ''}",
-            f"{number(made.minimum)}, the minimum of a window",
+            f"{number(plan.minimum)}, the minimum of a window",
         )
-    for needed in made.users_needed:
+    for needed in plan.users_needed:
         if needed.users is None:
             yield f"of {100 * needed.error:.3g}%", "unreachable"
         elif needed.error not in anyway:
             yield f"of {100 * needed.error:.3g}%", number(needed.users)
 
 
-def _most_users(made: Plan) -> str:
-    assert made.most_users is not None
-    most = made.most_users.users
+def _max_users(plan: Plan) -> str:
+    assert plan.most_users is not None
+    most = plan.most_users.users
     if most is None:
-        return f"none: the error is larger with {plural(made.minimum, 'user')}, the shuffle.minimum"
+        return f"none: the error is larger with {plural(plan.minimum, 'user')}, the shuffle.minimum"
     if most == ANY_NUMBER:
         return "any number of users: the error does not grow with them"
     return f"up to {plural(most, 'user')}: the error grows with them"

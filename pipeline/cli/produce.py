@@ -31,7 +31,7 @@ from dpstream.pipeline.cli.output import plural, tell
 from dpstream.pipeline.cli.produce_from_topic import (
     print_produced,
     produce_from_topic,
-    unknown_users_said,
+    unknown_users_text,
 )
 from dpstream.pipeline.connect import ask_broker_clock, open_producer
 from dpstream.pipeline.devices.live import LiveSource
@@ -185,8 +185,8 @@ def produce(
         )
         tell(enrollment(change_log))
         with opened() as producer, progress_bar() as progress:
-            begun = producer.closed_epoch
-            bar = progress.add_task("epochs", total=change_log.last_epoch, completed=begun)
+            closed_before = producer.closed_epoch
+            bar = progress.add_task("epochs", total=change_log.last_epoch, completed=closed_before)
             unknown_users = produce_change_log(
                 producer,
                 change_log,
@@ -194,7 +194,7 @@ def produce(
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
             progress.stop()
-            print_produced(producer, begun, change_log.last_epoch, unknown_users, as_json)
+            print_produced(producer, closed_before, change_log.last_epoch, unknown_users, as_json)
 
 
 def _produce_live(
@@ -224,10 +224,10 @@ def _produce_live(
     # On SIGTERM, save the rows read so far, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with opened(first_epoch=running, clock=broker_clock) as producer:
-        begun = producer.closed_epoch
+        closed_before = producer.closed_epoch
         source = LiveSource(
             calendar,
-            begun + 1,
+            closed_before + 1,
             last_epoch=job.last_epoch,
             domain=job.domain,
             input_format=input_format,
@@ -240,7 +240,7 @@ def _produce_live(
             tell(f"epoch {epoch} is closed")
             if live.unknown_users > unknown_users:
                 unknown_users = live.unknown_users
-                tell(f"so far: {unknown_users_said(unknown_users)}")
+                tell(f"so far: {unknown_users_text(unknown_users)}")
 
         live = LiveProducer(producer, folder, on_epoch, user_list=user_list, name=str(users))
         if producer.users:
@@ -251,7 +251,7 @@ def _produce_live(
             tell(warning)
         if source.deadline is not None:
             tell(f"the input ended; epoch {source.epoch} stays open for a later run")
-        print_produced(producer, begun, job.last_epoch, live.unknown_users, as_json)
+        print_produced(producer, closed_before, job.last_epoch, live.unknown_users, as_json)
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:

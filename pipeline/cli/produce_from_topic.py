@@ -21,7 +21,11 @@ from dpstream.pipeline.kafka.event_topic import EventTopic
 
 
 def print_produced(
-    producer: Producer, begun: int, last_epoch: int | None, unknown_users: int, as_json: bool
+    producer: Producer,
+    closed_before: int,
+    last_epoch: int | None,
+    unknown_users: int,
+    as_json: bool,
 ) -> None:
     """Print the result of a run."""
     if as_json:
@@ -31,22 +35,22 @@ def print_produced(
                 "producer": producer.name,
                 "users": len(producer.users),
                 "unknown_users": unknown_users,
-                "closed_before": begun,
+                "closed_before": closed_before,
                 "closed_epoch": producer.closed_epoch,
                 "exhausted": producer.exhausted,
             }
         )
-    elif producer.closed_epoch == begun:
-        finished = last_epoch is not None and begun >= last_epoch
+    elif producer.closed_epoch == closed_before:
+        finished = last_epoch is not None and closed_before >= last_epoch
         reason = "all of them were already closed" if finished else "the current one is not over"
         print_text(f"no epoch was closed: {reason}")
     else:
-        first, last = map(producer.job.epochs.dated, (begun + 1, producer.closed_epoch))
+        first, last = map(producer.job.epochs.dated, (closed_before + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         print_text(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if unknown_users and not as_json:
         print_text(
-            f"{unknown_users_said(unknown_users)}. To enroll them, add them to the user list "
+            f"{unknown_users_text(unknown_users)}. To enroll them, add them to the user list "
             "(--users)"
         )
     if producer.exhausted and producer.job.change_limit is not None and not as_json:
@@ -58,7 +62,7 @@ def print_produced(
         )
 
 
-def unknown_users_said(count: int) -> str:
+def unknown_users_text(count: int) -> str:
     """Return the number of unknown users, but not who they are, their values or numbers of rows."""
     return f"{plural(count, 'unknown user')} with rows, which are not used"
 
@@ -110,7 +114,7 @@ def produce_from_topic(
             everybody=to_epoch is not None,
             made=log.identity(),
         )
-        begun = producer.closed_epoch
+        closed_before = producer.closed_epoch
         ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]
         last = min(ends, default=None)
         try:
@@ -121,8 +125,8 @@ def produce_from_topic(
                 )
             else:
                 assert calendar is not None
-                end = calendar.start_of(begun + 2)
-                tell(f"epoch {begun + 1} closes at {end:%Y-%m-%d %H:%M:%S} UTC")
+                end = calendar.start_of(closed_before + 2)
+                tell(f"epoch {closed_before + 1} closes at {end:%Y-%m-%d %H:%M:%S} UTC")
                 produce_as_they_come(
                     source,
                     producer,
@@ -137,7 +141,7 @@ def produce_from_topic(
                 tell(warning)
         if producer.users:
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
-        print_produced(producer, begun, last, source.unknown_users, as_json)
+        print_produced(producer, closed_before, last, source.unknown_users, as_json)
 
 
 def _print_closed(epoch: int) -> None:

@@ -209,11 +209,11 @@ def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
     own, of_all = job.guarantee, composed(job, epochs)
     delta = f", delta {own.delta:.3g}" if own.delta else ""
-    said = f"epsilon {own.epsilon:.6g}{delta} for a user's items in one epoch"
+    loss = f"epsilon {own.epsilon:.6g}{delta} for a user's items in one epoch"
     if epochs > 1:
         bound = "" if of_all.exact else "at most "
-        said += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"
-    yield "guarantee", said
+        loss += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"
+    yield "guarantee", loss
     yield "trusted party", own.trust
 
 

@@ -145,18 +145,18 @@ def replay(
         found = _source(cluster, source, recording, windows=not from_partials)
         deployed_as = replayed_job(found.job, name=name, changed=changed, partitions=partitions)
         plan = plan_replay(found, replay_range)
-        begun = None
+        earlier = None
         if cluster is not None and not in_memory:
-            begun = find_replay(cluster, found.job, deployed_as)
+            earlier = find_replay(cluster, found.job, deployed_as)
         if dry_run:
-            _print_plan(found, deployed_as, plan, begun, in_memory=in_memory, as_json=as_json)
+            _print_plan(found, deployed_as, plan, earlier, in_memory=in_memory, as_json=as_json)
             return
         found.check(plan.first, plan.windows_from, plan.last)
         if in_memory:
             _print_estimates(found, deployed_as, plan, pace, "json" if as_json else format, keys)
         else:
             assert cluster is not None
-            _run(cluster, found, deployed_as, plan, pace, begun, not no_workers, as_json, keys)
+            _run(cluster, found, deployed_as, plan, pace, earlier, not no_workers, as_json, keys)
 
 
 def _replay_range(
@@ -206,14 +206,14 @@ def _run(
     job: Job,
     plan: ReplayPlan,
     speed: Speed,
-    begun: DeployedJob | None,
+    earlier: DeployedJob | None,
     workers: bool,
     as_json: bool,
     keys: Path | None,
 ) -> None:
-    if begun is None:
+    if earlier is None:
         try:
-            begun = start_replay(
+            earlier = start_replay(
                 cluster,
                 source.job,
                 job,
@@ -230,16 +230,16 @@ def _run(
         tell(f"job {job.name} continues: an unfinished replay of {source.place}")
     started = time.monotonic()
     try:
-        ClusterReplay(cluster, begun, source, plan, tell, keys).run(speed, workers=workers)
+        ClusterReplay(cluster, earlier, source, plan, tell, keys).run(speed, workers=workers)
     except KeyboardInterrupt:
         tell(f"job {job.name} is not finished. To continue, run the same command again")
         raise
     seconds = time.monotonic() - started
     if as_json:
-        body = _to_json(source, begun, plan)
-        print_json({**body, "deployment": begun.deployment, "published": workers})
+        body = _to_json(source, earlier, plan)
+        print_json({**body, "deployment": earlier.deployment, "published": workers})
         return
-    print_text(_ending(source.job.name, begun, plan, seconds, workers=workers), whole=True)
+    print_text(_ending(source.job.name, earlier, plan, seconds, workers=workers), whole=True)
 
 
 def _ending(
@@ -293,13 +293,13 @@ def _print_plan(
     source: ReplaySource,
     job: Job,
     plan: ReplayPlan,
-    begun: DeployedJob | None,
+    earlier: DeployedJob | None,
     *,
     in_memory: bool,
     as_json: bool,
 ) -> None:
     if as_json:
-        resumes = None if begun is None else begun.deployment
+        resumes = None if earlier is None else earlier.deployment
         print_json({**_to_json(source, job, plan), "resumes": resumes, "in_memory": in_memory})
         return
     stored = plan.stored
@@ -326,7 +326,7 @@ def _print_plan(
     if in_memory:
         print_pairs([("estimates", "to standard output; nothing is deployed")])
     else:
-        how = "new deployment" if begun is None else "already deployed, to be continued"
+        how = "new deployment" if earlier is None else "already deployed, to be continued"
         print_pairs(
             [
                 ("job", f"{job.name}, {how}"),

@@ -144,8 +144,8 @@ def run(
 ) -> None:
     """Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM."""
     worker = check_name(name or _host_name())
-    for option, given in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
-        if given is not None and stage is not StageName.shuffle:
+    for option, value in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
+        if value is not None and stage is not StageName.shuffle:
             raise UsageProblem(f"{option} requires run shuffle: run {stage} adds no noise")
     if keys is not None and stage is StageName.publish:
         raise UsageProblem("--keys requires a stage that opens reports; run publish opens none")
@@ -203,11 +203,11 @@ def run(
         from dpstream.pipeline.kafka.workers.timings import Timings
         from dpstream.pipeline.kafka.workers.worker import run_worker
 
-    made = _make_stage(
+    new_stage = _make_stage(
         stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
     )
     code = run_worker(
-        made,
+        new_stage,
         deployed,
         connection,
         stage_name=stage,

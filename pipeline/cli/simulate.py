@@ -138,8 +138,8 @@ def simulate(
     answering = [each.smoothed_copy() for each in simulations]
     if plot is not None:
         first = answering[0]
-        said = "smoothed" if first.smoothed else ""
-        plot_answers(plot, deployed, query, first.records, first.ground_truth, said=said)
+        label = "smoothed" if first.smoothed else ""
+        plot_answers(plot, deployed, query, first.records, first.ground_truth, label=label)
     if query is not None and as_json:
         print_json(simulations_json(query, answering))
     elif as_json:

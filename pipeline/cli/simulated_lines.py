@@ -111,13 +111,13 @@ def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: Va
     first = answering[0]
     unit = "" if query.counts_query.in_values else " users"
     trials = f" of {plural(len(answering), 'trial')}" if len(answering) > 1 else ""
-    said = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
+    prediction = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
     expected = expected_coverage(first.job, log, len(answering))
     print_text(f"\nanswers at all epochs{trials}{smoothed}", "bold")
     print_pairs(
         [
-            ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
+            ("root mean squared error", f"{number(measured.rmse)}{unit}{prediction}"),
             ("intervals that contain the ground truth", f"{measured.coverage:.1%}; {expected}"),
         ]
     )

@@ -247,7 +247,7 @@ class Picture:
             lines += [*gap, *status_lines(each, self.moment, current=current)]
         for name in self.statuses.unreadable:
             lines.append(Text(f"issue: {_unreadable(name)}", _ALARM))
-        lines += [Text(said, "dim") for said in self.statuses.hidden]
+        lines += [Text(line, "dim") for line in self.statuses.hidden]
         if not lines:
             lines.append(Text("no job is deployed. To deploy one: 'dpstream deploy JOBFILE'"))
         return tuple(lines)

@@ -110,7 +110,7 @@ def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
         yield (
             *first,
             worker.worker,
-            _heard(worker),
+            _heartbeat_age(worker),
             " ".join(map(str, worker.partitions)) or "-",
             number(worker.reports_per_second) if worker.up else "-",
             *last,
@@ -118,7 +118,7 @@ def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
         first, last = ("", ""), ("", "")
 
 
-def _heard(worker: WorkerStatus) -> str:
+def _heartbeat_age(worker: WorkerStatus) -> str:
     if not worker.up:
         return f"gone {duration(worker.age)}"
     return "idle" if worker.idle else f"{duration(worker.age)} ago"

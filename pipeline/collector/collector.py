@@ -39,7 +39,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
-from dpstream.pipeline.kafka.stored_state import made_again
+from dpstream.pipeline.kafka.stored_state import recreated
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
@@ -380,7 +380,7 @@ class Collector:
             with suppress(WriteError):
                 for name, found in (await self._writer.topic_ids(names)).items():
                     if found != names[name]:
-                        self._lost[job.deployment] = made_again(job.name, name)
+                        self._lost[job.deployment] = recreated(job.name, name)
             if job.deployment in self._lost:
                 self._leave(self._running.pop(job.name))
                 self._set_jobs(self._selected)

@@ -55,8 +55,8 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
     true = f"ground truth ({NOT_PRIVATE})"
     above.plot(at, curve.ground_truth, color="black", linewidth=1.3, linestyle=DASHED, label=true)
     below.axhline(0, color="black", linewidth=1.0, linestyle=DASHED)
-    said = f"The same {job.people} counted by several protocols; bands: 95 % confidence intervals"
-    above.set_title(said, loc="left", fontsize=11)
+    title = f"The same {job.people} counted by several protocols; bands: 95 % confidence intervals"
+    above.set_title(title, loc="left", fontsize=11)
     name_axes(above, job, kind_of(job.domain).counted(job)[1])
     name_axes(below, job, "estimate minus ground truth")
     above.set_xlabel("")

@@ -285,11 +285,11 @@ class Cluster:
         ]
         # By default, the client checks the existing settings first, and finds none without access.
         answers = self.admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
-        for name, said in answers.items():
-            if "TopicAuthorizationFailed" in str(said):
+        for name, response in answers.items():
+            if "TopicAuthorizationFailed" in str(response):
                 raise self._rejection("change", "topic", name)
-            if said != "OK":
-                raise ClusterError(f"cannot change the settings of topic {name}: {said}")
+            if response != "OK":
+                raise ClusterError(f"cannot change the settings of topic {name}: {response}")
 
     def delete_topics(self, names: Iterable[str]) -> None:
         doomed = self.topics() & set(names)
@@ -539,7 +539,7 @@ class _Sent:
     place: tuple[Role, int]
     topic: str
     size: int
-    begun: float
+    sent_at: float
     own: int
 
 
@@ -638,7 +638,7 @@ class KafkaTransport:
         return LogSlice(tuple(records), records[-1].offset + 1 if records else stop)
 
     def _append(self, role: Role, partition: int, value: bytes) -> None:
-        begun, own = self._clock.begin(), own_milliseconds()
+        sent_at, own = self._clock.begin(), own_milliseconds()
         topic = topic_name(self._job, role)
         try:
             future = self._cluster.producer.send(
@@ -648,7 +648,7 @@ class KafkaTransport:
             # The client does not know the topic, and has waited for its metadata.
             self._check_there(topic)
             raise ClusterError(f"Kafka does not answer: {error}") from error
-        self._pending.append(_Sent(future, (role, partition), topic, len(value), begun, own))
+        self._pending.append(_Sent(future, (role, partition), topic, len(value), sent_at, own))
         self._pending_bytes += len(value)
         self._settle(_IN_FLIGHT)
 
@@ -696,6 +696,6 @@ class KafkaTransport:
                 self._written[sent.place] = acknowledged.offset + 1
             if acknowledged.timestamp != sent.own:
                 # The timestamp is the broker's, not the one sent.
-                self._clock.note(acknowledged.timestamp, sent.begun)
+                self._clock.note(acknowledged.timestamp, sent.sent_at)
         if notified:
             self._notify("Kafka is back")

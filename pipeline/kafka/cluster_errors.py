@@ -77,7 +77,7 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
 --principal shuffle=User:ann --apply'"
     """
     who = principal or "this client"
-    said = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
+    sentence = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
     first, *_ = name.split(", ")
     own, _, rest = first.partition(".")
     if first in (JOBS_TOPIC, LEDGER_TOPIC):
@@ -85,13 +85,13 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
     elif not (kind == "group" or rest in frozenset(Role)):
         if kind == "cluster":
             return (
-                f"{said}: no role of a job has that right. Give the cluster administrator's "
+                f"{sentence}: no role of a job has that right. Give the cluster administrator's "
                 "--kafka-config"
             )
-        return f"{said}: request that right from the cluster administrator"
+        return f"{sentence}: request that right from the cluster administrator"
     named = principal or "User:NAME"
     return (
-        f"{said}. To allow it, as cluster administrator: 'dpstream acl {job or own} --role "
+        f"{sentence}. To allow it, as cluster administrator: 'dpstream acl {job or own} --role "
         f"{role} --principal {role}={named} --apply'"
     )
 

@@ -305,9 +305,9 @@ def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
     sealed, pairs = job.sealed, list[X25519PrivateKey]()
 
     def others(keys: Sequence[str]) -> tuple[str, ...]:
-        made = [X25519PrivateKey.generate() for _ in keys]
-        pairs.extend(made)
-        return tuple(public_bytes(key).hex() for key in made)
+        new_keys = [X25519PrivateKey.generate() for _ in keys]
+        pairs.extend(new_keys)
+        return tuple(public_bytes(key).hex() for key in new_keys)
 
     own = sealed.model_copy(
         update={

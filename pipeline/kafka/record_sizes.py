@@ -116,8 +116,10 @@ def largest_estimate(job: Job, law: Law, users: int) -> int:
             numbers = FOUND * (number + len(str(domain.size)) + 1)
         case _:
             numbers = (domain.size - 1) * number
-    said = len(json.dumps(job.guarantee_of(law).to_json(), separators=(",", ":")))
-    return numbers + said + _FEW_NUMBERS + (0 if crowds is None else crowds.crowds * _OF_A_CROWD)
+    guarantee = len(json.dumps(job.guarantee_of(law).to_json(), separators=(",", ":")))
+    return (
+        numbers + guarantee + _FEW_NUMBERS + (0 if crowds is None else crowds.crowds * _OF_A_CROWD)
+    )
 
 
 def _room(topic: TopicSettings) -> int:

@@ -80,7 +80,7 @@ def records_lost(job: str) -> str:
     )
 
 
-def made_again(job: str, topic: str) -> str:
+def recreated(job: str, topic: str) -> str:
     return f"topic {topic} was deleted and recreated; its data is lost. {restart(job)}"
 
 
@@ -89,7 +89,7 @@ def contradictions(job: DeployedJob, stored: StoredState) -> Iterator[str]:
     for role, deployed in job.topic_ids.items():
         if stored.ids.get(role, deployed) != deployed:
             lost.add(role)
-            yield made_again(job.name, job.topic(role))
+            yield recreated(job.name, job.topic(role))
     for role, start in stored.starts.items():
         if start > job.start_offset(role) and role not in lost:
             lost.add(role)

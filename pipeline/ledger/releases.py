@@ -143,7 +143,7 @@ def _guarantee_text(estimate: EstimateRecord) -> str:
     try:
         return in_words(Guarantee(**estimate.guarantee))
     except (TypeError, ValueError, KeyError):
-        return "in messages unknown to this version"
+        return "in terms unknown to this version"
 
 
 def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, Manifest]]:

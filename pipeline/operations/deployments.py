@@ -148,8 +148,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
             signing_key_at(signing_key_file()),
         )
     replaces = None if plan.running is None else plan.running.deployment.hex()
-    wanted = of_deployment(deployed, plan.declared, deployed.deployed_at, replaces=replaces)
-    state = write_entries(cluster, wanted, deployed.topics.replication)
+    draft = of_deployment(deployed, plan.declared, deployed.deployed_at, replaces=replaces)
+    state = write_entries(cluster, draft, deployed.topics.replication)
     _state(cluster, plan)
     _append_charge(cluster, Charge.of(deployed))
     _append_job(cluster, deployed)
@@ -173,8 +173,8 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     more = before != after and (after is None or (before is not None and before < after))
     about = job.deployment.hex()
     if more or plan.declared:
-        wanted = of_deployment(job, plan.declared, now, charged=more)
-        state = write_entries(cluster, wanted, job.topics.replication)
+        draft = of_deployment(job, plan.declared, now, charged=more)
+        state = write_entries(cluster, draft, job.topics.replication)
         _state(cluster, plan)
         if more:
             _append_charge(cluster, Charge.of(job))
@@ -184,8 +184,8 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     # Also complete an interrupted deploy.
     if any(each.key == due.key and each.horizons != due.horizons for each in charges(cluster)):
         _append_charge(cluster, due)
-        wanted = of_charge(job, now)
-        write_with_receipt(cluster, wanted, now, about=about, replication=job.topics.replication)
+        draft = of_charge(job, now)
+        write_with_receipt(cluster, draft, now, about=about, replication=job.topics.replication)
 
 
 def _append_charge(cluster: Cluster, charge: Charge) -> None:

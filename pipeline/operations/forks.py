@@ -97,10 +97,10 @@ class Forks:
                 if on_line is None:
                     output = opened.enter_context((log or Path(os.devnull)).open("ab"))
                     return self._fork(name, command, output.fileno(), descriptors or {})
-                heard, said = os.pipe()
-                printed = opened.enter_context(os.fdopen(heard, errors="replace"))
-                with os.fdopen(said, "wb"):
-                    forked = self._fork(name, command, said, descriptors or {})
+                reading, writing = os.pipe()
+                printed = opened.enter_context(os.fdopen(reading, errors="replace"))
+                with os.fdopen(writing, "wb"):
+                    forked = self._fork(name, command, writing, descriptors or {})
                 opened.pop_all()
                 forked.relay(printed, on_line)
                 return forked
@@ -112,8 +112,8 @@ class Forks:
         module, *arguments = module_and_arguments(command)
         request = Request(name, module, arguments, tuple(descriptors))
         parent_end, held = socket.socketpair()
-        heard, answer = os.pipe()
-        with held, os.fdopen(heard) as answers:
+        reading, answer = os.pipe()
+        with held, os.fdopen(reading) as answers:
             with os.fdopen(answer, "w"):
                 handed_down = [answer, held.fileno(), output, *descriptors.values()]
                 request.send(self._channel, handed_down)

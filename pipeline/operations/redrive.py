@@ -59,13 +59,13 @@ class Parts:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        self._said: defaultdict[Role, dict[_Drawing, int]] = defaultdict(dict)
+        self._counts: defaultdict[Role, dict[_Drawing, int]] = defaultdict(dict)
         self._batches: defaultdict[tuple[Role, _Drawing | int], set[bytes]] = defaultdict(set)
 
     def note(self, role: Role, record: RawRecord, value: bytes) -> None:
         """Note a record that a shuffler has or is about to receive."""
         if isinstance(record, Punctuation):
-            self._said[role][_drawing(record)] = record.batches
+            self._counts[role][_drawing(record)] = record.batches
         elif isinstance(record, Batch):
             self._batches[role, _drawing(record)].add(record.batch)
         else:
@@ -93,14 +93,16 @@ class Parts:
             assert isinstance(record, Batch | Punctuation)
             drawing = _drawing(record)
             return all(
-                self._said[role].get(drawing) == len(self._batches[role, drawing])
+                self._counts[role].get(drawing) == len(self._batches[role, drawing])
                 for role in others
             )
         epoch = record.epoch
-        drawn = {each for each in self._said[Role.REPORTS] if each[0] == epoch}
+        drawn = {each for each in self._counts[Role.REPORTS] if each[0] == epoch}
         for role in others:
-            said = {each: n for each, n in self._said[role].items() if each[0] == epoch}
-            if not drawn <= said.keys() or sum(said.values()) != len(self._batches[role, epoch]):
+            counts = {each: n for each, n in self._counts[role].items() if each[0] == epoch}
+            if not drawn <= counts.keys() or sum(counts.values()) != len(
+                self._batches[role, epoch]
+            ):
                 return False
         return True
 

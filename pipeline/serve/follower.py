@@ -80,7 +80,7 @@ class Reader:
         self._spending = Spending()
         self._position = 0
         self._complete = False
-        self._said: tuple[tuple[Charge, ...], tuple[BudgetDeclaration, ...]] = ((), ())
+        self._sent_accounts: tuple[tuple[Charge, ...], tuple[BudgetDeclaration, ...]] = ((), ())
         self._jobs: dict[str, _Estimates] = {}
 
     @property
@@ -111,7 +111,7 @@ class Reader:
                 chain = self._spending.chain
                 chain.apply(record.offset, record.value, record.timestamp, record.key)
             # Usually dpstream.jobs already contained the same.
-            same = self._accounts() == self._said
+            same = self._accounts() == self._sent_accounts
             return None if behind or same or not self._complete else self._jobs_now()
         for reader in self._jobs.values():
             if reader.topic == topic:
@@ -135,8 +135,8 @@ class Reader:
             _ = job.guarantee
         self._jobs = {name: self._jobs[name] for name in jobs}
         phases = {name: self._spending.topic.phase(name) for name in jobs}
-        self._said = self._accounts()
-        return Jobs(jobs, phases, *self._said)
+        self._sent_accounts = self._accounts()
+        return Jobs(jobs, phases, *self._sent_accounts)
 
     def _accounts(self) -> tuple[tuple[Charge, ...], tuple[BudgetDeclaration, ...]]:
         return tuple(self._spending.charges), tuple(self._spending.declared)

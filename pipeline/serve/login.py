@@ -101,8 +101,8 @@ class LoginHandler:
         waits = self._attempts.wait(peer)
         if waits > 0:
             seconds = math.ceil(waits)
-            said = f"Too many wrong passwords. Try again in {seconds} s."
-            return self._form(target, said, 429, {hdrs.RETRY_AFTER: str(seconds)})
+            error = f"Too many wrong passwords. Try again in {seconds} s."
+            return self._form(target, error, 429, {hdrs.RETRY_AFTER: str(seconds)})
         self._attempts.begin(peer)
         stored = self._settings.password
         assert stored is not None
@@ -123,10 +123,10 @@ class LoginHandler:
         return response
 
     def _form(
-        self, target: str, said: str = "", status: int = 200, headers: dict[str, str] | None = None
+        self, target: str, error: str = "", status: int = 200, headers: dict[str, str] | None = None
     ) -> web.Response:
         text = self._page.replace(_PLACE, html.escape(_within(target), quote=True))
-        text = text.replace(_SAID, html.escape(said))
+        text = text.replace(_SAID, html.escape(error))
         return web.Response(
             text=text, status=status, content_type="text/html", headers=_FRESH | (headers or {})
         )

@@ -102,13 +102,13 @@ def _stage(stage: StageStatus, *, hidden: bool) -> dict[str, Any]:
 
 
 def _worker(worker: WorkerStatus, *, hidden: bool) -> dict[str, Any]:
-    said = worker.up and not hidden
+    shown = worker.up and not hidden
     return {
         "name": worker.worker,
         "up": worker.up,
         "idle": worker.up and worker.idle,
         "age": round(worker.age, 1),
         "partitions": list(worker.partitions),
-        "records_per_second": worker.records_per_second if said else None,
-        "reports_per_second": worker.reports_per_second if said else None,
+        "records_per_second": worker.records_per_second if shown else None,
+        "reports_per_second": worker.reports_per_second if shown else None,
     }

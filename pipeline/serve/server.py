@@ -103,7 +103,7 @@ class Site:
         self._loop = asyncio.get_running_loop()
         self._loading: set[asyncio.Task[None]] = set()
         self._loaded_ground_truths: set[bytes] = set()
-        self._told_missing = False
+        self._logged_missing = False
         self._rejections: set[str] = set()
         self._shown: tuple[Shown, ...] = ()
         self.sockets = Sockets(self.job_store, limits)
@@ -175,8 +175,8 @@ class Site:
         error = context.get("exception")
         # Broken connections are normal.
         if not isinstance(error, ConnectionError | TimeoutError):
-            said = error_line(error) if isinstance(error, Exception) else context["message"]
-            self._notify(f"ignored an error: {said}")
+            reason = error_line(error) if isinstance(error, Exception) else context["message"]
+            self._notify(f"ignored an error: {reason}")
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -241,8 +241,8 @@ class Site:
 
     def _tell_who_is_missing(self) -> None:
         missing = set(self._settings.jobs) - self.job_store.jobs.keys()
-        if missing and not self._told_missing:
-            self._told_missing = True
+        if missing and not self._logged_missing:
+            self._logged_missing = True
             self._notify(
                 f"not deployed yet: {', '.join(sorted(missing))}; the page updates automatically"
             )

@@ -259,9 +259,9 @@ def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
 
 
 def _label(job: DeployedJob, series: Series) -> str:
-    said = job.reads(series.label)
-    if series.buckets is None or said != series.label:
-        return said
+    sentence = job.reads(series.label)
+    if series.buckets is None or sentence != series.label:
+        return sentence
     assert isinstance(job.domain, NumericDomain)
     return " to ".join(job.domain.edge_labels[edge] for edge in series.buckets)
 

@@ -129,14 +129,14 @@ def test_example_for_app_developers_runs(
     body = readme[readme.index("<button>Take part") :]
     markup, _, rest = body.partition('<script type="module">')
     example = rest.partition("</script>")[0]
-    for said, meant in (
+    for shown, actual in (
         ("dpstream-device/client", "/src/client/index.js"),
         ("http://127.0.0.1:8300", address),
         ("first-report", "logins"),
         ("PUBLIC KEY", SIGNER),
     ):
-        assert said in example
-        example = example.replace(said, meant)
+        assert shown in example
+        example = example.replace(shown, actual)
     watched = watch(address)
     page = watched.page
     page.goto(address)

@@ -160,8 +160,8 @@ def test_device_jobs_show_collectors(served: ServedPage, watch: Watch, artifacts
             expect(box.locator(".gone")).to_have_count(1)
             assert "collectors: 1 of 2 up" in (drawing.get_attribute("aria-label") or "")
         assert_nothing_overlaps(page, "folded" if name == "phone" else "across")
-        said = page.locator(".windows li")
-        expect(said).to_have_text(
+        windows = page.locator(".windows li")
+        expect(windows).to_have_text(
             [
                 "Epoch 8 is open with 9,950 devices; it waits for collector 1a2b3c4d, "
                 "at most 12 s.",

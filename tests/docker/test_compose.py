@@ -132,9 +132,9 @@ def test_sealing_keys_are_mounted_only_for_shuffle_and_keygen() -> None:
     assert holders("sealing-keys") == {"shuffle", "deploy"}
     assert "sealing-keys:/var/lib/dpstream/sealing-keys:ro" in SERVICES["shuffle"]["volumes"]
     keygen = build_command().commands["keygen"]
-    said = re.search(r"\sdeploy (keygen [a-z ]+)`", (DOCKER / "README.md").read_text())
-    assert said is not None
-    _, *arguments = shlex.split(said.group(1))
+    documented = re.search(r"\sdeploy (keygen [a-z ]+)`", (DOCKER / "README.md").read_text())
+    assert documented is not None
+    _, *arguments = shlex.split(documented.group(1))
     context = keygen.make_context("keygen", arguments)
     assert context.params["names"] == ["stage"]
     context.close()

@@ -38,17 +38,17 @@ def test_every_image_of_the_compose_file_is_built(tmp_path: Path) -> None:
     images = set(image_names().values())
     bases = {"python:3.11-slim-bookworm", "debian:sid"}
     podman = FakePodman({f"localhost/{each}" for each in (images | bases) - {"dpstream"}})
-    said: list[str] = []
-    make_images(podman, tmp_path, said.append)
-    named = {line.partition(": ")[0] for line in said}
+    messages: list[str] = []
+    make_images(podman, tmp_path, messages.append)
+    named = {line.partition(": ")[0] for line in messages}
     assert named == images | bases
     # The project's image is always rebuilt: the current sources are tested.
     assert podman.built == ["localhost/dpstream"]
-    assert [line for line in said if "stand-in" not in line] == [
+    assert [line for line in messages if "stand-in" not in line] == [
         "dpstream: built of docker/Dockerfile"
     ]
     podman.has -= {"localhost/grafana/grafana:12.1.0"}
-    make_images(podman, tmp_path, said.append)
+    make_images(podman, tmp_path, messages.append)
     assert "localhost/grafana/grafana:12.1.0" in podman.built
 
 

@@ -167,7 +167,7 @@ SCENARIOS = {
     "a scrape lost": Scenario(
         {'up{job="dpstream", instance="aggregate:9400"}': "1x117 0 1 1"},
     ),
-    "nobody is scraped": Scenario(
+    "no target is scraped": Scenario(
         {"up{": None, 'dpstream_job="logins"': None, "group=": None}, frozenset({"WorkerDown"})
     ),
     "a stage gone with its container": Scenario(

@@ -64,7 +64,7 @@ class LivePage:
     address: str
     cluster: MemoryCluster
     client: aiohttp.ClientSession
-    told: list[str]
+    log: list[str]
     reader: Reader
     _positions: dict[str, int] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ async def live_page(
     unread: bool = False,
 ) -> AsyncIterator[LivePage]:
     """Serve on a free port, after reading existing records unless that is deferred."""
-    told: list[str] = []
+    log: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:
         return load_ground_truth(job, path)
@@ -157,11 +157,11 @@ async def live_page(
         access=access or AccessSettings(),
         frame_ancestors=tuple(frame_ancestors),
     )
-    site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
+    site = Site(settings, lambda: cast(Cluster, cluster), load, log.append, limits or Limits())
     address = (await site.start()).rstrip("/")
     # Accept cookies of IP addresses, not only of names.
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
-        page = LivePage(site, address, cluster, client, told, Reader(jobs))
+        page = LivePage(site, address, cluster, client, log, Reader(jobs))
         try:
             if not unread:
                 site.take(BrokerAvailability(True))

@@ -205,18 +205,18 @@ class _Demo:
     def _hear(self) -> None:
         while True:
             try:
-                said = json.loads(self._lines.get_nowait())
+                text = json.loads(self._lines.get_nowait())
             except Empty:
                 return
             except ValueError:
                 continue
-            ground_truth = self._ground_truths.setdefault(said["epoch"], _GroundTruth())
+            ground_truth = self._ground_truths.setdefault(text["epoch"], _GroundTruth())
             ground_truth.parts += 1
-            ground_truth.true += said["true"]
-            ground_truth.taken += said.get("taken", 0)
+            ground_truth.true += text["true"]
+            ground_truth.taken += text.get("taken", 0)
             if ground_truth.parts == FLEETS:
                 line = {
-                    "epoch": said["epoch"],
+                    "epoch": text["epoch"],
                     "true": ground_truth.true,
                     "taken": ground_truth.taken,
                 }
@@ -225,13 +225,13 @@ class _Demo:
 
     def _tell(self, begins: str, record: EstimateRecord) -> None:
         ground_truth = self._ground_truths.get(record.epoch)
-        said = have_it_on(record) or str(record.window_status)
+        text = have_it_on(record) or str(record.window_status)
         true = (
             ""
             if ground_truth is None
             else f"; ground truth {ground_truth.true:,}, unknown to all servers"
         )
-        self._print_message(f"{begins}: {record.contributors:,} devices reported; {said}{true}")
+        self._print_message(f"{begins}: {record.contributors:,} devices reported; {text}{true}")
 
 
 def _free_ports(count: int) -> list[int]:

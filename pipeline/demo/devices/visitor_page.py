@@ -48,8 +48,8 @@ class PublishedReader:
         """Return every epoch in order: its estimate, and the ground truth, known here."""
         known = {}
         for line in ground_truth.read_text().splitlines():
-            said = json.loads(line)
-            known[said["epoch"]] = said["true"]
+            reply = json.loads(line)
+            known[reply["epoch"]] = reply["true"]
         return [
             {**record, "true": known.get(epoch)} for epoch, record in sorted(self._epochs.items())
         ]
@@ -140,13 +140,13 @@ def main() -> None:
     parser.add_argument("settings", type=json.loads)
     parser.add_argument("--bootstrap-servers")
     parser.add_argument("--kafka-config", type=Path)
-    given = parser.parse_args()
-    connection = find_cluster(given.bootstrap_servers, given.kafka_config)
-    published = PublishedReader(connection, given.settings["job"])
+    options = parser.parse_args()
+    connection = find_cluster(options.bootstrap_servers, options.kafka_config)
+    published = PublishedReader(connection, options.settings["job"])
     web.run_app(
-        application(given.settings, published),
+        application(options.settings, published),
         host="127.0.0.1",
-        port=given.port,
+        port=options.port,
         access_log=None,
         print=None,
     )

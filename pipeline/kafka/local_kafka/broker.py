@@ -276,9 +276,9 @@ class LocalKafka:
         (self.directory / "log4j2.properties").write_text(logging)
 
     def _choose_port(self, requested: int | None) -> int:
-        kept = self._stored_port()
-        port = requested or kept or free_port()
-        if port == kept:
+        stored_port = self._stored_port()
+        port = requested or stored_port or free_port()
+        if port == stored_port:
             _wait_until_free(port)
         if not _is_free(port):
             raise LocalKafkaError(
@@ -320,8 +320,8 @@ class LocalKafka:
 
     def _failure(self, what: str) -> LocalKafkaError:
         lines = self.log_path.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
-        telling = [line for line in lines if "ERROR" in line or "Exception" in line]
-        last = "\n  ".join((telling or lines)[-5:]) or "(nothing)"
+        error_lines = [line for line in lines if "ERROR" in line or "Exception" in line]
+        last = "\n  ".join((error_lines or lines)[-5:]) or "(nothing)"
         return LocalKafkaError(f"{what}; the end of its log {self.log_path}:\n  {last}")
 
 

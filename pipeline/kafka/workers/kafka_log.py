@@ -279,7 +279,7 @@ class KafkaLog:
         return {requested[where]: end for where, end in ends.items()}
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
-        begun = self._clock.begin()
+        sent_at = self._clock.begin()
         sent: asyncio.Future[object] = await repeat_until_answered(
             lambda: self._producer.send(
                 self._topic(action.role),
@@ -289,15 +289,15 @@ class KafkaLog:
                 headers=list(action.headers),
             )
         )
-        sent.add_done_callback(partial(self._read_clock, begun))
+        sent.add_done_callback(partial(self._read_clock, sent_at))
         return sent
 
-    def _read_clock(self, begun: float, sent: asyncio.Future[Any]) -> None:
+    def _read_clock(self, sent_at: float, sent: asyncio.Future[Any]) -> None:
         if sent.cancelled() or sent.exception() is not None:
             return
         written = sent.result()
         if written.timestamp_type == _LOG_APPEND_TIME:
-            self._clock.note(written.timestamp, begun)
+            self._clock.note(written.timestamp, sent_at)
 
     async def _read(
         self, where: TopicPartition, start: int, stop: int

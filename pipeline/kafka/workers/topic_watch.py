@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from dpstream.pipeline.kafka.cluster_errors import WorkerError
-from dpstream.pipeline.kafka.stored_state import made_again, restart
+from dpstream.pipeline.kafka.stored_state import recreated, restart
 from dpstream.topics.names import Role
 
 
@@ -137,7 +137,7 @@ class TopicWatch:
         for role in self.used:
             topic, deployed = self._job.topic(role), self._job.topic_ids.get(role)
             if deployed is not None and ids.get(topic, deployed) != deployed:
-                raise WorkerError(made_again(self._job.name, topic))
+                raise WorkerError(recreated(self._job.name, topic))
 
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
         """Check the ends of partitions, requested after the stage had `reached` these offsets.

@@ -506,9 +506,13 @@ class _Process:
         self.stopping = True
         with suppress(Exception):
             # Keep the count of finalized windows, which must survive the worker.
-            kept = {key: said for key, said in self.stage.heartbeat().items() if key == "finalized"}
+            finalized = {
+                key: entry for key, entry in self.stage.heartbeat().items() if key == "finalized"
+            }
             words = (
-                {"stopped": True, **kept} if self.idle_condition is None else idle_heartbeat(**kept)
+                {"stopped": True, **finalized}
+                if self.idle_condition is None
+                else idle_heartbeat(**finalized)
             )
             async with asyncio.timeout(_GOODBYE_SECONDS):
                 await self._send_heartbeat(words)

@@ -117,11 +117,11 @@ class JobWatch:
         """
         self._counts = self._cluster.partition_counts()
         self._see_settings()
-        heard = self._heartbeats.newest
+        latest = self._heartbeats.newest
         self._catch_up()
         newest = self._heartbeats.newest
         if self._job.topic(Role.STATUS) not in self._other_clocks:
-            self._clock.compare(now, None if newest == heard else newest)
+            self._clock.compare(now, None if newest == latest else newest)
         now = self._clock.broker_time(now)
         job, published = self._job, self._published
         workers = sorted(

@@ -85,16 +85,16 @@ class IdleMonitor:
         self._wake = wake
         self._lock = threading.Lock()
         self._idle: dict[str, IdleJob] = {}
-        self._said: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
 
-    def add(self, job: IdleJob, *, said: bool) -> None:
+    def add(self, job: IdleJob, *, reported: bool) -> None:
         """Monitor a job; `said`: its worker has just reported that it is idle."""
         with self._lock:
             self._idle[job.job.name] = job
-            if said:
-                self._said[job.job.name] = time.monotonic()
+            if reported:
+                self._reported_at[job.job.name] = time.monotonic()
             else:
-                self._said.pop(job.job.name, None)
+                self._reported_at.pop(job.job.name, None)
 
     def keep(self, jobs: Collection[str]) -> None:
         with self._lock:
@@ -107,7 +107,7 @@ class IdleMonitor:
 
     def look(self, cluster: Cluster) -> float:
         """Wake jobs that have work, and return the seconds until the next poll."""
-        begun = time.monotonic()
+        started = time.monotonic()
         with self._lock:
             idle = dict(self._idle)
         if idle:
@@ -122,7 +122,7 @@ class IdleMonitor:
                 if not each.condition.holds(found) or time.monotonic() >= each.until:
                     self._wake_up(name, each)
             self._say(cluster)
-        return pause(time.monotonic() - begun)
+        return pause(time.monotonic() - started)
 
     def _wake_up(self, name: str, job: IdleJob) -> None:
         with self._lock:
@@ -138,9 +138,9 @@ class IdleMonitor:
             due = {
                 name: each
                 for name, each in self._idle.items()
-                if now >= self._said.get(name, now - SAY_SECONDS) + SAY_SECONDS
+                if now >= self._reported_at.get(name, now - SAY_SECONDS) + SAY_SECONDS
             }
-            self._said.update(dict.fromkeys(due, now))
+            self._reported_at.update(dict.fromkeys(due, now))
         if not due:
             return
         # Writing to a missing topic would block all jobs.

@@ -294,7 +294,7 @@ class _Supervisor:
         if idle_job is None:
             return False
         self._schedule.idled(worker.job)
-        self._idle_monitor.add(idle_job, said=ended)
+        self._idle_monitor.add(idle_job, reported=ended)
         return True
 
     def _take_note(self, worker: Worker, code: int, reason: str) -> None:

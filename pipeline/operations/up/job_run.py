@@ -162,7 +162,7 @@ class JobRun:
         self._smoothed: SmoothedHorizons | None = None
         self._activity = ""
         self._noise_key = worker_folder(given.job.name, "shuffle", WORKER) / "noise-key"
-        self._deployed_at = self._heard_at = time.monotonic()
+        self._deployed_at = self._heartbeat_at = time.monotonic()
 
     @property
     def complete(self) -> bool:
@@ -185,15 +185,15 @@ class JobRun:
                 assert self.deployed is not None
                 self._rows.append(Row.of(self.deployed, event, self._given.ground_truths))
                 self._activity = ""
-                self._heard_at = time.monotonic()
+                self._heartbeat_at = time.monotonic()
             case _:
                 self._smoothed = event
 
     def notice_silence(self) -> None:
         waiting = self.deployed is not None and not self.complete
-        if not waiting or time.monotonic() < self._heard_at + _SILENCE_SECONDS:
+        if not waiting or time.monotonic() < self._heartbeat_at + _SILENCE_SECONDS:
             return
-        self._heard_at = time.monotonic()
+        self._heartbeat_at = time.monotonic()
         logs = worker_folder(self.job.name, "STAGE", WORKER) / "log"
         self._print_message(
             f"no estimate for {_SILENCE_SECONDS:.0f} s; the logs of the stages are in {logs}"
@@ -206,7 +206,7 @@ class JobRun:
             job=self.deployed,
             rows=tuple(self._rows),
             users=len(self._given.values.users),
-            seconds=self._heard_at - self._deployed_at,
+            seconds=self._heartbeat_at - self._deployed_at,
             ground_truths=self._given.ground_truths,
             values=self._given.values,
             smoothed=self._smoothed,
@@ -263,7 +263,7 @@ class JobRun:
     def _start_children(self, job: DeployedJob, workers: RestartedProcesses) -> None:
         assert self._connection is not None
         self.deployed = job
-        self._deployed_at = self._heard_at = time.monotonic()
+        self._deployed_at = self._heartbeat_at = time.monotonic()
         self._activity = "starting the producer and a worker for each stage"
         commands = {
             stage: ["run", stage, job.name, "--name", WORKER]

@@ -101,7 +101,7 @@ class ManagedBroker(RestartedProcesses):
     ) -> None:
         super().__init__(lambda sentence: None, timeout=_STOP_SECONDS, hurry=hurry)
         self._post = post
-        self._heard: set[str] = set()
+        self._seen: set[str] = set()
         self._manager = self.start(
             "the manager of the local Kafka",
             python_module("dpstream.pipeline.operations.up.managed_broker"),
@@ -115,20 +115,20 @@ class ManagedBroker(RestartedProcesses):
             return
         # Its last messages may still be in transit.
         self._manager.process.reason(_LAST_WORDS_SECONDS)
-        if "failed" not in self._heard:
+        if "failed" not in self._seen:
             raise ProcessError(f"{self._manager.name} exited:{self._manager.log_end()}")
 
     def close(self) -> None:
         """Stop the broker, unless it was running before."""
         super().close()
         # A killed manager could not stop the broker.
-        undone = self._manager.process.returncode != 0 and "mine" in self._heard
+        undone = self._manager.process.returncode != 0 and "mine" in self._seen
         if undone and BrokerUsers(kafka_folder()).leave():
             LocalKafka(kafka_folder()).stop(grace=0.0)
 
     def _hear(self, line: str) -> None:
         message: Message = json.loads(line)
-        self._heard.add(message["kind"])
+        self._seen.add(message["kind"])
         self._post(message)
 
 

@@ -91,18 +91,18 @@ class Row:
             self.record.estimate,
             None if self.ground_truths is None else self.ground_truths.tolist(),
         )
-        said: dict[str, Any] = {
+        body: dict[str, Any] = {
             "epoch": self.epoch,
             "window_status": self.record.window_status.value,
         }
         if kind_of(self.domain).single:
-            said |= {**self.estimate.to_json(), "estimate": self.estimate.value}
+            body |= {**self.estimate.to_json(), "estimate": self.estimate.value}
             ground_truth = ground_truth[0] if ground_truth else None
         else:
-            said |= {"items": None if found is None else found.to_json()}
+            body |= {"items": None if found is None else found.to_json()}
             if found is not None and found.detection_threshold is not None:
-                said |= {"labels": self.domain.labels(found.numbers)}
-        return {**said, "population": self.record.population, "ground_truth": ground_truth}
+                body |= {"labels": self.domain.labels(found.numbers)}
+        return {**body, "population": self.record.population, "ground_truth": ground_truth}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -122,6 +122,6 @@ class Podman:
         except subprocess.TimeoutExpired:
             raise EndToEndError(f"{' '.join(command)} took longer than {timeout:.0f} s") from None
         if done.returncode != 0:
-            said = (done.stdout + done.stderr).strip().splitlines()[-15:]
-            raise EndToEndError("\n".join([f"{' '.join(command)} failed:", *said]))
+            lines = (done.stdout + done.stderr).strip().splitlines()[-15:]
+            raise EndToEndError("\n".join([f"{' '.join(command)} failed:", *lines]))
         return done.stdout

@@ -130,6 +130,6 @@ def _build(podman: Podman, dockerfile: Path, name: str, context: Path) -> None:
 def _do(*command: object) -> str:
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines()[-5:]
-        raise EndToEndError("\n".join([f"{command[0]} failed:", *said]))
+        lines = (done.stdout + done.stderr).strip().splitlines()[-5:]
+        raise EndToEndError("\n".join([f"{command[0]} failed:", *lines]))
     return done.stdout

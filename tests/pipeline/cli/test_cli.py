@@ -50,11 +50,11 @@ def dpstream(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command_has_an_example(dpstream: Commands, command: str) -> None:
     words = command.split("|")
-    said = dpstream(*words, "--help")
-    assert said.code == 0
-    assert f"Example: dpstream {' '.join(words)}" in said.output
-    assert max(map(len, said.output.splitlines())) <= 80
-    assert "bool" not in said.output.lower(), "flags are shown as flags"
+    result = dpstream(*words, "--help")
+    assert result.code == 0
+    assert f"Example: dpstream {' '.join(words)}" in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "bool" not in result.output.lower(), "flags are shown as flags"
 
 
 def test_list_of_commands_is_complete() -> None:
@@ -118,7 +118,7 @@ def test_help_is_printed_without_arguments(dpstream: Commands) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ("plann x.yaml", "No such command 'plann'"),
         ("plan", "Missing argument 'JOBFILE'"),
@@ -144,15 +144,15 @@ def test_help_is_printed_without_arguments(dpstream: Commands) -> None:
     ],
 )
 def test_wrong_command_line_exits_with_2_and_a_hint(
-    dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, told: str
+    dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, message: str
 ) -> None:
     line = arguments.format(job=job_file, missing=tmp_path / "client.properties")
-    said = dpstream(*line.split())
-    assert said.code == 2
-    assert told in said.errors
-    assert said.errors.startswith("error: ")
-    assert len(said.errors.splitlines()) <= 2
-    assert said.output == ""
+    result = dpstream(*line.split())
+    assert result.code == 2
+    assert message in result.errors
+    assert result.errors.startswith("error: ")
+    assert len(result.errors.splitlines()) <= 2
+    assert result.output == ""
 
 
 def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
@@ -162,12 +162,12 @@ def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_p
         "epochs: {count: 8, lenght: P1W}\n"
     )
     for command in (["plan"], ["deploy"], ["simulate", "--input", "x.csv"]):
-        said = dpstream(*command, path)
-        assert said.code == 2
-        assert f"{path}:3: parameters" in said.errors
-        assert f"{path}:4: epochs.lenght" in said.errors
-        assert "did you mean length" in said.errors
-        assert len(said.errors.splitlines()) == 2
+        result = dpstream(*command, path)
+        assert result.code == 2
+        assert f"{path}:3: parameters" in result.errors
+        assert f"{path}:4: epochs.lenght" in result.errors
+        assert "did you mean length" in result.errors
+        assert len(result.errors.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -186,22 +186,22 @@ def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_p
 def test_missing_broker_is_an_error_with_the_start_command(
     dpstream: Commands, home: Path, arguments: str
 ) -> None:
-    said = dpstream(*arguments.split())
-    assert (said.code, said.output) == (1, "")
-    assert "dpstream kafka start" in said.errors
-    assert "--bootstrap-servers" in said.errors
-    assert len(said.errors.splitlines()) == 1
+    result = dpstream(*arguments.split())
+    assert (result.code, result.output) == (1, "")
+    assert "dpstream kafka start" in result.errors
+    assert "--bootstrap-servers" in result.errors
+    assert len(result.errors.splitlines()) == 1
     assert not home.exists()
 
 
 def test_kafka_commands_when_no_local_broker_runs(dpstream: Commands, home: Path) -> None:
-    said = dpstream("kafka", "status")
-    assert (said.code, said.errors) == (1, "")
-    assert "dpstream kafka start" in said.output
+    result = dpstream("kafka", "status")
+    assert (result.code, result.errors) == (1, "")
+    assert "dpstream kafka start" in result.output
 
-    said = dpstream("kafka", "status", "--json")
-    assert said.code == 1
-    assert json.loads(said.output)["running"] is False
+    result = dpstream("kafka", "status", "--json")
+    assert result.code == 1
+    assert json.loads(result.output)["running"] is False
 
     assert dpstream("kafka", "stop").output == "Kafka was not running\n"
     assert dpstream("kafka", "stop", "--json").json == {"was_running": False}
@@ -214,15 +214,15 @@ def test_plan_plots_the_error_of_every_epoch(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.png"
-    said = dpstream("plan", job_file, "--plot", path)
-    assert (said.code, said.errors) == (0, f"wrote {path}\n")
+    result = dpstream("plan", job_file, "--plot", path)
+    assert (result.code, result.errors) == (0, f"wrote {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG")
-    said = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
-    assert said.code == 1
-    assert "No such file or directory" in said.errors
-    said = dpstream("plan", job_file, "--plot", tmp_path / "plan.foo")
-    assert said.code == 2
-    assert said.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
+    result = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
+    assert result.code == 1
+    assert "No such file or directory" in result.errors
+    result = dpstream("plan", job_file, "--plot", tmp_path / "plan.foo")
+    assert result.code == 2
+    assert result.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
 
 
 def test_skip_bad_rows_requires_a_supporting_input(
@@ -230,9 +230,9 @@ def test_skip_bad_rows_requires_a_supporting_input(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.csv").write_text("user,epoch,value\na,1,1\nb,2,2\n")
-    said = dpstream("plan", job_file, "--changes-from", "bad.csv")
-    assert said.code == 2
-    first, second = said.errors.splitlines()
+    result = dpstream("plan", job_file, "--changes-from", "bad.csv")
+    assert result.code == 2
+    first, second = result.errors.splitlines()
     assert first.endswith("bad.csv: 1 bad row; correct them")
     assert second.endswith("bad.csv:3: value '2' is not 0 or 1")
     assert "--skip-bad-rows" in dpstream("simulate", job_file, "--input", "bad.csv").errors

@@ -61,8 +61,8 @@ def test_estimates_accept_the_options_of_query(
             {"epsilon": 8.0},
         )
         cluster.append(deployed.topic(Role.ESTIMATES), published.to_bytes())
-    said = dpstream("estimates", "modes", "--top", 1, "--norm-sub", "--json")
-    bodies = [json.loads(line) for line in said.output.splitlines()]
+    result = dpstream("estimates", "modes", "--top", 1, "--norm-sub", "--json")
+    bodies = [json.loads(line) for line in result.output.splitlines()]
     assert [[each["name"] for each in body["items"]] for body in bodies] == [["bus"], ["car"]]
     assert [body["items"][0]["norm_sub"] for body in bodies] == [60, 82.5]
     assert (
@@ -91,7 +91,7 @@ def test_bucket_count_must_be_a_power_of_two(dpstream: Commands, hours: Path) ->
         "values are in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["notes"]
     )
     hours.write_text(hours.read_text().replace("buckets: 8", "buckets: 24"))
-    said = dpstream("plan", hours)
-    assert (said.code, said.output) == (2, "")
+    result = dpstream("plan", hours)
+    assert (result.code, result.output) == (2, "")
     wrong = "parameters.buckets: is 24; expected a power of two, such as 16 or 32"
-    assert said.errors == f"error: {hours}:3: {wrong}\n"
+    assert result.errors == f"error: {hours}:3: {wrong}\n"

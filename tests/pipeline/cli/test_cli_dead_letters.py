@@ -54,7 +54,7 @@ def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
         (PUNCTUATION, {"kind": "punctuation", "epoch": 8, **SHOWN, **SENT}),
         (CHUNK, {"kind": "chunk", "epoch": 9, **SHOWN}),
         (BATCH[:-1], None),
-        (b"nobody can read this", None),
+        (b"not a record", None),
         (b"", None),
     ],
 )
@@ -76,15 +76,15 @@ def test_dead_letters_shows_counts_by_reason_and_latest(
         letter(b"secret", Reason.UNREADABLE, 3),
         letter(BATCH, Reason.PROTOCOL, 4),
     )
-    said = dpstream("dead-letters", "small", "--limit", 2).output
-    assert said.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
-    assert "2 earlier ones. To list them: --limit 4" in said
-    assert " ".join(said.splitlines()[-2].split()).startswith("reports 0 4 protocol")
-    assert "batch of epoch 7" in said
+    output = dpstream("dead-letters", "small", "--limit", 2).output
+    assert output.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
+    assert "2 earlier ones. To list them: --limit 4" in output
+    assert " ".join(output.splitlines()[-2].split()).startswith("reports 0 4 protocol")
+    assert "batch of epoch 7" in output
     shown = dpstream("dead-letters", "small", "--json", "--limit", 3)
     assert [each["offset"] for each in shown.json] == [2, 3, 4]
     assert [each["header"] and each["header"]["epoch"] for each in shown.json] == [7, None, 7]
-    for text in (said, shown.output, dpstream("dead-letters", "small").output):
+    for text in (output, shown.output, dpstream("dead-letters", "small").output):
         assert "secret" not in text
         assert str(SECRET) not in text
         assert f"{SECRET:x}" not in text.lower()
@@ -104,9 +104,9 @@ def test_dead_letters_hides_sizes_when_message_counts_are_secret(
     (shown,) = dpstream("dead-letters", "small", "--json").json
     assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
     assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output
-    said = dpstream("dead-letters", "small", "--save", kept)
-    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert "not private before the shuffle" in said.errors
+    result = dpstream("dead-letters", "small", "--save", kept)
+    assert (result.code, result.output, result.errors.count("\n")) == (2, "", 1)
+    assert "not private before the shuffle" in result.errors
     assert not kept.exists()
 
 
@@ -117,8 +117,8 @@ def test_discard_clears_the_warning_until_new_dead_letters(
     assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to discard\n"
     reject(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
     assert "issue: 2 dead letters" in dpstream("status", "small").output
-    said = dpstream("dead-letters", "small", "--discard").output
-    assert said == "2 dead letters discarded and deleted; status warns only about later ones\n"
+    output = dpstream("dead-letters", "small", "--discard").output
+    assert output == "2 dead letters discarded and deleted; status warns only about later ones\n"
     assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to discard\n"
     status = dpstream("status", "small").output
     assert "dead letters" not in status
@@ -143,14 +143,14 @@ def test_discard_resumes_deletion_after_an_interruption(
     cluster.append("small.dead-letters", discard.to_bytes())
     reject(cluster, letter(b"?", Reason.UNREADABLE, 7))
     assert dpstream("dead-letters", "small", "--redrive").code == 0
-    assert cluster.start_offsets("small.dead-letters") == [2], "the oldest that nobody handled"
+    assert cluster.start_offsets("small.dead-letters") == [2], "the oldest unhandled dead letter"
     assert dpstream("dead-letters", "small", "--discard", "--json").json == {"discarded": 2}
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
 def test_dead_letters_actions_are_mutually_exclusive(dpstream: Commands) -> None:
-    said = dpstream("dead-letters", "small", "--discard", "--redrive")
-    assert (said.code, said.errors.count("are mutually exclusive")) == (2, 1)
+    result = dpstream("dead-letters", "small", "--discard", "--redrive")
+    assert (result.code, result.errors.count("are mutually exclusive")) == (2, 1)
 
 
 def reject(cluster: MemoryCluster, *letters: DeadLetter) -> None:

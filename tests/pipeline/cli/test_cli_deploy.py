@@ -71,9 +71,9 @@ def test_deploy_changes_operational_settings_in_place(
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     before, charges = deployed(cluster), jobs(cluster).charges
-    said = dpstream("deploy", with_operators_keys(job_file))
-    assert said.code == 0, said.errors
-    assert f"small continues as deployment {before.deployment.hex()[:8]}" in said.output
+    result = dpstream("deploy", with_operators_keys(job_file))
+    assert result.code == 0, result.errors
+    assert f"small continues as deployment {before.deployment.hex()[:8]}" in result.output
     for line in (
         "shuffle.grace: 1 min -> 5 min",
         "topics.retention: 7 d -> 14 d",
@@ -82,7 +82,7 @@ def test_deploy_changes_operational_settings_in_place(
         "topic small.dead-letters: retention: 7 d -> 14 d",
         "supervised workers restart automatically",
     ):
-        assert line in said.output, line
+        assert line in result.output, line
     after = deployed(cluster)
     assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
     assert (after.start_offsets, after.constants) == (before.start_offsets, before.constants)
@@ -91,7 +91,7 @@ def test_deploy_changes_operational_settings_in_place(
     assert retention(cluster, Role.REPORTS) == retention(cluster, Role.SHUFFLED) == 2 * WEEK
     assert retention(cluster, Role.DEAD_LETTERS) == 2 * WEEK
     assert retention(cluster, Role.MANIFESTS) == retention(cluster, Role.ESTIMATES) == -1
-    assert jobs(cluster).charges == charges, "nobody is charged again"
+    assert jobs(cluster).charges == charges, "no second charge"
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_deploy_rejects_other_changes_without_writing(
     before = snapshot(cluster)
     with_operators_keys(job_file, keys, **changes)
     for arguments in ((), ("--dry-run",)):
-        said = dpstream("deploy", job_file, *arguments)
-        assert said.code == 1
-        assert said.errors.count("\n") == 1
-        assert difference in said.errors
+        result = dpstream("deploy", job_file, *arguments)
+        assert result.code == 1
+        assert result.errors.count("\n") == 1
+        assert difference in result.errors
         assert snapshot(cluster) == before
 
 
@@ -128,11 +128,11 @@ def test_deploy_rejects_a_budget_below_its_charges(
     assert dpstream("deploy", job_file).code == 0
     for epsilon, code in ((1.9, 1), (2, 0)):
         keys = f"topics: {{partitions: 2}}\nbudget: {{epsilon: {epsilon}}}\n"
-        said = dpstream("deploy", with_operators_keys(job_file, keys))
-        assert said.code == code
-        assert (said.code == 0) or (
+        result = dpstream("deploy", with_operators_keys(job_file, keys))
+        assert result.code == code
+        assert (result.code == 0) or (
             "Lower it, or, if the users agree, set the budget with --set-budget"
-        ) in said.errors
+        ) in result.errors
     assert deployed(cluster).budget is not None
 
 
@@ -164,29 +164,29 @@ def test_deploy_adjusts_horizons_to_a_new_budget(
 ) -> None:
     assert dpstream("deploy", renewing(job_file, 6)).code == 0
     assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
-    said = dpstream("deploy", renewing(job_file, 11), "--set-budget", "people=11", "--yes")
-    assert said.code == 0, said.errors
-    assert "now 5 horizons of 12 epochs" in said.output
+    result = dpstream("deploy", renewing(job_file, 11), "--set-budget", "people=11", "--yes")
+    assert result.code == 0, result.errors
+    assert "now 5 horizons of 12 epochs" in result.output
     assert (deployed(cluster).horizons, charged(cluster)) == (5, [5])
-    assert "WARNING" not in said.errors
-    said = dpstream("deploy", renewing(job_file, 4), "--json")
-    assert said.code == 0
-    assert "continue beyond 2 horizons, although no further horizons are charged" in said.errors
+    assert "WARNING" not in result.errors
+    result = dpstream("deploy", renewing(job_file, 4), "--json")
+    assert result.code == 0
+    assert "continue beyond 2 horizons, although no further horizons are charged" in result.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
 
     assert dpstream("deploy", renewing(job_file, None)).code == 0
     assert (deployed(cluster).horizons, charged(cluster)) == (2, [2]), "what was declared binds"
-    said = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
-    assert said.code == 0, said.errors
+    result = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
+    assert result.code == 0, result.errors
     assert (
         "is a recurring job without a budget, so population people is charged without limit"
-    ) in said.errors
+    ) in result.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
     assert order_of_last_writes(cluster) == ["charge", "small"], "charged before it may cost more"
     decide(cluster, 25)
-    said = dpstream("deploy", renewing(job_file, 4))
-    assert said.code == 1
-    assert "Lower it, or, if the users agree, set the budget with --set-budget" in (said.errors)
+    result = dpstream("deploy", renewing(job_file, 4))
+    assert result.code == 1
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in (result.errors)
     assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
     assert dpstream("deploy", renewing(job_file, 7)).code == 0
     assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
@@ -246,9 +246,9 @@ def test_concurrent_deploys_never_exceed_the_budget(
         return append(topic, value, key=key)
 
     monkeypatch.setattr(cluster, "append", race)
-    said = dpstream("deploy", renewing(job_file, 8))
-    assert (said.code, said.errors.count("\n")) == (1, 1)
-    assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
+    result = dpstream("deploy", renewing(job_file, 8))
+    assert (result.code, result.errors.count("\n")) == (1, 1)
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in result.errors
     total = sum(charge.epsilon * (charge.horizons or 1) for charge in jobs(cluster).charges)
     assert total == pytest.approx(2.0 * running)
     assert ("small" in jobs(cluster).jobs) == running
@@ -262,9 +262,9 @@ def test_dry_run_prints_the_plan_and_writes_nothing(
     cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
     cluster.partitions[JOBS_TOPIC] = 1
     before = snapshot(cluster)
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert said.code == 0, said.errors
-    text = " ".join(said.output.split())
+    result = dpstream("deploy", job_file, "--dry-run")
+    assert result.code == 0, result.errors
+    text = " ".join(result.output.split())
     assert "a deployment would start" in text
     assert "reports 2 7 d to be created" in text
     assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
@@ -307,18 +307,18 @@ def test_dry_run_predicts_rejection_and_exit_code(
     assert dpstream("deploy", job_file).code == 0
     job_file.write_text(job_text(epochs=13))
     expect("reports have another meaning (epochs.count: 12 -> 13)")
-    said = dpstream("deploy", job_file, "--dry-run").output
-    assert "small (already deployed): future_rand, 12 epochs" in said
-    assert "privacy of the running job" in said
+    output = dpstream("deploy", job_file, "--dry-run").output
+    assert "small (already deployed): future_rand, 12 epochs" in output
+    assert "privacy of the running job" in output
 
 
 def test_dry_run_assumes_an_empty_cluster_without_a_broker(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert said.code == 0
-    assert "no local Kafka is running; deploy would start one" in said.errors
-    assert "a deployment would start" in said.output
+    result = dpstream("deploy", job_file, "--dry-run")
+    assert result.code == 0
+    assert "no local Kafka is running; deploy would start one" in result.errors
+    assert "a deployment would start" in result.output
     assert not home.exists()
 
 
@@ -338,16 +338,16 @@ def test_undeploy_deletes_topics_only_when_confirmed(
     assert dpstream("deploy", job_file).code == 0
     publish(cluster, 7)
     typing("n\n")
-    said = dpstream("undeploy", "small", "--delete-topics")
-    assert said.code == 1
-    assert "its topics are permanently deleted, with 7 epochs of estimates" in said.errors
-    assert "nothing is changed; small is still deployed" in said.errors
+    result = dpstream("undeploy", "small", "--delete-topics")
+    assert result.code == 1
+    assert "its topics are permanently deleted, with 7 epochs of estimates" in result.errors
+    assert "nothing is changed; small is still deployed" in result.errors
     assert list(jobs(cluster).jobs) == ["small"]
     assert "small.estimates" in cluster.partitions
     typing("y\n")
-    said = dpstream("undeploy", "small", "--delete-topics")
-    assert said.code == 0
-    assert "its topics are deleted, with 7 epochs of estimates" in said.output
+    result = dpstream("undeploy", "small", "--delete-topics")
+    assert result.code == 0
+    assert "its topics are deleted, with 7 epochs of estimates" in result.output
     assert not jobs(cluster).jobs
     assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
@@ -359,9 +359,9 @@ def test_undeploy_states_losses_and_cost_of_redeployment(
     running = jobs(cluster).jobs["small"].deployment.hex()[:8]
     publish(cluster, 7)
     typing("n\n")
-    said = dpstream("undeploy", "small")
-    assert said.code == 1
-    question = said.errors.splitlines()[0]
+    result = dpstream("undeploy", "small")
+    assert result.code == 1
+    question = result.errors.splitlines()[0]
     assert question == (
         f"deployment {running} of job small would end: its topics remain, but its 7 published "
         "epochs will no longer be available "
@@ -386,9 +386,9 @@ def test_undeploy_requires_yes_without_a_terminal(
     assert dpstream("deploy", job_file).code == 0
     before = len(cluster.records[JOBS_TOPIC, 0])
     subcommand, *options = command
-    said = dpstream(subcommand, job_file, *options)
-    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert said.errors.endswith("confirmation requires a terminal: add --yes\n")
+    result = dpstream(subcommand, job_file, *options)
+    assert (result.code, result.output, result.errors.count("\n")) == (2, "", 1)
+    assert result.errors.endswith("confirmation requires a terminal: add --yes\n")
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
     assert dpstream(subcommand, job_file, *options, "--yes").code == 0
 
@@ -406,16 +406,16 @@ def test_pause_and_resume_are_reported_and_listed(
 
     assert phase() is Phase.RUNNING
     assert "small is already running" in dpstream("resume", "small").output
-    said = dpstream("pause", job_file)
-    assert said.code == 0
-    assert "supervisors stop its workers" in said.output
-    assert "are stored for at most 7 d. To continue: 'dpstream resume small'" in said.output
+    result = dpstream("pause", job_file)
+    assert result.code == 0
+    assert "supervisors stop its workers" in result.output
+    assert "are stored for at most 7 d. To continue: 'dpstream resume small'" in result.output
     assert phase() is Phase.PAUSED
     records = len(cluster.records[JOBS_TOPIC, 0])
     assert "small is already paused" in dpstream("pause", "small").output
     assert len(cluster.records[JOBS_TOPIC, 0]) == records
-    said = dpstream("resume", "small", "--json")
-    assert (said.json["phase"], said.json["before"]) == ("running", "paused")
+    result = dpstream("resume", "small", "--json")
+    assert (result.json["phase"], result.json["before"]) == ("running", "paused")
     assert phase() is Phase.RUNNING
 
     dpstream("pause", "small")
@@ -423,19 +423,19 @@ def test_pause_and_resume_are_reported_and_listed(
     assert phase() is Phase.RUNNING, "a phase says nothing of a later deployment"
     dpstream("pause", "small")
     assert dpstream("deploy", with_operators_keys(job_file)).code == 0
-    assert phase() is Phase.PAUSED, "the deployment goes on, as it was"
+    assert phase() is Phase.PAUSED, "the deployment keeps its phase"
     assert dpstream("pause", "other").code == 1
 
 
 @pytest.mark.parametrize(
-    ("protocol", "said"),
+    ("protocol", "message"),
     [
         ("future_rand\nparameters: {epsilon: 2, max_changes: 2}", "17 records of the reports"),
         ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
     ],
 )
 def test_drain_reports_progress_without_secret_counts(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, said: str
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, message: str
 ) -> None:
     job_file.write_text(
         f"name: small\nprotocol: {protocol}\nepochs: {{count: 4}}\n"
@@ -447,7 +447,7 @@ def test_drain_reports_progress_without_secret_counts(
     drained = dpstream("drain", "small", "--timeout", "1ms")
     assert drained.code == 1
     assert drained.errors.startswith(
-        f"{said} topics to process; the drain waits for a worker of shuffle,"
+        f"{message} topics to process; the drain waits for a worker of shuffle,"
     )
 
 
@@ -467,12 +467,12 @@ def test_replay_has_no_devices_and_cannot_be_drained(
         ("produce", "small", "--input", changes),
         ("drain", "small"),
     ):
-        said = dpstream(*arguments)
-        assert said.code == 1, arguments
-        assert "its windows are already finalized" in said.errors
-    said = dpstream("deploy", with_operators_keys(job_file))
-    assert said.code == 1
-    assert "is already deployed as a replay of original" in said.errors
+        result = dpstream(*arguments)
+        assert result.code == 1, arguments
+        assert "its windows are already finalized" in result.errors
+    result = dpstream("deploy", with_operators_keys(job_file))
+    assert result.code == 1
+    assert "is already deployed as a replay of original" in result.errors
     assert snapshot(cluster) == before
 
 
@@ -482,14 +482,16 @@ def test_deploy_rejects_a_name_used_by_another_version(
     assert dpstream("deploy", job_file).code == 0
     later = json.loads(deployed(cluster).to_bytes()) | {"version": 2}
     cluster.append(JOBS_TOPIC, json.dumps(later).encode(), key=b"small")
-    said = dpstream("deploy", job_file)
-    assert said.code == 1
-    assert "was deployed by an incompatible version of dpstream" in said.errors
+    result = dpstream("deploy", job_file)
+    assert result.code == 1
+    assert "was deployed by an incompatible version of dpstream" in result.errors
     assert "job small was deployed by an incompatible version" in dpstream("list").errors
     for command in ("undeploy", "estimates", "pause"):
-        said = dpstream(command, "small")
-        assert said.code == 1
-        assert "error: job small was deployed by an incompatible version of dpstream" in said.errors
+        result = dpstream(command, "small")
+        assert result.code == 1
+        assert (
+            "error: job small was deployed by an incompatible version of dpstream" in result.errors
+        )
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
 
 
@@ -501,8 +503,8 @@ def test_deploy_disables_size_retention_of_its_topics(
     assert dpstream("undeploy", "small", "--yes").code == 0
     limited = {f"small.{role}": {"retention.bytes": "1000"} for role in (Role.MANIFESTS, "reports")}
     cluster.alter_topics(limited)
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert "keeps records regardless of their total size" in said.output, said
+    result = dpstream("deploy", job_file, "--dry-run")
+    assert "keeps records regardless of their total size" in result.output, result
     assert dpstream("deploy", job_file, "--yes").code == 0
     for name, topic in cluster.settings.items():
         expected = None if topic.configs["cleanup.policy"] == "compact" else "-1"

@@ -52,10 +52,10 @@ def rotating(dpstream: Commands, cluster: MemoryCluster) -> DeployedJob:
     )
 
 
-def deployed(cluster: MemoryCluster, **said: object) -> DeployedJob:
+def deployed(cluster: MemoryCluster, **settings: object) -> DeployedJob:
     path = Path("job.yaml")
-    path.write_text(JOB.format(**{"instances": "", **said}))
-    job, name = load_job(path), str(said["name"]).encode()
+    path.write_text(JOB.format(**{"instances": "", **settings}))
+    job, name = load_job(path), str(settings["name"]).encode()
     return deploy(cast(Cluster, cluster), job, deployment=name.ljust(16), now=0)
 
 
@@ -106,8 +106,8 @@ def test_keys_of_parallel_shufflers_have_separate_periods(
         rotate=", rotate: 2",
     )
     publish_up_to(cluster, job, 2)
-    told = dpstream("erase-keys", "--yes", "--json").json
-    assert {(each["party"], each["last_epoch"], each["expired"]) for each in told["keys"]} == {
+    body = dpstream("erase-keys", "--yes", "--json").json
+    assert {(each["party"], each["last_epoch"], each["expired"]) for each in body["keys"]} == {
         ("stage 1", 2, True),
         ("stage 1", 5, False),
         ("stage 2", 5, False),
@@ -129,9 +129,9 @@ def test_key_used_by_another_job_is_not_erased(
     )
     publish_up_to(cluster, rotating, 5)
     publish_up_to(cluster, other, 8)
-    told = dpstream("erase-keys", "--json").json
-    assert told["erased"] == []
-    periods = {(Path(each["path"]).stem, each["job"]): each for each in told["keys"]}
+    body = dpstream("erase-keys", "--json").json
+    assert body["erased"] == []
+    periods = {(Path(each["path"]).stem, each["job"]): each for each in body["keys"]}
     assert {key: each["expired"] for key, each in periods.items()} == {
         ("aggregator-1", "rotating"): False,
         ("aggregator-1", "other"): False,

@@ -59,9 +59,9 @@ def test_output_option_writes_a_file_and_prints_nothing(
     for form in CHUNKS:
         path = tmp_path / f"weekly.{form}"
         path.write_text("what was there before")
-        said = estimates("estimates", "weekly", f"--{form}", path)
-        assert (said.code, said.output) == (0, "")
-        assert said.errors == f"wrote {path}\n"
+        result = estimates("estimates", "weekly", f"--{form}", path)
+        assert (result.code, result.output) == (0, "")
+        assert result.errors == f"wrote {path}\n"
     assert (tmp_path / "weekly.csv").read_text() == printed
     assert parquet.read_table(tmp_path / "weekly.parquet").num_rows == 3
     bodies = map(json.loads, (tmp_path / "weekly.jsonl").read_text().splitlines())
@@ -73,5 +73,5 @@ def test_output_option_writes_a_file_and_prints_nothing(
 
 @pytest.mark.parametrize("form", CHUNKS)
 def test_full_disk_prints_one_line(estimates: Commands, form: str) -> None:
-    said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
-    assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
+    result = estimates("estimates", "weekly", f"--{form}", "/dev/full")
+    assert (result.code, result.errors) == (1, "error: /dev/full: No space left on device\n")

@@ -49,7 +49,7 @@ class Topic:
         assert topic == "small.estimates"
         if self.outages:
             self.outages -= 1
-            raise KafkaTimeoutError("nobody answers")
+            raise KafkaTimeoutError("no answer")
         for offset, value in enumerate(self.values[start:], start):
             yield LogRecord(offset, value)
 
@@ -112,13 +112,13 @@ def test_follow_ends_after_the_last_epoch() -> None:
 
 def test_follow_waits_for_the_broker_and_logs_once() -> None:
     topic = Topic([record(epoch).to_bytes() for epoch in range(1, EPOCHS + 1)], outages=3)
-    told: list[str] = []
-    followed = topic.reader().follow(told.append, wait=lambda seconds: None)
+    messages: list[str] = []
+    followed = topic.reader().follow(messages.append, wait=lambda seconds: None)
     assert [each.epoch for each in islice(followed, 2)] == [1, 2]
-    assert len(told) == 1
-    assert "does not respond" in told[0]
+    assert len(messages) == 1
+    assert "does not respond" in messages[0]
     assert len(list(followed)) == EPOCHS - 2
-    assert told[1:] == ["Kafka is back"]
+    assert messages[1:] == ["Kafka is back"]
 
 
 def test_changes_are_labeled_in_every_format() -> None:

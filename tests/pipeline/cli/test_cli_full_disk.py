@@ -39,15 +39,15 @@ def test_plot_file_is_replaced_atomically(dpstream: Commands, job_file: Path) ->
     picture.write_bytes(b"the picture of yesterday")
     before = sorted(folder.glob("*.*"))
     with no_room(2_000):
-        said = dpstream("plan", job_file, "--plot", picture)
-    assert (said.code, said.errors) == (1, f"error: {picture}: {TOO_LARGE}\n")
+        result = dpstream("plan", job_file, "--plot", picture)
+    assert (result.code, result.errors) == (1, f"error: {picture}: {TOO_LARGE}\n")
     assert sorted(folder.glob("*.*")) == before
     assert picture.read_bytes() == b"the picture of yesterday"
 
 
 def test_special_file_is_written_directly(dpstream: Commands, job_file: Path) -> None:
-    said = dpstream("plan", job_file, "--plot", "/dev/full")
-    assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
+    result = dpstream("plan", job_file, "--plot", "/dev/full")
+    assert (result.code, result.errors) == (1, "error: /dev/full: No space left on device\n")
 
 
 @pytest.mark.parametrize("buffered", [True, False])
@@ -67,14 +67,14 @@ def test_partially_written_results_are_removed(job_file: Path, buffered: bool) -
             text=True,
             check=False,
         )
-    said = "error: standard output: No space left on device; the output is truncated\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    message = "error: standard output: No space left on device; the output is truncated\n"
+    assert (done.returncode, done.stderr) == (1, message)
 
 
 def test_write_errors_print_one_line_and_others_a_traceback() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-        told = explain(OSError(number, "why"))
-        assert told == ("standard output: why; the output is truncated", FAILED)
+        explained = explain(OSError(number, "why"))
+        assert explained == ("standard output: why; the output is truncated", FAILED)
     assert explain(OSError(errno.EBADF, "a mistake of ours")) is None
 
 
@@ -84,11 +84,11 @@ def test_recording_resumes_without_partial_files(
 ) -> None:
     folder = tmp_path / "recording"
     with no_room(room):
-        said = dpstream("record", "live", "--output", folder)
-    assert said.code == 1
-    assert said.errors.startswith(f"error: {folder}")
-    assert TOO_LARGE in said.errors
-    assert said.errors.count("\n") == 1
+        result = dpstream("record", "live", "--output", folder)
+    assert result.code == 1
+    assert result.errors.startswith(f"error: {folder}")
+    assert TOO_LARGE in result.errors
+    assert result.errors.count("\n") == 1
     assert [file.name for file in folder.iterdir()] == ["lock"]
 
     assert dpstream("record", "live", "--output", folder).code == 0
@@ -97,11 +97,11 @@ def test_recording_resumes_without_partial_files(
 
 def test_local_broker_requires_free_space_to_start(dpstream: Commands, tmp_path: Path) -> None:
     with no_room(1 << 20):
-        said = dpstream("kafka", "start")
-    assert said.code == 1
-    assert said.output == ""
+        result = dpstream("kafka", "start")
+    assert result.code == 1
+    assert result.output == ""
     folder = tmp_path / "home" / "kafka"
-    assert said.errors == (
+    assert result.errors == (
         f"error: the local Kafka stores its data in {folder}, where less than 32 MiB can be "
         f"written ({TOO_LARGE}): free some space, or set DPSTREAM_HOME to another folder\n"
     )

@@ -28,9 +28,9 @@ FLAGS = ["--separator", ";", "--column", "user=Matrikel", "--column", "epoch=woc
 SECTION = "input: {columns: {value: Stand, user: nobody}, true: [ja], separator: tab}\n"
 
 
-def epochs_of(said: Any) -> list[dict[str, Any]]:
-    assert said.code == 0, said.errors
-    epochs: list[dict[str, Any]] = said.json["epochs"]
+def epochs_of(result: Any) -> list[dict[str, Any]]:
+    assert result.code == 0, result.errors
+    epochs: list[dict[str, Any]] = result.json["epochs"]
     return epochs
 
 
@@ -40,12 +40,12 @@ def test_flags_override_the_input_section(
     seeded = ("--seed", 7, "--json")
     plain = epochs_of(dpstream("simulate", job_file, "--input", changes, *seeded))
     job_file.write_text(job_text() + SECTION)
-    said = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
-    assert epochs_of(said) == plain
-    assert said.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
-    said = dpstream("simulate", job_file, "--input", foreign, *seeded)
-    assert said.code == 2
-    assert "Give --separator ';'" in said.errors
+    result = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
+    assert epochs_of(result) == plain
+    assert result.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
+    result = dpstream("simulate", job_file, "--input", foreign, *seeded)
+    assert result.code == 2
+    assert "Give --separator ';'" in result.errors
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_flags_override_the_input_section(
 def test_invalid_flag_is_rejected(
     dpstream: Commands, job_file: Path, changes: Path, flags: list[str], message: str
 ) -> None:
-    said = dpstream("simulate", job_file, "--input", changes, *flags)
-    assert (said.code, said.output) == (2, "")
-    assert message in said.errors
+    result = dpstream("simulate", job_file, "--input", changes, *flags)
+    assert (result.code, result.output) == (2, "")
+    assert message in result.errors

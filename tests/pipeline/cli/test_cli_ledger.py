@@ -67,8 +67,8 @@ def publish(
     cluster: MemoryCluster, job: DeployedJob, epoch: int, window_status: WindowStatus
 ) -> None:
     devices = 0 if window_status is WindowStatus.EMPTY else 200
-    said = job.guarantee_at(epoch, 1).to_json()
-    record = EstimateRecord(job.deployment, epoch, window_status, 5, devices, 200, None, said)
+    guarantee = job.guarantee_at(epoch, 1).to_json()
+    record = EstimateRecord(job.deployment, epoch, window_status, 5, devices, 200, None, guarantee)
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
@@ -85,9 +85,9 @@ def test_ledger_lists_charges_and_releases(dpstream: Commands, cluster: MemoryCl
         )
         publish(cluster, first, epoch, window_status)
     begin(cluster, "second")
-    said = dpstream("ledger")
-    assert said.code == 0, said.errors
-    text = " ".join(said.output.split())
+    result = dpstream("ledger")
+    assert result.code == 0, result.errors
+    text = " ".join(result.output.split())
     name = first.deployment.hex()[:8]
     assert f"charge students 1 0 future_rand; job first, deployment {name}: deployed" in text
     assert "budget students 2.5 0 job first declared it" in text
@@ -126,8 +126,8 @@ def test_ledger_reports_a_charge_without_a_deployment(
     assert "charged, never deployed" in dpstream("ledger").output
     assert dpstream("ledger", "--verify").code == 0
     begin(cluster, "second")
-    said = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
-    assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
+    result = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in result.errors
 
 
 def job_file(folder: Path) -> Path:
@@ -148,12 +148,12 @@ def test_budget_change_requires_a_reason(
     assert "1; 0 remaining; job first declared it" in dpstream("budget", "students").output
     change = ("budget", "students", "--epsilon", "2", "--reason", "ticket 12")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    said = dpstream(*change)
-    assert (said.code, len(read_spending(cast(Cluster, cluster)).chain.entries)) == (2, 1)
-    assert "add --yes" in said.errors
-    said = dpstream(*change, "--yes")
-    assert said.code == 0, said.errors
-    assert "the budget of population students is epsilon 2, delta 0, for all jobs" in said.output
+    result = dpstream(*change)
+    assert (result.code, len(read_spending(cast(Cluster, cluster)).chain.entries)) == (2, 1)
+    assert "add --yes" in result.errors
+    result = dpstream(*change, "--yes")
+    assert result.code == 0, result.errors
+    assert "the budget of population students is epsilon 2, delta 0, for all jobs" in result.output
     entry = dpstream("ledger", "--json").json["budgets"][-1]
     assert "an operator set it by dpstream budget (" in entry["by"]
     assert ": ticket 12)" in entry["by"]
@@ -188,9 +188,9 @@ def test_budget_change_requires_a_reason(
 def test_budget_rejects_invalid_limits(
     dpstream: Commands, cluster: MemoryCluster, options: list[str], message: str
 ) -> None:
-    said = dpstream("budget", "students", *options)
-    assert (said.code, said.errors.count("\n")) == (2, 1)
-    assert message in said.errors
+    result = dpstream("budget", "students", *options)
+    assert (result.code, result.errors.count("\n")) == (2, 1)
+    assert message in result.errors
     assert not cluster.records
 
 
@@ -199,11 +199,11 @@ def test_composed_budget_admits_many_small_charges(
 ) -> None:
     """A hundred charges of epsilon 1/4 in a budget of 17: their sum would be 25."""
     people = "students"
-    said = dpstream(
+    result = dpstream(
         *("budget", people, "--epsilon", "17", "--delta", "1e-6", "--compose"),
         *("--reason", "many weeks", "--yes"),
     )
-    assert said.code == 0, said.errors
+    assert result.code == 0, result.errors
     for number in range(100):
         other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
@@ -261,9 +261,9 @@ def test_verify_detects_tampering_with_the_ledger(
         "intact: 3 entries, each with the hash of the previous one",
     )
     rewrite(cluster, change)
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
-    assert message in said.output
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
+    assert message in result.output
     body = dpstream("ledger", "--verify", "--json")
     assert body.code == 1
     assert json.loads(body.output)["problems"]
@@ -280,11 +280,11 @@ def test_verify_detects_an_uncharged_job(dpstream: Commands, cluster: MemoryClus
     begin(cluster, "first")
     stray = deploy_job(job_about("stray"), deployed_at=5, deployment=b"s" * 16)
     cluster.append(JOBS_TOPIC, stray.to_bytes(), key=b"stray")
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
     assert (
         "job stray runs as deployment 73737373, which is not charged to any population"
-    ) in said.output
+    ) in result.output
     less = replace(Charge.of(stray), epsilon=0.5)
     write_entries(cast(Cluster, cluster), lambda state: _charging(state, less))
     assert "and costs its users more than they are charged" in dpstream("ledger", "--verify").output
@@ -318,16 +318,18 @@ def test_verify_detects_an_estimate_without_a_manifest(
     decide(cluster, job, 3, 20)
     publish(cluster, job, 3, WindowStatus.RELEASED)
     publish(cluster, job, 4, WindowStatus.EMPTY)
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
     assert (
         "epoch 3, at offset 2 of its topic, is published, but its manifest states suppressed"
-    ) in said.output
-    assert "epoch 4, at offset 3 of its topic, has no manifest" in said.output
+    ) in result.output
+    assert "epoch 4, at offset 3 of its topic, has no manifest" in result.output
     stray = deploy_job(job_about("first"), deployed_at=5, deployment=b"s" * 16)
     decide(cluster, stray, 1, 150)
-    said = dpstream("ledger", "--verify")
-    assert "deployment 73737373 of job first has published but is not charged to any" in said.output
+    result = dpstream("ledger", "--verify")
+    assert (
+        "deployment 73737373 of job first has published but is not charged to any" in result.output
+    )
 
 
 @pytest.mark.parametrize(
@@ -341,9 +343,9 @@ def test_verify_detects_retention_and_compaction(
     found = cluster.settings[LEDGER_TOPIC]
     assert found.configs[key] != value
     cluster.settings[LEDGER_TOPIC] = replace(found, configs={**found.configs, key: value})
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
-    assert f"topic dpstream.ledger has {key} {value}" in said.output
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
+    assert f"topic dpstream.ledger has {key} {value}" in result.output
 
 
 def test_deleted_ledger_records_block_deploy_until_accepted(
@@ -354,10 +356,10 @@ def test_deleted_ledger_records_block_deploy_until_accepted(
     cluster.delete_below(LEDGER_TOPIC, 1)
     assert "offset 1: records before it no longer exist" in dpstream("ledger", "--verify").output
     path = job_file(tmp_path)
-    said = dpstream("deploy", path, "--yes")
-    assert (said.code, said.errors.count("\n")) == (1, 1)
-    assert "dpstream.ledger is damaged (" in said.errors
-    assert "--accept-loss REASON" in said.errors
+    result = dpstream("deploy", path, "--yes")
+    assert (result.code, result.errors.count("\n")) == (1, 1)
+    assert "dpstream.ledger is damaged (" in result.errors
+    assert "--accept-loss REASON" in result.errors
     assert (
         "), so no charge was written and no budget was set. To find the damage: 'dpstream"
     ) in dpstream("deploy", path, "--dry-run").errors
@@ -369,9 +371,9 @@ def test_deleted_ledger_records_block_deploy_until_accepted(
     assert reopened.code == 0, reopened.errors
     assert "a disk was lost" in reopened.output
     assert dpstream("deploy", path, "--yes").code == 0
-    said = dpstream("ledger", "--verify", "--json")
-    assert said.code == 1, "it goes on telling"
-    body = json.loads(said.output)
+    result = dpstream("ledger", "--verify", "--json")
+    assert result.code == 1, "the error is still reported"
+    body = json.loads(result.output)
     assert [each["epsilon"] for each in body["charges"]] == [1, 1, 1]
     assert {each["epsilon"] for each in body["budgets"]} == {9}
     kinds = [each["kind"] for each in body["entries"]]

@@ -70,13 +70,13 @@ def test_devices_present_in_all_windows_get_the_smaller_charge(
         }
     ]
     assert amplified < 0.4
-    said = dpstream("ledger", "first")
-    assert said.code == 0
-    text = " ".join(said.output.split())
+    result = dpstream("ledger", "first")
+    assert result.code == 0
+    text = " ".join(result.output.split())
     name = f"first {job.deployment.hex()[:8]}"
     assert f"{name} 3 390 2 {amplified:.6g} 1e-06 1 1 " in text
     assert "the shuffler shuffles" in text
-    assert "added epsilon 1, delta 0, by 1 deployment" in text, "nobody is charged less"
+    assert "added epsilon 1, delta 0, by 1 deployment" in text, "the full charge"
 
 
 def test_each_horizon_is_charged_by_its_own_windows(

@@ -97,13 +97,13 @@ def test_interrupted_run_resumes_with_the_next_epoch(
         produce_change_log(open_producer(), change_log, on_epoch=interrupt)
 
     producer = open_producer()
-    told: list[int] = []
-    produce_change_log(producer, change_log, on_epoch=told.append)
-    assert told == list(range(6, EPOCHS + 1))
+    messages: list[int] = []
+    produce_change_log(producer, change_log, on_epoch=messages.append)
+    assert messages == list(range(6, EPOCHS + 1))
     assert producer.noted == {epoch: values_of(change_log, epoch) for epoch in range(1, EPOCHS + 1)}
 
-    produce_change_log(open_producer(), change_log, on_epoch=told.append)
-    assert told[-1] == EPOCHS
+    produce_change_log(open_producer(), change_log, on_epoch=messages.append)
+    assert messages[-1] == EPOCHS
 
 
 def test_values_follow_their_users_when_others_join_the_user_list(
@@ -205,14 +205,14 @@ def test_presence_after_restart_is_independent_of_changes(
 def test_live_source_logs_bad_rows_and_continues(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
-    producer, told = open_producer(), list[str]()
+    producer, messages = open_producer(), list[str]()
     rows = "user,value\nann,1\n", "bob,maybe\n", MINUTE, "cleo,x\ncleo,1\n", MINUTE
-    run_live(producer, tmp_path / "state", START, *rows, notify=told.append)
+    run_live(producer, tmp_path / "state", START, *rows, notify=messages.append)
     assert producer.noted == {
         1: {"ann": 1, "bob": 0, "cleo": 0},
         2: {"ann": 1, "bob": 0, "cleo": 1},
     }
-    assert told == [
+    assert messages == [
         "standard input:3: value 'maybe' is not 0 or 1; skipped",
         "standard input:4: value 'x' is not 0 or 1; skipped",
     ]

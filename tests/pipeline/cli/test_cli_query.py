@@ -134,9 +134,9 @@ class TestSeveralEpochs:
         assert composed["epsilon"] == pytest.approx(law.stream_epsilon, rel=1e-9)
         assert one["composed"]["epsilon"] == 1 < composed["epsilon"]
         assert composed["epsilon"] < body["guarantee"]["stream_epsilon"]
-        said = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
-        assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in said
-        assert f"{composed['epsilon']:.6g} for these 3 epochs together" in said
+        output = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
+        assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in output
+        assert f"{composed['epsilon']:.6g} for these 3 epochs together" in output
 
     def test_sum_of_epochs_omits_suppressed_epochs_by_name(
         self, start: Start, dpstream: Commands
@@ -160,9 +160,9 @@ class TestSeveralEpochs:
 
 class TestRejections:
     def rejected(self, dpstream: Commands, *options: object, code: int = 2) -> str:
-        said = dpstream("query", "sets", *options)
-        assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)
-        return said.errors
+        result = dpstream("query", "sets", *options)
+        assert (result.code, result.output, result.errors.count("\n")) == (code, "", 1)
+        return result.errors
 
     def test_invalid_item_queries_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: [walk, bus, car]").report(1, MODES)
@@ -211,6 +211,6 @@ class TestRejections:
             "epochs: {count: 4}\n"
         )
         assert dpstream("deploy", other).code == 0
-        said = dpstream("query", "other")
-        assert (said.code, said.errors.count("\n")) == (1, 1)
-        assert "Use 'dpstream estimates other'" in said.errors
+        result = dpstream("query", "other")
+        assert (result.code, result.errors.count("\n")) == (1, 1)
+        assert "Use 'dpstream estimates other'" in result.errors

@@ -53,8 +53,8 @@ def test_metrics_port_in_use_prints_one_line(dpstream: Commands) -> None:
         port = taken.getsockname()[1]
         result = dpstream("run", "aggregate", "--metrics", port)
     assert result.code == 1
-    said = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): give "
-    assert said in result.errors
+    message = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): give "
+    assert message in result.errors
     assert result.errors.count("\n") == 1
 
 

@@ -26,9 +26,9 @@ def rmse(epochs: list[dict[str, Any]]) -> float:
 def test_simulate_json_has_all_documented_keys(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
-    said = dpstream("simulate", job_file, "--input", changes, "--seed", 7, "--json")
-    assert said.errors == ""
-    body = said.json
+    result = dpstream("simulate", job_file, "--input", changes, "--seed", 7, "--json")
+    assert result.errors == ""
+    body = result.json
     assert body.keys() == {
         *("job", "guarantee", "assumes_changes", "rmse", "coverage", "coverage_over_time"),
         "epochs",

@@ -49,9 +49,9 @@ def test_simulate_items_json_has_all_documented_keys(
     job = job_file(tmp_path, f"domain: {LABELS}", protocol)
     changes = input_file(tmp_path, labels())
     requested = ("--item", "bus", "--item", "bike", "--json")
-    said = dpstream("simulate", job, "--input", changes, "--seed", 1, *requested)
-    assert said.errors == ""
-    body = said.json
+    result = dpstream("simulate", job, "--input", changes, "--seed", 1, *requested)
+    assert result.errors == ""
+    body = result.json
     assert body["guarantee"]["unit"] == "epoch"
     assert body["trials"] == 1
     assert [epoch["epoch"] for epoch in body["epochs"]] == [1, 2]
@@ -81,7 +81,7 @@ def test_suppressed_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path)
         assert epoch["estimates"] == []
         assert (epoch["mean_absolute_error"], epoch["predicted_error"]) == (None, None)
     assert (body["rmse"], body["mean_absolute_error"], body["coverage"]) == (None, None, None)
-    said = dpstream(*arguments)
-    assert said.code == 0
-    assert "suppressed" in said.output
-    assert "suppressed windows" in said.output
+    result = dpstream(*arguments)
+    assert result.code == 0
+    assert "suppressed" in result.output
+    assert "suppressed windows" in result.output

@@ -112,9 +112,9 @@ def test_finished_job_needs_no_workers() -> None:
 @pytest.mark.parametrize("phase", Phase)
 def test_paused_or_drained_job_needs_no_workers(phase: Phase) -> None:
     assert bool(issues(GONE, phase=phase)) == phase.works
-    said = " ".join(notes(phase=phase))
-    assert (phase.value in said.lower()) == (phase is not Phase.RUNNING)
-    assert ("dpstream resume small" in said) == (not phase.works)
+    text = " ".join(notes(phase=phase))
+    assert (phase.value in text.lower()) == (phase is not Phase.RUNNING)
+    assert ("dpstream resume small" in text) == (not phase.works)
 
 
 REPLAY = JOB.model_copy(
@@ -229,10 +229,10 @@ def test_latest_heartbeat_of_every_worker_counts() -> None:
     topics = Topics()
     windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
     for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
-        said = heartbeat(
+        record = heartbeat(
             "shuffle", "w1", time, counts={"reports": reports}, windows=windows, open_windows=1
         )
-        topics.add(Role.STATUS, said, key=b"shuffle/w1")
+        topics.add(Role.STATUS, record, key=b"shuffle/w1")
     topics.add(
         Role.STATUS, heartbeat("aggregate", "w9", NOW - 60_000, counts={}), key=b"aggregate/w9"
     )
@@ -263,8 +263,8 @@ def test_stopped_worker_is_not_an_issue() -> None:
         then = NOW - (2 * 86_400_000 if name == "old" else 20_000)
         topics.add(Role.STATUS, heartbeat("shuffle", name, then), key=b"shuffle/" + name.encode())
     for name in ("stopped", "again"):
-        said = {"stage": "shuffle", "worker": name, "time": NOW - 15_000, "stopped": True}
-        topics.add(Role.STATUS, json.dumps(said).encode(), key=b"shuffle/" + name.encode())
+        record = {"stage": "shuffle", "worker": name, "time": NOW - 15_000, "stopped": True}
+        topics.add(Role.STATUS, json.dumps(record).encode(), key=b"shuffle/" + name.encode())
     topics.add(Role.STATUS, heartbeat("shuffle", "again", NOW), key=b"shuffle/again")
     (shuffle, *_) = gather_status(topics.cluster, JOB, NOW).stages
     assert [(each.worker, each.up) for each in shuffle.workers] == [
@@ -324,8 +324,8 @@ def test_status_hides_secret_record_counts_and_rates() -> None:
     for _ in range(17):
         topics.add(Role.REPORTS, b"", timestamp=NOW - 5_000)
     windows = [{"epoch": 4, "devices": 900, "grace_left": 9.5, "waits_for": ["gateway-2"]}]
-    said = heartbeat("shuffle", "w1", NOW - 1_000, windows=windows, counts={"late_reports": 3})
-    topics.add(Role.STATUS, said, key=b"shuffle/w1")
+    record = heartbeat("shuffle", "w1", NOW - 1_000, windows=windows, counts={"late_reports": 3})
+    topics.add(Role.STATUS, record, key=b"shuffle/w1")
     status = gather_status(topics.cluster, job, NOW)
     shuffle = status.stages[0]
     assert (shuffle.lag, shuffle.waiting) == (None, 5.0)

@@ -170,8 +170,10 @@ def test_next_start_finds_later_manifests() -> None:
 
 
 def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
-    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrollment, epoch, 0, 1, 1, bytes(8))
-    cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
+    punctuation = Punctuation(
+        JOB.fingerprint, JOB.deployment, folder.enrollment, epoch, 0, 1, 1, bytes(8)
+    )
+    cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(punctuation))
 
 
 def test_first_start_reads_only_the_registry(tmp_path: Path) -> None:

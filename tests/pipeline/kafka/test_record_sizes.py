@@ -93,8 +93,10 @@ def test_size_assumes_the_longest_item_numbers() -> None:
     people = 20_000
     values = np.full(3_000, -1000.0 * people + 0.1)
     found = ItemEstimates(values, 1e9 / 3, 1e9 / 7, 2**53, 2**53, ("gap",) * 5)
-    said = job.guarantee.to_json()
-    record = EstimateRecord(bytes(16), 1, WindowStatus.RELEASED, 2**42, people, people, found, said)
+    guarantee = job.guarantee.to_json()
+    record = EstimateRecord(
+        bytes(16), 1, WindowStatus.RELEASED, 2**42, people, people, found, guarantee
+    )
     size = len(record.to_bytes())
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
 
@@ -107,10 +109,10 @@ def test_oversized_records_are_rejected_before_charging(
     job = job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:
         check_record_sizes(deploy_job(job, deployed_at=0))
-    said = str(caught.value)
-    assert "wide.estimates" in said
-    assert "4,000 items" in said
-    assert "Use fewer items, or use a domain" in said
+    message = str(caught.value)
+    assert "wide.estimates" in message
+    assert "4,000 items" in message
+    assert "Use fewer items, or use a domain" in message
     plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
     assert isinstance(plan.rejection, RecordSizeError)
     law = deploy_job(job, deployed_at=0).law

@@ -45,7 +45,7 @@ def test_contradictions_name_a_truncated_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "said"),
+    ("kept", "message"),
     [
         (StoredState(decided=5, published=5, aggregated=5), None),
         (StoredState(decided=5), None),
@@ -55,17 +55,17 @@ def test_contradictions_name_a_truncated_topic() -> None:
     ],
 )
 def test_contradictions_name_epochs_that_were_not_finalized(
-    kept: StoredState, said: str | None
+    kept: StoredState, message: str | None
 ) -> None:
     found = list(contradictions(JOB, kept))
-    assert len(found) == (said is not None)
-    if said is not None:
-        assert said in found[0]
+    assert len(found) == (message is not None)
+    if message is not None:
+        assert message in found[0]
         assert "restore the newer copy" in found[0]
 
 
 @pytest.mark.parametrize(
-    ("role", "key", "value", "said"),
+    ("role", "key", "value", "message"),
     [
         (Role.REPORTS, "cleanup.policy", "compact", "delete. Kafka deletes"),
         (Role.REPORTS, "retention.ms", "1000", "604800000 or more. Kafka deletes"),
@@ -77,17 +77,17 @@ def test_contradictions_name_epochs_that_were_not_finalized(
     ],
 )
 def test_contradictions_name_settings_that_lose_or_reject_records(
-    role: Role, key: str, value: str, said: str | None
+    role: Role, key: str, value: str, message: str | None
 ) -> None:
     found = list(contradictions(JOB, StoredState(settings={role: {key: value}})))
-    assert len(found) == (said is not None)
-    if said is not None:
-        assert f"topic small.{role} has {key} {value}; expected {said}" in found[0]
+    assert len(found) == (message is not None)
+    if message is not None:
+        assert f"topic small.{role} has {key} {value}; expected {message}" in found[0]
         assert f"--topic small.{role} --add-config {key}=" in found[0]
 
 
 @pytest.mark.parametrize(
-    ("committed", "said"),
+    ("committed", "message"),
     [
         (None, None),
         (Committed(7), None),
@@ -100,11 +100,11 @@ def test_contradictions_name_settings_that_lose_or_reject_records(
     ],
 )
 def test_contradictions_name_unexplained_offsets(
-    committed: Committed | None, said: str | None
+    committed: Committed | None, message: str | None
 ) -> None:
     offsets = StageOffsets(Role.REPORTS, [5, 0], [committed, None], [8, 0])
     found = list(contradictions(JOB, StoredState(stages={"shuffle": offsets})))
-    assert len(found) == (said is not None)
-    if said is not None:
-        assert said in found[0]
+    assert len(found) == (message is not None)
+    if message is not None:
+        assert message in found[0]
         assert "stage shuffle" in found[0]

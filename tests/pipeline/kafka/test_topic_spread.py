@@ -159,10 +159,10 @@ def test_unresponsive_cluster_times_out_with_a_message() -> None:
     brokers.faults, brokers.carries_out = [*UNANSWERED], False
     with pytest.raises(ClusterError) as caught:
         cluster_of(brokers).create_topics([WANTED])
-    said = str(caught.value)
-    assert "a.reports" in said
-    assert "run the same command again" in said
-    assert "CreateTopicsRequest" not in said
+    message = str(caught.value)
+    assert "a.reports" in message
+    assert "run the same command again" in message
+    assert "CreateTopicsRequest" not in message
     assert brokers.requested == 3
 
 
@@ -176,8 +176,8 @@ def test_broker_that_never_learns_of_topics_is_named(monkeypatch: pytest.MonkeyP
     no_leader = {"error_code": 0, "partitions": [{"error_code": 0, "leader_id": -1}]}
     ready = {"error_code": 0, "partitions": [{"error_code": 0, "leader_id": 2}]}
     answers = {1: {"a": ready, "b": ready}, 2: {"a": no_leader, "b": ready}, 3: {"a": unknown}}
-    said = "broker 2 does not know a; broker 3 does not know a, b"
-    with pytest.raises(TopicSpreadError, match=said):
+    message = "broker 2 does not know a; broker 3 does not know a, b"
+    with pytest.raises(TopicSpreadError, match=message):
         wait_for_brokers(lambda: answers, ["b", "a"], timeout=30, clock=lambda: now[0], sleep=sleep)
     assert now[0] >= 30
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)

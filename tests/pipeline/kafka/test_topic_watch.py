@@ -50,7 +50,7 @@ def test_added_partitions_are_reported_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "changed", "said"),
+    ("role", "changed", "message"),
     [
         (Role.REPORTS, {"reports": 0}, "topic small.reports no longer exists"),
         (Role.REPORTS, {"manifests": 0}, "topic small.manifests no longer exists"),
@@ -60,7 +60,7 @@ def test_added_partitions_are_reported_once() -> None:
     ],
 )
 def test_topic_missing_in_several_polls_is_deleted(
-    role: Role, changed: Mapping[str, int], said: str
+    role: Role, changed: Mapping[str, int], message: str
 ) -> None:
     """A broker that has just restarted may not know all topics yet."""
     watch = TopicWatch(JOB, role, USED[role])
@@ -70,20 +70,20 @@ def test_topic_missing_in_several_polls_is_deleted(
         watch.see_partitions(AS_DEPLOYED)
     watch.see_partitions(counts(**changed))
     watch.see_partitions(counts(**changed))
-    with pytest.raises(WorkerError, match=said) as caught:
+    with pytest.raises(WorkerError, match=message) as caught:
         watch.see_partitions(counts(**changed))
     assert "'dpstream undeploy small --delete-topics', then deploy again" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("ends", "reached", "said"),
+    ("ends", "reached", "message"),
     [
         ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but 4 was reached before"),
         ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but 5 was reached before"),
     ],
 )
 def test_shorter_log_means_a_recreated_topic(
-    ends: Mapping[int, int], reached: Mapping[int, int], said: str
+    ends: Mapping[int, int], reached: Mapping[int, int], message: str
 ) -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
     watch.see_ends(ends, reached)
@@ -91,15 +91,15 @@ def test_shorter_log_means_a_recreated_topic(
     watch.see_ends({0: 9, 1: 9}, reached)
     watch.see_ends(ends, reached)
     watch.see_ends(ends, reached)
-    with pytest.raises(WorkerError, match=said) as caught:
+    with pytest.raises(WorkerError, match=message) as caught:
         watch.see_ends(ends, reached)
     # A new leader that lags behind must not make operators delete topics.
     assert "While a broker is down" in str(caught.value)
 
 
 def test_heartbeat_omits_secret_record_counts() -> None:
-    told = heartbeat({"counts": {}}, {0: 3}, {0: 5}, read=4, seconds=2.0)
-    assert (told["lag"], told["records_per_second"]) == (2, 2.0)
+    body = heartbeat({"counts": {}}, {0: 3}, {0: 5}, read=4, seconds=2.0)
+    assert (body["lag"], body["records_per_second"]) == (2, 2.0)
     hidden = heartbeat({"hides_messages": True}, {0: 3}, {0: 5}, read=4, seconds=2.0)
     assert hidden == {"hides_messages": True, "partitions": [0], "busy": True}
     assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False

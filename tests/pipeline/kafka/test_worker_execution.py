@@ -302,7 +302,7 @@ async def test_offset_of_another_program_is_not_trusted() -> None:
     await until(lambda: world.execution.restored or world.failures)
     assert world.flowing_from == {1: 0}
     assert "commit 1:0" in world.carried_out
-    assert any("another program set offset 40" in said for said in world.reports)
+    assert any("another program set offset 40" in line for line in world.reports)
 
 
 async def test_offset_of_another_program_is_an_error_where_records_are_missing() -> None:

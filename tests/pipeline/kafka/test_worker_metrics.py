@@ -198,12 +198,12 @@ def test_metrics_are_independent_of_secret_message_counts(tmp_path: Path) -> Non
         for each in (silent, talking)
     ]
     assert raw[0] == raw[1]
-    told = [
+    families = [
         list(metric_families(each.snapshot("shuffle", hides_messages=True)))
         for each in (silent, talking)
     ]
-    assert told[0] == told[1]
-    found = values_of(told[0])
+    assert families[0] == families[1]
+    found = values_of(families[0])
     assert found["dpstream_contributors_total"] == PEOPLE * len(EPOCHS)
     assert "dpstream_reports_total" not in found
     assert "dpstream_records_read_total" not in found
@@ -224,11 +224,11 @@ def test_metrics_include_the_thresholds_of_alerts() -> None:
         )
         for each in (job, deploy_job(timed, deployed_at=0))
     ]
-    for told in found:
-        assert told["dpstream_grace_seconds"] == 60
-        assert told["dpstream_minimum_contributors"] == 10
-        assert told["dpstream_epsilon unit=stream"] == job.guarantee.epsilon
-        assert told["dpstream_delta unit=stream"] == 0
+    for values in found:
+        assert values["dpstream_grace_seconds"] == 60
+        assert values["dpstream_minimum_contributors"] == 10
+        assert values["dpstream_epsilon unit=stream"] == job.guarantee.epsilon
+        assert values["dpstream_delta unit=stream"] == 0
     # Epochs without times have no length; February of 2024 had 29 days.
     assert "dpstream_epoch_seconds" not in found[0]
     assert found[1]["dpstream_epoch_seconds"] == 29 * 86_400
@@ -268,7 +268,7 @@ def test_quiet_stream_is_healthy_but_a_hung_agent_is_not() -> None:
     assert not liveness(hung).good
     assert liveness(hung).line.startswith("partition 2 has records that were not read for 60 s")
     assert readiness(hung) == liveness(hung)
-    assert hung.fault() is None, "it is told before the watchdog ends the process"
+    assert hung.fault() is None, "reported before the watchdog ends the process"
     assert liveness(watchdog_after(HUNG, 50)).good
 
 

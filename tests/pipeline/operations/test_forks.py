@@ -59,14 +59,14 @@ def run(processes: RestartedProcesses, folder: Path, what: str, *more: str) -> C
     return processes.start(what, command(what, *more), folder / what, endless=False)
 
 
-def said(child: Child) -> list[str]:
+def log_lines(child: Child) -> list[str]:
     lines = child.log.read_text().splitlines()
     return [line for line in lines if "RuntimeWarning" not in line]
 
 
 def described(child: Child) -> dict[str, Any]:
     assert child.process.wait(TIMEOUT) == 0, child.log_end()
-    seen: dict[str, Any] = json.loads(said(child)[0])
+    seen: dict[str, Any] = json.loads(log_lines(child)[0])
     return seen
 
 
@@ -107,9 +107,9 @@ def test_exit_codes_reasons_and_logs_are_reported(start: Starter, tmp_path: Path
     with RestartedProcesses(print, start=start) as processes:
         telling, failing = (run(processes, tmp_path, what) for what in ("tell", "fail"))
         assert (telling.process.wait(TIMEOUT), telling.process.reason()) == (3, "no noise key")
-        assert said(telling)[1:] == ["a complaint"]
+        assert log_lines(telling)[1:] == ["a complaint"]
         assert (failing.process.wait(TIMEOUT), failing.process.reason()) == (1, "")
-        assert said(failing)[-1] == "ZeroDivisionError: of what?"
+        assert log_lines(failing)[-1] == "ZeroDivisionError: of what?"
         assert failing.process.poll() == failing.process.returncode == 1
 
 
@@ -141,8 +141,8 @@ def test_process_exits_when_its_parent_end_closes(start: Starter, tmp_path: Path
 
 
 def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
-    told: list[str] = []
-    with RestartedProcesses(told.append, start=forks.start) as processes:
+    messages: list[str] = []
+    with RestartedProcesses(messages.append, start=forks.start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
         psutil.Process(child.process.pid).kill()
@@ -152,7 +152,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
         processes.check()
         assert not isinstance(child.process, Process)
         assert child.state == "running"
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 def test_killed_forker_leaves_children_and_starts_others(
@@ -233,9 +233,9 @@ def test_printed_lines_are_forwarded(forks: Forks, way: str) -> None:
 def test_descriptors_are_passed_by_name(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
-    heard, said = os.pipe()
-    with os.fdopen(heard) as lines:
-        with os.fdopen(said, "w") as kept:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as lines:
+        with os.fdopen(writing, "w") as kept:
             more = {"DPSTREAM_TEST_DESCRIPTOR": kept.fileno()}
             process = start("write", command("write"), on_line=printed.append, descriptors=more)
         assert lines.read() == "written"

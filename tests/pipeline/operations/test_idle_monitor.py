@@ -99,7 +99,7 @@ class Broker:
             JOB.topic(Role.MANIFESTS): (4,),
             JOB.topic(Role.STATUS): (9,),
         }
-        self.said: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
 
     @property
     def producer(self) -> Broker:
@@ -107,7 +107,7 @@ class Broker:
 
     def send(self, topic: str, value: bytes, *, key: bytes, partition: int) -> None:
         assert (topic, key, partition) == (JOB.topic(Role.STATUS), b"publish/w", 0)
-        self.said.append(json.loads(value))
+        self.reported.append(json.loads(value))
 
     def ends(self, partitions: dict[str, int]) -> dict[str, tuple[int, ...]]:
         status = {JOB.topic(Role.STATUS): 1}
@@ -127,18 +127,18 @@ def idle(idle_job: IdleCondition = ENDS, seconds: float = math.inf) -> IdleJob:
         {JOB.topic(Role.PARTIALS): (2,)},
         {JOB.topic(Role.PARTIALS): ()},
     ],
-    ids=["grown", "made anew", "gone"],
+    ids=["grown", "recreated", "deleted"],
 )
 def test_changed_end_offset_wakes_a_job_once(
     change: dict[str, tuple[int, ...]],
 ) -> None:
     broker, woken = Broker(), list[str]()
     watch = IdleMonitor("publish", "w", woken.append)
-    watch.add(idle(), said=False)
+    watch.add(idle(), reported=False)
     for _ in range(3):
         watch.look(cast(Cluster, broker))
     assert woken == []
-    assert len(broker.said) == 1, "it is said once a minute"
+    assert len(broker.reported) == 1, "it is said once a minute"
     broker.topics |= change
     for _ in range(2):
         watch.look(cast(Cluster, broker))
@@ -148,11 +148,11 @@ def test_changed_end_offset_wakes_a_job_once(
 def test_expired_timer_wakes_a_job_unless_cancelled() -> None:
     broker, woken = Broker(), list[str]()
     watch = IdleMonitor("publish", "w", woken.append)
-    watch.add(idle(seconds=-1.0), said=True)
+    watch.add(idle(seconds=-1.0), reported=True)
     watch.look(cast(Cluster, broker))
     assert woken == [JOB.name]
-    assert broker.said == [], "its worker has just said it"
-    watch.add(idle(seconds=-1.0), said=True)
+    assert broker.reported == [], "its worker has just said it"
+    watch.add(idle(seconds=-1.0), reported=True)
     watch.keep(())
     watch.look(cast(Cluster, broker))
     assert woken == [JOB.name]
@@ -162,9 +162,9 @@ def test_failed_heartbeat_of_an_idle_job_blocks_nothing() -> None:
     broker, woken = Broker(), list[str]()
     del broker.topics[JOB.topic(Role.STATUS)]
     watch = IdleMonitor("publish", "w", woken.append)
-    watch.add(idle(), said=False)
+    watch.add(idle(), reported=False)
     watch.look(cast(Cluster, broker))
-    assert broker.said == []
+    assert broker.reported == []
 
 
 @pytest.mark.parametrize(("age", "up"), [(100, True), (200, False)])

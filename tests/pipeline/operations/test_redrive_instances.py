@@ -23,7 +23,7 @@ KEYS = [[2], [3]]
 LACKING = "another shuffler lacks its share of it"
 
 
-def told(text: str, *, sealed: bool) -> str:
+def job_text(text: str, *, sealed: bool) -> str:
     values = yaml.safe_load(text)
     values["shuffle"]["instances"] = 2
     if sealed:
@@ -33,7 +33,7 @@ def told(text: str, *, sealed: bool) -> str:
 
 
 def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> LateRegistrationScenario:
-    return LateRegistrationScenario(told(text, sealed=sealed), folder, all_keys(KEYS))
+    return LateRegistrationScenario(job_text(text, sealed=sealed), folder, all_keys(KEYS))
 
 
 @pytest.fixture(params=[False, True], ids=["open", "sealed"])
@@ -124,8 +124,8 @@ def test_record_rejected_again_is_not_requeued(
     scenario.register()
     scenario.north(1)
     *batches, ends = sent_by_south(scenario, Role.REPORTS_2)
-    said = decode_punctuation(ends)
-    contradicted = encode_punctuation(replace(said, batches=said.batches + 1))
+    punctuation = decode_punctuation(ends)
+    contradicted = encode_punctuation(replace(punctuation, batches=punctuation.batches + 1))
     for value in (*batches, contradicted, ends):
         scenario.world.log.append(Append(Role.REPORTS_2, 1, value))
     for value in sent_by_south(scenario, Role.REPORTS):

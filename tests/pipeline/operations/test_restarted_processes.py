@@ -106,9 +106,9 @@ def test_failed_process_is_restarted_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarted_processes, "BACK_OFF_FIRST", 0.0)
-    told: list[str] = []
+    messages: list[str] = []
     log = tmp_path / "log"
-    with RestartedProcesses(told.append) as processes:
+    with RestartedProcesses(messages.append) as processes:
         child = processes.start(
             "shuffle", script("import sys; print('the reason'); sys.exit(1)"), log
         )
@@ -122,8 +122,8 @@ def test_failed_process_is_restarted_up_to_a_limit(
             processes.check()
     assert str(log) in str(caught.value)
     assert str(caught.value).count("the reason") == RESTARTS + 1
-    assert len(told) == RESTARTS
-    assert "exit code 1" in told[0]
+    assert len(messages) == RESTARTS
+    assert "exit code 1" in messages[0]
 
 
 def test_permanent_failure_is_not_restarted(tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_permanent_failure_is_not_restarted(tmp_path: Path) -> None:
 
 
 def test_finite_process_may_exit(tmp_path: Path) -> None:
-    told: list[str] = []
-    with RestartedProcesses(told.append) as processes:
+    messages: list[str] = []
+    with RestartedProcesses(messages.append) as processes:
         finite = processes.start("produce", script(""), tmp_path / "finite", endless=False)
         check_until_ended(processes, finite)
-        assert (finite.state, told) == ("finished", [])
+        assert (finite.state, messages) == ("finished", [])
         endless = processes.start("shuffle", script(""), tmp_path / "endless")
         check_until_ended(processes, endless)
         assert endless.state == "restarting"
-    assert told == ["shuffle exited with exit code 0; restarting in 0.5 s"]
+    assert messages == ["shuffle exited with exit code 0; restarting in 0.5 s"]
 
 
 def test_command_runs_from_any_working_directory(

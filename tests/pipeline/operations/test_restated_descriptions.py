@@ -43,19 +43,19 @@ def deployed(cluster: Cluster, job: Job) -> DeployedJob:
     return read_jobs(cluster).jobs["logins"]
 
 
-def told(job: DeployedJob) -> dict[str, Any]:
+def description_of(job: DeployedJob) -> dict[str, Any]:
     assert job.signed_description is not None
     assert is_signed(job.signed_description)
-    said: dict[str, Any] = json.loads(job.signed_description.statement)
-    return said
+    body: dict[str, Any] = json.loads(job.signed_description.statement)
+    return body
 
 
 def test_description_changes_only_its_last_epoch(cluster: Cluster) -> None:
-    first = told(deployed(cluster, job_with(5)))
+    first = description_of(deployed(cluster, job_with(5)))
     assert first["deployed"] == 1_772_323_200_000
     assert (first["epochs"]["last"], first["revision"]) == (20, 0)
     for budget, last, revision in ((3, 12, 1), (2, 8, 2)):
-        again = told(deployed(cluster, job_with(budget)))
+        again = description_of(deployed(cluster, job_with(budget)))
         assert (again["epochs"]["last"], again["revision"]) == (last, revision)
         again["epochs"]["last"], again["revision"] = 20, 0
         assert again == first

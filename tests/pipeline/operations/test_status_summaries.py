@@ -126,8 +126,8 @@ def test_summary_is_rejected_when_an_epoch_may_be_open(job: DeployedJob) -> None
     records = [LogRecord(offset, value) for offset, value in enumerate(values)]
     summary, found = summary_at(job, records, len(records)), SummarizedDecisions(job)
     near = records[-found.enough :]
-    for told in (summary, None):
-        assert not found.begin(near, (), told)
+    for known in (summary, None):
+        assert not found.begin(near, (), known)
     found.apply_all([*records, LogRecord(len(records), ours[95])])
     assert found.windows.total() == 96
 
@@ -207,16 +207,16 @@ def test_status_reads_only_the_latest_manifests(job: DeployedJob, stopped: bool)
     assert untold.windows == {}
     assert any("not counted" in str(line) for line in status_lines(untold, NOW))
     _tell(cluster, job, summary_at(job, records, 120), stopped=stopped)
-    told = watch.status(NOW)
+    status = watch.status(NOW)
     end = len(records) - 120 + 4 * AHEAD
     assert cluster.manifests == 4 * AHEAD + end
-    assert told.windows == {
+    assert status.windows == {
         window_status.value: whole.windows[window_status.value]
         for window_status in MANIFEST_STATUSES
     }
-    assert _seen(untold) == _seen(told)
-    assert told.stages[0].epoch == EPOCHS
-    assert watch.status(NOW).windows == told.windows
+    assert _seen(untold) == _seen(status)
+    assert status.stages[0].epoch == EPOCHS
+    assert watch.status(NOW).windows == status.windows
     assert cluster.manifests == 4 * AHEAD + end
-    assert JobWatch(cast(Cluster, cluster), job).status(NOW).windows == told.windows
+    assert JobWatch(cast(Cluster, cluster), job).status(NOW).windows == status.windows
     assert cluster.manifests == 4 * AHEAD + 2 * end

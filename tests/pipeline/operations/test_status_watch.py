@@ -40,8 +40,8 @@ def test_status_without_jobs_names_the_deploy_command(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dpstream = Commands(capsys)
-    said = dpstream("status")
-    assert (said.code, said.output) == (
+    result = dpstream("status")
+    assert (result.code, result.output) == (
         0,
         "no job is deployed. To deploy one: 'dpstream deploy JOBFILE'\n",
     )
@@ -62,15 +62,15 @@ def test_unreadable_job_requires_action(
     path.write_text(job_text())
     assert dpstream("deploy", path).code == 0
     cluster.append(JOBS_TOPIC, b'{"version": 7}', key=b"future")
-    said = dpstream("status")
-    assert said.code == 1
-    assert "job future was deployed by an incompatible version of dpstream" in said.output
-    said = dpstream("status", "--json")
-    assert (said.code, "job future was deployed by an incompatible version" in said.errors) == (
+    result = dpstream("status")
+    assert result.code == 1
+    assert "job future was deployed by an incompatible version of dpstream" in result.output
+    result = dpstream("status", "--json")
+    assert (result.code, "job future was deployed by an incompatible version" in result.errors) == (
         1,
         True,
     )
-    assert [each["job"] for each in json.loads(said.output)] == ["small"]
+    assert [each["job"] for each in json.loads(result.output)] == ["small"]
 
 
 def test_watch_with_json_is_rejected(
@@ -179,17 +179,17 @@ def test_unauthorized_jobs_are_named_and_others_shown(
 
     monkeypatch.setattr(cluster, "partition_counts", visible)
     monkeypatch.setattr(cluster, "exists", exists_or_rejected)
-    said = dpstream("status")
-    assert "first, running" in said.output
-    assert "last, running" in said.output
-    told = " ".join(said.output.split())
-    assert "job hidden is not shown: Kafka does not allow User:ann to see topic hidden." in told
-    assert "dpstream acl hidden --role page --principal page=User:ann --apply" in told
+    result = dpstream("status")
+    assert "first, running" in result.output
+    assert "last, running" in result.output
+    output = " ".join(result.output.split())
+    assert "job hidden is not shown: Kafka does not allow User:ann to see topic hidden." in output
+    assert "dpstream acl hidden --role page --principal page=User:ann --apply" in output
     read = dpstream("status", "--json")
     assert [each["job"] for each in json.loads(read.output)] == ["first", "last"]
     assert "job hidden is not shown" in " ".join(read.errors.split())
     # Stages that were never started require action here; hidden jobs do not.
-    assert said.code == read.code == 1
+    assert result.code == read.code == 1
     assert dpstream("status", "hidden").code != 0
     secret.update(("first", "last"))
     assert "does not allow" in dpstream("status").errors

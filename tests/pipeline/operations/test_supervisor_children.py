@@ -113,7 +113,7 @@ def test_exit_reason_is_the_one_the_worker_reported(workers: Workers, heard: Hea
     wait_for_the_end(worker)
     assert worker.port == listening.getsockname()[1]
     assert worker.ended() == (2, "the reason")
-    assert worker.ended() is None, "it is told once"
+    assert worker.ended() is None, "reported once"
     assert worker.port is None
 
 

@@ -131,8 +131,8 @@ def test_idle_worker_repeats_its_last_metrics() -> None:
     }
     windows = {s.labels["dpstream_job"]: s.value for s in families["dpstream_windows"].samples}
     assert windows == {"b": 6}
-    told = families["dpstream_worker_idle"].samples
-    assert {s.labels["dpstream_job"]: s.value for s in told} == {"a": 0, "b": 1}
+    samples = families["dpstream_worker_idle"].samples
+    assert {s.labels["dpstream_job"]: s.value for s in samples} == {"a": 0, "b": 1}
 
 
 def test_every_log_line_is_json() -> None:
@@ -142,6 +142,6 @@ def test_every_log_line_is_json() -> None:
     lines.relay("students", "Traceback (most recent call last):")
     lines.info(None, "stopped")
     found = [json.loads(line) for line in stream.getvalue().splitlines()]
-    said = ["partitions: 0", "Traceback (most recent call last):", "stopped"]
-    assert [line["message"] for line in found] == said
+    messages = ["partitions: 0", "Traceback (most recent call last):", "stopped"]
+    assert [line["message"] for line in found] == messages
     assert [line.get("job") for line in found[1:]] == ["students", None]

@@ -93,7 +93,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stdin", "options", "code", "agreed", "said"),
+    ("stdin", "options", "code", "agreed", "messages"),
     [
         (Terminal("y\n"), (), 0, [False, True], LOSSES),
         (Terminal("n\n"), (), 1, [False], (*LOSSES, "nothing is deployed or charged")),
@@ -115,15 +115,15 @@ def test_up_continues_only_with_consent(
     options: tuple[str, ...],
     code: int,
     agreed: list[bool],
-    said: tuple[str, ...],
+    messages: tuple[str, ...],
 ) -> None:
     runs = Runs()
     monkeypatch.setattr(up_command, "run_up", runs)
     monkeypatch.setattr("sys.stdin", stdin)
     result = Commands(capsys)("up", tmp_path / "job.yaml", "--input", tmp_path / "rows", *options)
     assert (result.code, runs.agreed) == (code, agreed)
-    assert all(sentence in result.errors for sentence in said)
-    assert said or not result.errors
+    assert all(sentence in result.errors for sentence in messages)
+    assert messages or not result.errors
 
 
 def test_demo_requires_no_confirmation(

@@ -141,6 +141,6 @@ def test_model_job_has_no_ground_truth(tmp_path: Path) -> None:
     assert [row["estimate"] for row in written] == ["", "96.25"]
     assert {row["ground_truth_not_private"] for row in written} == {""}
     assert outcome.to_json()["rmse"] is None
-    said = dict(summary(outcome))["last estimate"]
-    assert said.startswith("The accuracy on the test set is 96.2 % at epoch 2")
+    text = dict(summary(outcome))["last estimate"]
+    assert text.startswith("The accuracy on the test set is 96.2 % at epoch 2")
     assert "ground_truth" not in line_of(rows[1], job)

@@ -160,7 +160,7 @@ async def test_ground_truth_is_always_labeled_not_private(
 
     async with live_page(cluster, ground_truths=[("modes", changes)]) as page:
         await page.ground_truths_loaded()
-        assert page.told == []
+        assert page.log == []
         curve = await page.get("/api/jobs/modes/curve?series=1")
         assert curve["ground_truth_note"] == NOT_PRIVATE
         assert curve["series"][0]["ground_truth"] == [1, 2, 2]
@@ -271,15 +271,15 @@ async def test_malicious_queries_get_an_error_sentence(cluster: MemoryCluster) -
             "/static/../x",
         ):
             await rejected(page, path, 404)
-        said = await rejected(page, "/api/jobs/modes/top?epoch=99", 404)
-        assert said == "epoch 99 of job modes is not available"
-        said = await rejected(page, "/api/jobs/count/curve?columns=-1")
-        assert said.startswith("columns: got '-1'; expected a whole number from 1 to ")
+        message = await rejected(page, "/api/jobs/modes/top?epoch=99", 404)
+        assert message == "epoch 99 of job modes is not available"
+        message = await rejected(page, "/api/jobs/count/curve?columns=-1")
+        assert message.startswith("columns: got '-1'; expected a whole number from 1 to ")
         assert (
             await rejected(page, "/charts.json") == "parameter 'job' is missing; expected ?job=NAME"
         )
-        said = await rejected(page, "/api/jobs/" + "n" * 300, 404)
-        assert said.endswith("jobs on this server: count, hours, modes, words")
+        message = await rejected(page, "/api/jobs/" + "n" * 300, 404)
+        assert message.endswith("jobs on this server: count, hours, modes, words")
 
 
 async def test_unexpected_error_is_one_sentence_and_one_log_line(
@@ -303,7 +303,7 @@ async def test_unexpected_error_is_one_sentence_and_one_log_line(
         page.site.tell(BrokerAvailability(True))
         await asyncio.sleep(0)
         await page.get("/api/jobs")
-        assert page.told == ["ignored an error: RuntimeError: one two"]
+        assert page.log == ["ignored an error: RuntimeError: one two"]
     assert [line for line in caplog.messages if line.startswith("GET")] == [
         "GET '/api/jobs/count/estimates' failed: RuntimeError: one two",
         "GET '/api/jobs/count' failed: RuntimeError: one two",
@@ -335,20 +335,20 @@ async def test_downloads_beyond_the_limit_are_rejected(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster, limits=Limits(downloads=1)) as page:
-        reading, told = asyncio.Event(), threading.Event()
+        reading, resume = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
         def read(*arguments: object, **options: object) -> Iterator[LogRecord]:
             loop.call_soon_threadsafe(reading.set)
-            assert told.wait(20)
+            assert resume.wait(20)
             yield from ()
 
         cluster.read = read  # type: ignore[method-assign]
         first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
         await reading.wait()
-        said = await rejected(page, "/api/jobs/count/estimates", 503)
-        assert "too many concurrent downloads" in said
-        told.set()
+        message = await rejected(page, "/api/jobs/count/estimates", 503)
+        assert "too many concurrent downloads" in message
+        resume.set()
         assert json.loads(await first)["estimates"] == []
 
 
@@ -357,11 +357,11 @@ def test_serve_rejects_invalid_options(
 ) -> None:
     use_memory_cluster(monkeypatch)
     dpstream = Commands(capsys)
-    said = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
-    assert (said.code, "expected JOB=FILE" in said.errors) == (2, True)
-    said = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
-    assert (said.code, f"there is no file {tmp_path / 'x.csv'}" in said.errors) == (2, True)
-    said = dpstream("serve", "--address", "")
-    assert (said.code, "--address is empty" in said.errors) == (2, True)
-    said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
-    assert (said.code, "cannot serve at 192.0.2.1" in said.errors) == (2, True)
+    result = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
+    assert (result.code, "expected JOB=FILE" in result.errors) == (2, True)
+    result = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
+    assert (result.code, f"there is no file {tmp_path / 'x.csv'}" in result.errors) == (2, True)
+    result = dpstream("serve", "--address", "")
+    assert (result.code, "--address is empty" in result.errors) == (2, True)
+    result = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
+    assert (result.code, "cannot serve at 192.0.2.1" in result.errors) == (2, True)

@@ -93,11 +93,11 @@ def test_columns_grow_with_the_history() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])
 def test_posterior_odds_are_never_understated(epsilon: float) -> None:
-    said = posterior_odds(epsilon)
+    sentence = posterior_odds(epsilon)
     factor, stated, likely = (
         float(each.replace(",", ""))
         for each in re.findall(
-            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % likely", said
+            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % likely", sentence
         )[0]
     )
     assert factor >= math.exp(epsilon)

@@ -229,8 +229,8 @@ async def test_login_requires_its_own_form_and_redirects_locally(
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         assert (await give(page, SECRET, Origin="https://evil.example")).status == 403
         for target in ("https://evil.example/", "//evil.example/?x", "/?a\r\nb", "/api", ""):
-            said = await give(page, SECRET, target)
-            assert (said.status, said.headers["Location"]) == (303, "/")
+            response = await give(page, SECRET, target)
+            assert (response.status, response.headers["Location"]) == (303, "/")
         long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
         assert long.status == 413
         # No other response is ever sent here.
@@ -364,14 +364,14 @@ def test_command_writes_a_hash_that_serve_reads(
     assert dpstream("password", file).code == 0
     assert HashedPassword.read(file).matches(SECRET)
     monkeypatch.setattr(sys, "stdin", io.StringIO("short\n"))
-    said = dpstream("password", file)
-    assert (said.code, "has 5 characters" in said.errors) == (2, True)
+    result = dpstream("password", file)
+    assert (result.code, "has 5 characters" in result.errors) == (2, True)
     assert HashedPassword.read(file).matches(SECRET)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert "no password received" in dpstream("password", file).errors
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{SECRET}\n"))
-    said = dpstream("password", tmp_path / "missing" / "file")
-    assert "cannot write" in said.errors
+    result = dpstream("password", tmp_path / "missing" / "file")
+    assert "cannot write" in result.errors
 
 
 @pytest.mark.parametrize(
@@ -392,5 +392,5 @@ def test_command_writes_a_hash_that_serve_reads(
 def test_serve_names_the_invalid_option(
     dpstream: Commands, options: tuple[str, ...], why: str
 ) -> None:
-    said = dpstream("serve", *options)
-    assert (said.code, why in said.errors) == (2, True)
+    result = dpstream("serve", *options)
+    assert (result.code, why in result.errors) == (2, True)

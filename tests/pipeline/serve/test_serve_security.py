@@ -123,8 +123,8 @@ async def test_malformed_requests_are_rejected_and_closed(
 async def test_dns_rebinding_is_rejected(cluster: MemoryCluster) -> None:
     async with live_page(cluster, hosts=["Stats.Example.org"]) as page:
         for host in ("evil.example", "evil.example:8765", "localhost.evil.example", "a@localhost"):
-            said = await page.get("/api/jobs", 421, Host=host)
-            assert "--allow-host" in said["error"]
+            body = await page.get("/api/jobs", 421, Host=host)
+            assert "--allow-host" in body["error"]
         for host in ("localhost", "127.0.0.1:99", "[::1]:8765", "stats.example.org", "LOCALHOST."):
             await page.get("/api/jobs", 200, Host=host)
 

@@ -113,7 +113,7 @@ async def test_viewers_are_notified_of_kafka_outages(
         assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
         page.site.take(BrokerAvailability(False))
         assert (await messages(viewer, "kafka"))["answers"] is False
-        assert "does not respond" in page.told[0]
+        assert "does not respond" in page.log[0]
         page.site.take(BrokerAvailability(True))
         assert (await messages(viewer, "kafka"))["answers"] is True
 

@@ -42,8 +42,8 @@ def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
         before = reader.positions
         for topic, position in before.items():
             records = list(cluster.read(topic, start=position))
-            told = reader.take(topic, records) if records else None
-            news += [] if told is None else [told]
+            item = reader.take(topic, records) if records else None
+            news += [] if item is None else [item]
         if reader.positions == before:
             return news
 
@@ -160,13 +160,13 @@ def test_jobs_are_listed_after_their_topic_is_read(
     if last_says_nothing:
         end = [Polled({JOBS_TOPIC: records[-1:]}, behind), Polled({})]
     source = Flaky([*parts[:1], KafkaTimeoutError("away"), *parts[1:], *end])
-    told: list[News] = []
-    follower = JobFollower(source, Reader(), told.append)
+    messages: list[News] = []
+    follower = JobFollower(source, Reader(), messages.append)
     follower.start()
     assert source.done.wait(20)
     follower.end()
     follower.join(20)
-    assert [list(each.jobs) for each in told if isinstance(each, Jobs)] == [["count", "modes"]]
+    assert [list(each.jobs) for each in messages if isinstance(each, Jobs)] == [["count", "modes"]]
 
 
 @dataclass

@@ -50,17 +50,17 @@ async def test_assumption_is_served_with_the_intervals() -> None:
     other = deploy_text(cluster, DAYS.replace(changes, free).replace("visits", "free"))
     publish(cluster, other, 1, estimate(5_000.0))
     async with live_page(cluster) as page:
-        told = await page.get("/api/jobs/visits")
+        body = await page.get("/api/jobs/visits")
         assumption = "Assumes at most 2 changes per user; later changes appear with a delay."
-        assert (told["assumption"], told["warning"]) == (assumption, None)
+        assert (body["assumption"], body["warning"]) == (assumption, None)
         assert (await page.get("/api/jobs/free"))["assumption"] is None
     publish(cluster, job, 2, replace(estimate(5_000.0), flags=(CHANGES_USED,)))
     async with live_page(cluster) as page:
-        told = await page.get("/api/jobs/visits")
-        assert told["assumption"] == assumption
+        body = await page.get("/api/jobs/visits")
+        assert body["assumption"] == assumption
         assert (
             "The true number may be outside its 95 % interval: users have changed at least once"
-        ) in told["warning"]
+        ) in body["warning"]
 
 
 async def test_days_start_in_the_time_zone_of_the_job() -> None:
@@ -85,8 +85,8 @@ async def test_days_start_in_the_time_zone_of_the_job() -> None:
         async with page.view("job=visits") as socket:
             first = await socket.receive_json()
             assert first["jobs"][0]["calendar"]["zone"] == "Europe/Berlin"
-            said = [await socket.receive_json() for _ in moments]
-            assert [each["begins"] for each in said] == moments
+            received = [await socket.receive_json() for _ in moments]
+            assert [each["begins"] for each in received] == moments
         chart = await page.body("/charts.json?job=visits")
         assert b"day (Europe/Berlin)" in chart
         assert b"patients" in chart

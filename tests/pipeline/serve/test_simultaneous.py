@@ -82,10 +82,10 @@ async def test_api_serves_the_band_with_gaps() -> None:
     publish(cluster, words, 1, found(i7=90.0))
 
     async with live_page(cluster) as page:
-        told = (await page.get("/api/jobs/count"))["simultaneous"]
-        assert told["epochs"] == 12
-        assert told["widening"] == widening(12)
-        assert told["description"].startswith("The wide band holds for all 12 epochs of a horizon")
+        body = (await page.get("/api/jobs/count"))["simultaneous"]
+        assert body["epochs"] == 12
+        assert body["widening"] == widening(12)
+        assert body["description"].startswith("The wide band holds for all 12 epochs of a horizon")
         (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
         half = 9.8 * widening(12)
         for end, sign in (("low", -1), ("high", 1)):
