@@ -130,7 +130,8 @@ class Attributes:
         for name, values in self.attributes.items():
             if not name or "=" in name:
                 raise ValueError(
-                    f"attributes: {name!r} is not a valid name; expected one without '='"
+                    f"attributes: {name!r} is not a valid name; expected a non-empty name "
+                    "without '='"
                 )
             if not values or len(set(values)) < len(values) or "" in values:
                 raise ValueError(

@@ -144,7 +144,7 @@ def test_few_contributors_get_what_a_message_gives_by_itself() -> None:
 
 
 def test_what_cannot_be_is_rejected() -> None:
-    with pytest.raises(ValueError, match="no coin"):
+    with pytest.raises(ValueError, match="is not a valid coin"):
         HiddenCoin(0.0, 0.5)
     with pytest.raises(ValueError, match="expected at least 1"):
         amplified_epsilon(of_any_randomizer(1.0), 0, 1e-6)

@@ -31,7 +31,7 @@ def test_a_law_that_spends_more_than_its_epsilon_is_rejected() -> None:
     """Devices read laws from a record: only orders that are drawn spend anything."""
     law = calibrate(FutureRandParameters(1.0, 2), 2)
     loose, strict = optimal(1, 1.5), law.composed[0]
-    with pytest.raises(ValueError, match=r"a loss of 1\.5; expected at most epsilon, 1\.0"):
+    with pytest.raises(ValueError, match=r"loss is 1\.5; expected at most epsilon, 1\.0"):
         FutureRandLaw(2, 1.0, (1, 1), (strict, loose))
     with pytest.raises(ValueError, match="expected at most epsilon"):
         FutureRandLaw.from_json(
@@ -162,7 +162,7 @@ def test_a_horizon_may_be_as_long_as_epochs_can_be_counted() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "changes", "calibration", "complaint"),
     [
-        (0.0, 1, "optimal", "epsilon is 0.0; expected from"),
+        (0.0, 1, "optimal", "epsilon is 0.0; expected "),
         (-1.0, 1, "optimal", "epsilon"),
         (math.nan, 1, "optimal", "epsilon"),
         (math.inf, 1, "optimal", "epsilon"),

@@ -164,7 +164,7 @@ def test_trees_that_there_are_not_are_rejected(
     ("pairs", "message"),
     [
         ((), "levels is empty; expected at least one level"),
-        (((2, 4), (2, 3)), "longer"),
+        (((2, 4), (2, 3)), "expected increasing lengths"),
         (((2, 5),), "5 buckets"),
         (((2, 1),), "1 buckets"),
         (((0, 1),), "0 bits"),

@@ -52,8 +52,8 @@ def enrolled() -> Dice:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"cards": np.zeros(100)}, r"state arrays \['cards', 'dice', .*, Dice keeps \['dice', 'p"),
-        ({"purse": None}, r"state arrays \['dice'\], Dice keeps \['dice', 'purse'\]"),
+        ({"cards": np.zeros(100)}, r"arrays are \['cards', 'dice', .*; expected \['dice', 'p"),
+        ({"purse": None}, r"arrays are \['dice'\]; expected \['dice', 'purse'\] for Dice"),
         (
             {"purse": np.zeros(99, np.int16)},
             r"purse is int16 of shape \(99,\); expected .*\(100,\)",

@@ -162,7 +162,7 @@ def test_clusters_for_one_contributor_of_a_large_job_are_drawn() -> None:
 
 @pytest.mark.parametrize("dummies", [ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5)])
 def test_dummies_made_for_other_cells_are_rejected(dummies: Dummies) -> None:
-    with pytest.raises(ValueError, match="sampler has 4 cells; requested"):
+    with pytest.raises(ValueError, match=r"(dummies have|sampler has) 4 cells; requested 5"):
         dummies.draw(1, 5, seeded_generator(8))
 
 
@@ -170,8 +170,8 @@ def test_dummies_made_for_other_cells_are_rejected(dummies: Dummies) -> None:
     ("arguments", "complaint"),
     [
         (("gauss", 1.0, 1), "dummies is 'gauss'; expected one of"),
-        (("poisson", 0.0, 1), "mean is 0.0; expected a positive number"),
-        (("poisson", math.nan, 1), "mean is nan; expected a positive number"),
+        (("poisson", 0.0, 1), "mean is 0.0; expected a positive finite number"),
+        (("poisson", math.nan, 1), "mean is nan; expected a positive finite number"),
         (("poisson", 1.0, 0), "minimum is 0; expected a whole number"),
         (("poisson", 1.0, 2.0), "minimum is 2.0; expected a whole number"),
         (("poisson", 1.0, 1, 2.0), "shape is 2.0 with poisson dummies"),

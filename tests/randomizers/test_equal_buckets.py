@@ -56,7 +56,7 @@ def test_devices_files_and_ranges_agree_on_every_edge(low: str, high: str, bucke
 
 def test_buckets_too_narrow_for_floats_are_rejected() -> None:
     with pytest.raises(
-        ValueError, match=r"1,024 buckets from .* narrower than .* give fewer buckets"
+        ValueError, match=r"1,024 buckets from .* narrower than .* Use fewer buckets"
     ):
         EqualBuckets(1e15, 1e15 + 100, 1024)
     with pytest.raises(ValueError, match="expected a number above low"):

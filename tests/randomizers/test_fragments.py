@@ -266,7 +266,7 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
     ("parameters", "message"),
     [
         ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best'; expected 'optimal' or 'published'"),
+        ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
         (
             {"calibration": "published"},
             ("calibration: published requires items: 1 and neighbors: removal. Set these, or use"),
@@ -284,7 +284,7 @@ def test_what_is_not_allowed_is_rejected(parameters: dict[str, Any], message: st
     ("constants", "message"),
     [
         ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best'; expected 'optimal' or 'published'"),
+        ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
         ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
     ],
 )
@@ -312,9 +312,7 @@ def test_what_tables_leave_out_is_charged_for_every_report(
 
 
 def test_the_published_formula_says_where_it_does_not_hold() -> None:
-    with pytest.raises(
-        ValueError, match=("calibration: published requires backstops drawn again at every epoch")
-    ):
+    with pytest.raises(ValueError, match=r"published calibration has no odds for epsilon 0\.001 "):
         published_loss(0.001, 1e-6, 1_000)
 
 

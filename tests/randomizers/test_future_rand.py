@@ -79,7 +79,7 @@ def test_an_order_without_weight_is_never_drawn() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, MIN_EPSILON / 2, MAX_EPSILON * 2, math.nan, True])
 def test_losses_that_are_not_calibrated_for_are_rejected(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=r"epsilon is .* must be"):
+    with pytest.raises(ValueError, match=r"epsilon is .*; expected"):
         FutureRandParameters(epsilon, 2)
     FutureRandParameters(MIN_EPSILON, 2)
     FutureRandParameters(MAX_EPSILON, 2)

@@ -17,13 +17,15 @@ def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:
         (1, 1),
         (1, 3),
     ]
-    with pytest.raises(ValueError, match="device 2 holds 3 items at epoch 7; expected at most 2"):
+    with pytest.raises(ValueError, match="device 2 has 3 items at epoch 7; expected at most 2"):
         checked_sets(7, values, None, 3, most=2)
 
 
 @pytest.mark.parametrize("values", [[[-1, 2]], [[2, -1]], [[-1, -2]]])
 def test_an_item_below_all_is_named_whatever_is_held_beside_it(values: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match=r"item -\d at epoch 7, items are numbered from 1"):
+    with pytest.raises(
+        ValueError, match=r"item -\d at epoch 7 is out of range: items are numbered from 1"
+    ):
         checked_sets(7, np.array(values), None, 1, most=2)
 
 

@@ -10,7 +10,7 @@ def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
     guarantee = Guarantee(1.0, 1e-9, "stream", "any two streams", "none", "exact")
     assert str(guarantee) == (
         "epsilon 1, delta 1e-09 for a user's whole stream (exact); "
-        "cannot be told apart: any two streams; trusted party: none"
+        "neighbors: any two streams; trusted party: none"
     )
     assert json.loads(json.dumps(guarantee.to_json())) == {
         "epsilon": 1.0,
@@ -30,7 +30,7 @@ def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -
     guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
         "epsilon 1 for a user's single value (claimed), 4.65303 for the whole stream (bound); "
-        "cannot be told apart: two values; trusted party: none"
+        "neighbors: two values; trusted party: none"
     )
     assert guarantee.to_json()["stream_epsilon"] == 4.653032
     twice = guarantee.over(2)
@@ -69,7 +69,7 @@ def test_what_many_horizons_lose_is_never_rounded_down() -> None:
 
 
 def test_neighbors_hold_as_many_items_as_is_said() -> None:
-    assert held_by_a_user(1).startswith("a user has any two items; expected at most")
+    assert held_by_a_user(1).startswith("any two items of a user")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
     assert held_or_nothing(1).startswith("an item of a user")
     assert held_or_nothing(3).startswith("a set of at most 3 items of a user")

@@ -112,7 +112,7 @@ def test_labels_that_cannot_be_are_rejected_in_one_line(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"row": None}, "HadamardValues keeps .*'row'"),
+        ({"row": None}, r"expected .*'row'.* for HadamardValues"),
         ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
         ({"row": np.zeros(10, np.int64)}, "row is int64"),
         ({"row": np.full(10, 8, np.uint16)}, "has a value out of range; expected 0 to"),

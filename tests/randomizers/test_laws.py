@@ -55,10 +55,13 @@ def test_constants_are_written_as_their_fields() -> None:
     ("changed", "message"),
     [
         ({"tosses": 0}, "not a law of coin_toss: .*0 tosses; expected at least 1"),
-        ({"more": 1, "most": 2}, "not a law of coin_toss: .*no constants are called more, most"),
+        ({"more": 1, "most": 2}, "not a law of coin_toss: .*unknown constants more, most"),
         ({"coins": None}, "not a law of coin_toss"),
         ({"coins": [{}]}, "not a law of coin_toss: .*not a law of coin: .*weight"),
-        ({"spare": {"weight": "1"}}, "not a law of coin_toss: not a law of coin: '1' is no number"),
+        (
+            {"spare": {"weight": "1"}},
+            "not a law of coin_toss: not a law of coin: '1' is not a number",
+        ),
         ({"spare": {"weight": True}}, "True is not a number"),
     ],
 )

@@ -88,7 +88,7 @@ def test_reports_that_lose_more_than_one_alone_are_rejected() -> None:
             ("numbers; expected at most 65,536, the capacity of a record. Use fewer features"),
         ),
         ({"classes": 1}, "classes is 1; expected a whole number from 2"),
-        ({"clip": 0}, "clip is 0; expected a positive number"),
+        ({"clip": 0}, "clip is 0; expected a positive finite number"),
         ({"rate": math.inf}, "rate is inf"),
         ({"radius": -1.0}, "radius is -1.0"),
         ({"groups": 0}, "groups is 0"),

@@ -156,7 +156,7 @@ def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -
 
 
 def test_what_the_paper_s_theorem_does_not_cover_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"Theorem 2\.5 holds for epsilon below 1 only"):
+    with pytest.raises(ValueError, match=r"Theorem 2\.5 holds only for epsilon below 1"):
         calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
 
 
@@ -264,7 +264,7 @@ def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() 
     law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
     devices = Measurements(law)
     devices.enroll(2, seeded_generator(1))
-    with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1; expected at most 1"):
+    with pytest.raises(ValueError, match="device 1 has 2 items at epoch 1; expected at most 1"):
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 

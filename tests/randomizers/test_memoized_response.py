@@ -130,7 +130,7 @@ def test_bad_parameters_laws_and_states_are_rejected() -> None:
         MemoizedResponseParameters(1.0, 1.0)
     with pytest.raises(ValueError, match="calibration is 'rappor'; expected 'published' or 'full'"):
         MemoizedResponseParameters(1.0, 0.5, "rappor")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="epsilon is -1; expected from"):
+    with pytest.raises(ValueError, match="epsilon is -1; expected 1e-06 to 64"):
         MemoizedResponseParameters(-1)
     for last_epoch in (0, (1 << 20) + 1):
         with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
@@ -143,7 +143,7 @@ def test_bad_parameters_laws_and_states_are_rejected() -> None:
         MemoizedResponseLaw(1, 1.0, good, fair)
     with pytest.raises(ValueError, match=r"permanent responses have a loss of 0\.69"):
         MemoizedResponseLaw(1, 0.5, good, good)
-    with pytest.raises(ValueError, match="permanent is a law of 2 signs; expected of one"):
+    with pytest.raises(ValueError, match="permanent is a law of 2 signs; expected 1"):
         MemoizedResponseLaw(1, 1.0, ComposedLaw((3, 2, 1)), good)
     law = calibrate(PARAMETERS[0], 2)
     with pytest.raises(ValueError, match="not a law of memoized_response"):

@@ -99,7 +99,9 @@ def reader(data: bytes) -> Any:
 
 def test_what_is_wrong_is_rejected_with_a_sentence() -> None:
     law = laws_of("future_rand")[0]
-    with pytest.raises(ValueError, match=r"no device of its own runs 'bun'; those that one can"):
+    with pytest.raises(
+        ValueError, match="'bun' does not support single devices; expected one of: future_rand"
+    ):
         OneDevice("bun", law)
     with pytest.raises(ValueError, match="not a law of value_stream: the constants are missing"):
         OneDevice("value_stream", law)
@@ -118,7 +120,7 @@ def test_what_is_wrong_is_rejected_with_a_sentence() -> None:
     ):
         device.enroll(os.urandom)
     for value in ([1], "1", 1.0, -1, None, 1 << 64):
-        with pytest.raises(ValueError, match="expected a whole number, below 2"):
+        with pytest.raises(ValueError, match=r"expected a whole number, below 2\^62"):
             device.report(1, value, os.urandom)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1; expected 0 or 1"):
         device.report(1, 2, os.urandom)
@@ -128,7 +130,9 @@ def test_what_is_wrong_is_rejected_with_a_sentence() -> None:
     sets = OneDevice("count_min", laws_of("count_min")[0])
     sets.enroll(os.urandom)
     for wrong in (1, [1.5], [1, 1.5], ["1", 1], "1", [-1], [1 << 64], [1 << 62]):
-        with pytest.raises(ValueError, match="expected a list of items, from 1 on, below 2"):
+        with pytest.raises(
+            ValueError, match=r"expected a list of items, numbered from 1, below 2\^62"
+        ):
             sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
 
 
@@ -168,7 +172,7 @@ def test_a_state_of_something_else_is_rejected_with_a_sentence() -> None:
             {**state, "arrays": {**state["arrays"], "order": {**order, "data": "/w=="}}},
             "another law",
         ),
-        (empty, "the state of 0 devices; expected of one"),
+        (empty, "expected the state of 1 device, got 0"),
     ):
         with pytest.raises(ValueError, match=why):
             OneDevice.restore("future_rand", law, wrong)

@@ -264,7 +264,7 @@ def test_a_single_epoch_has_nothing_that_could_last() -> None:
 
 
 def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
-    with pytest.raises(ValueError, match="not out of 2\\^32"):
+    with pytest.raises(ValueError, match=r"expected a total of 2\^32"):
         law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
     with pytest.raises(ValueError, match="1 reports do not match the backstop"):
         law_of(1, (3, 1), backstop=None)

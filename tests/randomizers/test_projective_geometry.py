@@ -331,7 +331,7 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
     assert (guarantee.epsilon, guarantee.delta, guarantee.basis) == (1.0, 0.0, "exact")
     assert (guarantee.unit, guarantee.stream_epsilon) == ("epoch", 4.0)
     assert guarantee.trust.startswith("none; ")
-    assert f"9,999 honest others of each window, epsilon {often.shuffled_epsilon:.6g}" in (
+    assert f"9,999 honest other users in each window, epsilon {often.shuffled_epsilon:.6g}" in (
         guarantee.trust
     )
     shuffled = ProjectiveGeometry(often).if_shuffled

@@ -29,7 +29,7 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 0}, "epsilon is 0; expected from"),
+        ({"epsilon": 0}, "epsilon is 0; expected 0.001 to 10"),
         ({"max_changes": -1}, "max_changes is -1; expected a whole number from 0 to"),
         ({"max_changes": 1.0}, "max_changes is 1.0"),
         ({"low": "a"}, "low is 'a'; expected a number"),
@@ -43,7 +43,7 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
         ({"initial": 80}, "initial is 80; expected low, 0, to below high, 80"),
         ({"initial": -1}, "initial is -1"),
         ({"initial": math.nan}, "initial is nan; expected a number"),
-        ({"boosted": 5}, "boosted is 5; expected a whole number from 1 to changes . 1, 4"),
+        ({"boosted": 5}, r"boosted is 5; expected a whole number from 1 to max_changes \+ 1, 4"),
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
@@ -64,7 +64,9 @@ def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
 def test_the_powers_of_two_around_other_numbers_of_buckets_are_named(
     buckets: int, nearest: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"is {buckets}; expected a power of two: give {nearest}$"):
+    with pytest.raises(
+        ValueError, match=f"is {buckets}; expected a power of two, such as {nearest}$"
+    ):
         RangeValuesParameters(**{**GIVEN, "buckets": buckets})
 
 
@@ -147,5 +149,5 @@ def test_a_level_that_there_is_not_is_rejected() -> None:
     devices.enroll(5, seeded_generator(8))
     for level in (0, 5):
         arrays = {**devices.state_arrays(), "level": np.full(5, level, np.uint8)}
-        with pytest.raises(ValueError, match="not from 1 to 4"):
+        with pytest.raises(ValueError, match="expected 1 to 4"):
             RangeValues.restore(LAW, arrays, 0)

@@ -197,7 +197,7 @@ def test_words_that_no_device_sends_are_rejected() -> None:
 
 def test_too_many_messages_are_rejected() -> None:
     assert calibrate(replace(ASKED, messages_per_user=20), 20, 100).last_epoch == 20
-    with pytest.raises(ValueError, match="epochs exceed messages_per_user, 19"):
+    with pytest.raises(ValueError, match="20 epochs; messages_per_user is 19"):
         calibrate(replace(ASKED, messages_per_user=19), 20, 100)
 
 
@@ -221,7 +221,7 @@ def test_too_many_messages_are_rejected() -> None:
     ids=str,
 )
 def test_constants_that_contradict_each_other_are_rejected(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"must be|a boost of|epsilon is"):
+    with pytest.raises(ValueError, match=r"expected|is out of range"):
         replace(DYADIC, **wrong)  # type: ignore[arg-type]
 
 
@@ -230,7 +230,7 @@ def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
     assert ZERO + law.most == np.iinfo(law.message_format.dtype).max
     with pytest.raises(
         ValueError,
-        match=(", which requires `max_changes`, the number of boosted changes of a user"),
+        match=r"boost 127\.49.* or decay .* is out of range",
     ):
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
 

@@ -514,7 +514,7 @@ def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
         if job is STREAM:
             wrong["members"][name]["horizon"] = None
         kept = Document.from_text(json.dumps(wrong))
-        with pytest.raises(DeviceError, match=r"does not fit what was drawn|drawn beyond"):
+        with pytest.raises(DeviceError, match=r"does not match the saved draws|already drawn past"):
             steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
 
 
