@@ -117,7 +117,7 @@ DEVICES = 10_000_000
         ),
     ],
 )
-def test_a_window_of_ten_million_devices_stays_within_300_mb(
+def test_window_of_ten_million_devices_fits_in_300_mb(
     protocol: str, parameters: dict[str, object], sealed: bool
 ) -> None:
     job = device_job(protocol, parameters)
@@ -145,7 +145,7 @@ def test_a_window_of_ten_million_devices_stays_within_300_mb(
 
 
 @pytest.mark.verify
-def test_a_population_of_ten_million_devices_is_counted_within_120_mb() -> None:
+def test_population_of_ten_million_devices_fits_in_120_mb() -> None:
     population = Population(device_job())
     tracemalloc.start()
     job = device_job()
