@@ -82,7 +82,6 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def standard_error(self) -> float | None:  # type: ignore[override]
-        """The largest standard error of an item."""
         deviations = (each.items.standard_error for each in self.released.values())
         return max(deviations, default=None)
 

@@ -24,7 +24,6 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.tree_variances import combined_variances
 
 LONGEST = 1 << 14
-"""Maximum number of epochs of the model."""
 
 # Bounds time and memory; users with more changes than it allows count as if they had the maximum.
 _WORK = 10**8

@@ -216,8 +216,7 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
                 markersize=8,
                 markerfacecolor="white",
                 linestyle=":",
-                label=f"the same in the paper: a neural network, {setting.reports * 2000:,} "
-                "reports",
+                label=f"the paper's neural network, {setting.reports * 2000:,} reports",
             )
     axes.set_xscale("log")
     axes.set_xticks([0.2, 0.5, 1, 2, 5, 10, 18], ["0.2", "0.5", "1", "2", "5", "10", "18"])

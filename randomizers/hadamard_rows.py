@@ -20,7 +20,6 @@ from dpstream.randomizers.given_values import reject_wrong
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 
 MAX_LABEL = 100
-"""Maximum characters of a label."""
 
 
 def check_labels(labels: tuple[str, ...]) -> None:

@@ -44,7 +44,6 @@ class PairwiseHash:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the function derived from a text."""
         digest = hashlib.sha512(text.encode()).digest()
         # 128 bits each: the remainders are uniform up to 2^-97.
         pieces = (digest[start : start + _BYTES] for start in range(0, 3 * _BYTES, _BYTES))

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from dpstream.randomizers.noise_tables import NoiseTable, binomial_table
 
 MOST_TRIALS: Final = 1 << 40
-"""Maximum number of trials of one binomial draw."""
 
 _TABLE_DIGITS = 24
 

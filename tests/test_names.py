@@ -31,7 +31,6 @@ SMALL: Final = {
     "pipeline/jobs/locks.py": "only deployments with sealed reports import it",
     "pipeline/json_values.py": "the one writer of JSON",
     "pipeline/kafka/event_topic.py": "only the input from a topic imports it",
-    "pipeline/kafka/local_kafka/lock_jars.py": "a maintainer's program, which no module imports",
     "pipeline/kafka/workers/groups.py": "tools and workers name the same groups",
     "pipeline/open_files.py": "worker, collector and page raise the same limit",
     "pipeline/operations/signals.py": "commands that run processes share it",

@@ -47,7 +47,6 @@ CONTENT_TYPE: Final = "application/vnd.dpstream.reports"
 IDENTITY_BYTES: Final = 16
 KEY_ID_BYTES: Final = 8
 ENVELOPE_OVERHEAD: Final = 2 * IDENTITY_BYTES + 1
-"""Bytes of an envelope without its content."""
 ENVELOPE_MAX: Final = 0xFFFF
 BODY_MAX: Final = 256 * 1024
 """Maximum bytes of a body; longer ones are neither written nor read."""

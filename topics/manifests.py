@@ -68,7 +68,6 @@ class WindowStatus(StrEnum):
 _STATUS_CODES = {WindowStatus.RELEASED: 1, WindowStatus.SUPPRESSED: 2, WindowStatus.EMPTY: 3}
 _STATUSES = {code: window_status for window_status, code in _STATUS_CODES.items()}
 MANIFEST_STATUSES = tuple(_STATUS_CODES)
-"""Statuses that a manifest can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +246,6 @@ def manifest_of(
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encode a self-contained manifest."""
     bitmap = np.packbits(np.asarray(manifest.producers, np.bool_), bitorder="little")
     populations = np.asarray(manifest.populations, _POPULATION_TYPE)
     identity = manifest.fingerprint, manifest.deployment

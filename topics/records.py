@@ -24,9 +24,7 @@ from dpstream.topics.frames import (
 )
 
 JSON_CAP = 4096
-"""Maximum bytes of a JSON record."""
 PRODUCER_NAME_MAX = 200
-"""Maximum characters of a producer's name."""
 
 _IDENTITY = re.compile("[0-9a-f]{32}")
 _HEADER = "dpstream-"
@@ -185,7 +183,6 @@ class Discard:
 
 
 def decode_producer_record(data: bytes) -> Registration | Deregistration | Drain:
-    """Decode a record of the producers topic."""
     body = _load(data)
     match body.get("type"):
         case "registration":

@@ -16,7 +16,6 @@ from dpstream.topics.names import FURTHER_REPORTS, Role
 RAW_ROLES = (Role.REPORTS, *FURTHER_REPORTS)
 """Topics that records are requeued to."""
 OFFSETS_MAX = 1000
-"""Maximum number of offsets in one marker."""
 
 _KEYS = {"version", "type", "deployment", "partition", "offsets"}
 _ROLE = "role"

@@ -31,7 +31,6 @@ _REPORT, _COVER_TRAFFIC = 1, 0
 
 
 NAME_WORDS: Final = 2
-"""Number of words of a row that name its ciphertext."""
 
 
 def sealed_format(form: MessageFormat, layers: int) -> MessageFormat:

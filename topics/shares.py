@@ -189,7 +189,6 @@ class ShareSum:
         return replace(self, chunks=self.chunks + self.form.cut(table))
 
     def of_fewer_than(self, devices: int) -> bool:
-        """Return whether any chunk has fewer devices."""
         return min(self.contributors) < devices
 
     def to_bytes(self, *, suppressed: bool = False) -> bytes:

@@ -115,8 +115,7 @@ class Data(Section):
         default=None,
         ge=1,
         description="the maximum number of users that can have an item at an epoch, if that is "
-        "public: estimates are also compared clipped to this range; a whole number "
-        "from 1 on",
+        "public: estimates are also compared clipped to this range; a whole number from 1 on",
     )
     synthetic: Synthetic | None = None
     zipf: Zipf | None = None

@@ -95,7 +95,6 @@ def _reason(guarantee: Guarantee, observed: float, one: Stream, other: Stream) -
     lost = "with certainty" if math.isinf(observed) else f"by epsilon {observed:.4g}"
     also = f" with delta {guarantee.delta:g}" if guarantee.delta else ""
     return (
-        f"claims epsilon {guarantee.epsilon:.6g}{also}, but the values "
-        f"{', '.join(map(str, one))} can be distinguished from {', '.join(map(str, other))} "
-        f"{lost}{also}"
+        f"claims epsilon {guarantee.epsilon:.6g}{also}, but the values {', '.join(map(str, one))} "
+        f"can be distinguished from {', '.join(map(str, other))} {lost}{also}"
     )

@@ -191,9 +191,8 @@ class Sample:
     def _reason(self, observed: float, one: Stream, other: Stream) -> str:
         also = f" with delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
         return (
-            f"claims epsilon {self.guarantee.epsilon:.6g}{also}, but the values {_shown(one)} "
-            f"can be distinguished from {_shown(other)} by at least epsilon "
-            f"{observed:.4g}{also}"
+            f"claims epsilon {self.guarantee.epsilon:.6g}{also}, but the values {_shown(one)} can "
+            f"be distinguished from {_shown(other)} by at least epsilon {observed:.4g}{also}"
         )
 
 

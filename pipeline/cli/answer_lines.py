@@ -84,7 +84,6 @@ class AnswerTable:
         ]
 
     def cells(self, answer: Answer) -> list[str]:
-        """Return the row of an answer."""
         counts_query, width, ground_truth = (
             self.query.counts_query,
             self.query.domain.width,

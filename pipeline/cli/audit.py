@@ -148,9 +148,8 @@ def _show(found: Audit) -> None:
             "prints all"
         )
     print_text(
-        "claimed and observed: epsilon (delta). exact: all possible observations were "
-        "enumerated. consistent: observed is a lower bound, with confidence, from samples, and "
-        "below the claim"
+        "claimed and observed: epsilon (delta). exact: all possible observations were enumerated. "
+        "consistent: observed is a lower bound, with confidence, from samples, and below the claim"
     )
     print_text(
         "False alarms: a correct program fails with probability at most "

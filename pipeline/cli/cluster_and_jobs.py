@@ -18,7 +18,6 @@ from dpstream.pipeline.kafka.deployed_jobs import check_unchanged, find_deployed
 def connection_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Connection:
-    """Return the connection named by the options."""
     connection = find_cluster(servers, config, start_if_missing=start_if_missing, on_progress=tell)
     for warning in connection.warnings:
         tell(warning)

@@ -125,7 +125,6 @@ class InputFlags:
         )
 
     def over(self, input_format: InputFormat) -> InputFormat:
-        """Return an input format with these flags."""
         try:
             return input_format.with_changes(self._given) if self._given else input_format
         except JobError as error:

@@ -39,7 +39,6 @@ class Selection:
         return "" if self._population is None else f", for population {self._population}"
 
     def has_charge(self, charge: Charge) -> bool:
-        """Return whether a charge is selected."""
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
     def has_budget(self, budget: BudgetDeclaration, populations: Sequence[str]) -> bool:
@@ -206,7 +205,6 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
 
 
 def show_head(report: LedgerReport) -> None:
-    """Print the head."""
     print_text(
         "\nhead: store it where writers of the topic cannot write, for ledger --verify "
         "--expected-head"
@@ -217,7 +215,6 @@ def show_head(report: LedgerReport) -> None:
 def ledger_json(
     report: LedgerReport, selection: Selection, findings: Sequence[Inconsistency] | None
 ) -> dict[str, Any]:
-    """Return the selected ledger as JSON values."""
     state = report.state
     charges = [each for each in state.charges if selection.has_charge(each)]
     populations = sorted({each.population for each in charges})

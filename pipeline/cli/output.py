@@ -67,7 +67,6 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a result as one JSON value."""
     print(printable_json(json_text(value, indent=2, ensure_ascii=False)))
 
 
@@ -177,13 +176,11 @@ class PrintableConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Yield the segments of a renderable."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 def console() -> Console:
-    """Return the console for results."""
     return _console()
 
 

@@ -177,8 +177,7 @@ def plan(
     if reference_input is not None:
         tell(
             f"not private: errors are predicted from {reference_input} without noise. Do not "
-            "publish them "
-            "unless it is public"
+            "publish them unless it is public"
         )
 
 
@@ -221,9 +220,8 @@ def _target_error(text: str) -> float:
         error = 0.0
     if not 0 < error < math.inf or (error >= 1 and text.endswith("%")):
         raise UsageProblem(
-            f"--target-error: got {text!r}; expected a share of the users, such as 2%, or a "
-            "number of "
-            "users, such as 500"
+            f"--target-error: got {text!r}; expected a share of the users, such as 2%, or a number "
+            "of users, such as 500"
         )
     return error
 

@@ -52,7 +52,6 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
 
 
 def population_json(state: Spending, population: str) -> dict[str, Any]:
-    """Return the same as JSON values."""
     charges = [each for each in state.charges if each.population == population]
     standing = standing_budgets(population, state.declared)
     accounts = {each.quantity: each for each in accounts_for(population, charges, standing)}

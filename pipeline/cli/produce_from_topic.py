@@ -56,8 +56,7 @@ def print_produced(
     if producer.exhausted and producer.job.change_limit is not None and not as_json:
         print_text(
             f"{plural(producer.exhausted, 'device')} exhausted: they changed more often than the "
-            "job "
-            "follows. This number stays on this machine. To follow more changes, deploy a job "
+            "job follows. This number stays on this machine. To follow more changes, deploy a job "
             "with more parameters.max_changes"
         )
 

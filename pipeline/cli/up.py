@@ -81,8 +81,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FOLDER",
-        help="Folder for estimates.csv and estimates.png. Default: a new folder in the current "
-        "one.",
+        help="Folder for estimates.csv and estimates.png. Default: a new folder in this one.",
     ),
 ]
 Rate = Annotated[float | None, typer.Option(metavar="EPOCHS", help="Maximum epochs per second.")]

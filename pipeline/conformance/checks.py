@@ -122,9 +122,8 @@ def exact_law_sums_to_one(case: Case) -> None:
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
-                f"has an exact law whose probabilities for {show_values(stream)} sum to "
-                f"{total} or are not all positive; expected the possible observations only, with "
-                "sum 1"
+                f"has an exact law whose probabilities for {show_values(stream)} sum to {total} or "
+                "are not all positive; expected the possible observations only, with sum 1"
             )
 
 
@@ -173,9 +172,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, count, share, wrong in zip(law, times, shares, unlikely, strict=True):
             if wrong:
                 raise DoesNotConformError(
-                    f"sends reports {show_reports(view)} for {show_values(stream)} "
-                    f"{count:,} of {WINDOWS:,} times; expected {share * WINDOWS:,.0f} by its "
-                    "exact law"
+                    f"sends reports {show_reports(view)} for {show_values(stream)} {count:,} of "
+                    f"{WINDOWS:,} times; expected {share * WINDOWS:,.0f} by its exact law"
                 )
         if case.exact.devices == 1:
             _check_many(case, stream, number)

@@ -59,8 +59,7 @@ def exact_law_of(name: str) -> MakeExactLaw:
     if not laws:
         raise ProtocolError(
             f"protocol {name} has no exact law to check against. Name one in the metadata of its "
-            f"package (entry points {GROUP}); those of dpstream are in "
-            f"{OWN_LAWS.replace('.', '/')}"
+            f"package (entry points {GROUP}); those of dpstream are in {OWN_LAWS.replace('.', '/')}"
         )
     try:
         make_exact = laws[0].load()

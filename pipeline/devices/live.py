@@ -128,8 +128,7 @@ class LiveSource:
         if domain.slots is not None and input_format.duplicates not in (None, "first"):
             raise InputError(
                 f"{name}: got duplicates {input_format.duplicates}; of live rows, the first items "
-                "of a "
-                "user always count. Remove duplicates"
+                "of a user always count. Remove duplicates"
             )
         self._encoding = input_format.encoding
         self._decoder: codecs.IncrementalDecoder | None = None

@@ -108,8 +108,7 @@ def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     if not log.on_user_list and not log.initial and 0 < holders == len(log.users):
         yield (
             "every user of the input has a nonzero value at some epoch, so the published exact "
-            "population size reveals how many users ever had one: list all users with --users "
-            "FILE"
+            "population size reveals how many users ever had one: list all users with --users FILE"
         )
     if isinstance(domain, NumericDomain) and not domain.optional:
         first = int(np.count_nonzero(log.values_at(1) == domain.initial))

@@ -174,8 +174,7 @@ def check_budget(
                 f"{float(allowed):g}{_source(holder, charge)}; {len(earlier)} earlier "
                 f"deployment{'s' * (len(earlier) != 1)} charged {float(charged):g} and this one "
                 f"would charge {float(requested):g}{composed}. Lower it, or, if the users agree, "
-                "set "
-                f"the budget with --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
+                f"set the budget with --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
             )
     return charge
 

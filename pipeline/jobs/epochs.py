@@ -23,7 +23,6 @@ from dpstream.pipeline.values.durations import Duration, parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 
 LONGEST_HORIZON = 2**20
-"""Maximum epochs of a horizon."""
 
 
 def _text(value: object) -> str:

@@ -41,7 +41,6 @@ class Topics(Section):
         return round(self.retention * 1000)
 
     def partition_of(self, epoch: int) -> int:
-        """Return the partition that contains all of an epoch."""
         return epoch % self.partitions
 
 

@@ -28,7 +28,6 @@ class EnrolledProducer:
     last_epoch: int | None = None
 
     def reports_at(self, epoch: int) -> bool:
-        """Return whether it is registered at an epoch."""
         return self.first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
 
 

@@ -517,9 +517,8 @@ class Cluster:
         except KafkaError as error:
             if is_unknown_login(error):
                 raise ClusterError(
-                    f"Kafka at {self.servers} rejects the password of "
-                    f"{self.connection.principal}: check sasl.jaas.config and sasl.mechanism "
-                    "in --kafka-config"
+                    f"Kafka at {self.servers} rejects the password of {self.connection.principal}: "
+                    "check sasl.jaas.config and sasl.mechanism in --kafka-config"
                 ) from error
             raise BrokerAwayError(f"cannot reach Kafka at {self.servers}: {error}") from error
 

@@ -55,8 +55,7 @@ def check_record_sizes(job: DeployedJob) -> None:
         if size > room:
             raise RecordSizeError(
                 f"job {job.name} cannot run: a record of {topic.name} has up to {size:,} bytes "
-                f"with only {users:,} users, but the limit is {room:,} bytes. "
-                f"{_advice(job, topic)}"
+                f"with only {users:,} users, but the limit is {room:,} bytes. {_advice(job, topic)}"
             )
 
 

@@ -111,7 +111,6 @@ def of_deployment(
 
 
 def of_charge(job: DeployedJob, now: int) -> DraftEntry:
-    """Return the entry for a deployment's reduced charge."""
     charge = Charge.of(job)
 
     def draft_entry(state: Spending) -> Draft | None:

@@ -32,7 +32,6 @@ CHANNEL_VARIABLE = "DPSTREAM_FORKER_CHANNEL"
 """Environment variable that names the descriptor of the forker's socket."""
 
 REQUEST_BYTES = 1 << 17
-"""Maximum bytes of a request."""
 
 MORE_DESCRIPTORS = 4
 """Maximum number of descriptors handed down for environment variables."""

@@ -65,7 +65,6 @@ DEFAULT_USERS = 10_000
 TARGET_ERRORS = (0.1, 0.05, 0.02, 0.01)
 
 ANY_NUMBER = 2**50
-"""Maximum number of users considered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,7 +335,6 @@ _PASSES_ON = "passes on every report and none of its own"
 
 
 def _assumed(guarantee: Guarantee) -> str:
-    """Describe the assumptions of a guarantee."""
     trust = guarantee.trust
     if trust.startswith("none"):
         return NO_ASSUMPTIONS

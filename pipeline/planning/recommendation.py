@@ -24,7 +24,6 @@ from dpstream.randomizers.randomness import cryptographic_generator
 DEVICES: Final = 2_000
 """Number of devices measured, on one core."""
 EPOCHS: Final = 16
-"""Maximum number of epochs measured, from the first on."""
 
 
 def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) -> float:

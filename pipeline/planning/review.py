@@ -133,7 +133,6 @@ def _of_changes(job: Job, weighed: Sequence[ChangesChoice]) -> Iterator[str]:
         return
     yield (
         f"{own.exhausted:.0%} of the users change more often than parameters.max_changes, "
-        f"{present}, "
-        f"covers. With {best.max_changes} the RMSE would be {best.rmse:,.0f} users "
+        f"{present}, covers. With {best.max_changes} the RMSE would be {best.rmse:,.0f} users "
         f"instead of {own.rmse:,.0f}"
     )

@@ -131,17 +131,13 @@ class CellForecast(Forecast, typing.Protocol):
     """
 
     @property
-    def cells(self) -> str:
-        """Description of the cells."""
-        ...
+    def cells(self) -> str: ...
 
     def predicted_error(self, users: int) -> float:
         """Return the error from noise and from other items."""
         ...
 
-    def noise_error(self, users: int) -> float:
-        """Return the error from noise alone."""
-        ...
+    def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
         """Return the forecast for items with these shares of the users, in any order."""

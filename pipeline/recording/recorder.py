@@ -77,9 +77,8 @@ def open_recording(
     index = Recording.open(path).index
     if index.job != job.name or index.deployment != job.deployment:
         raise RecordingError(
-            f"{path} is a recording of job {index.job}, deployment "
-            f"{index.deployment.hex()[:8]}; expected {job.name}, deployment "
-            f"{job.deployment.hex()[:8]}. Give another folder"
+            f"{path} is a recording of job {index.job}, deployment {index.deployment.hex()[:8]}; "
+            f"expected {job.name}, deployment {job.deployment.hex()[:8]}. Give another folder"
         )
     if from_epoch is not None and from_epoch != index.from_epoch:
         raise RecordingError(

@@ -76,9 +76,8 @@ class RecordingWriter:
         for file in index.files:
             if sizes.get(file.path) != file.size:
                 raise RecordingError(
-                    f"{folder.path / file.path} has {sizes.get(file.path, 0):,} of "
-                    f"{file.size:,} bytes. To list all modified files: 'dpstream record "
-                    "--verify'"
+                    f"{folder.path / file.path} has {sizes.get(file.path, 0):,} of {file.size:,} "
+                    "bytes. To list all modified files: 'dpstream record --verify'"
                 )
         self._remove_what_does_not_count(sizes)
 

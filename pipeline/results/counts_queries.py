@@ -165,7 +165,6 @@ class CountsQuery(ABC):
     def ground_truths(
         self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
     ) -> Iterator[float | None]:
-        """Yield the ground truth of each answer."""
         items = np.array([answer.item for answer in answers], np.int64)
         yield from map(float, sums.of(items))
 

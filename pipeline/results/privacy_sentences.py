@@ -50,10 +50,9 @@ def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"Shuffled among {shuffled.contributors:,} users whose producers were in every "
-            f"window, as this user's were, it is {posterior_odds(shuffled.epsilon)}, except with "
-            "probability "
-            f"{_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
+            f"Shuffled among {shuffled.contributors:,} users whose producers were in every window, "
+            f"as this user's were, it is {posterior_odds(shuffled.epsilon)}, except with "
+            f"probability {_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
         )
     yield {
         "exact": "The factor is exact, computed from the distribution sampled.",

@@ -176,8 +176,7 @@ def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
     if counts_query.of_tree and not has_tree(job):
         raise UnsupportedQueryError(
             f"{counts_query.of_tree} require a job of count_min with queries: ranges over numbers "
-            "or "
-            f"points; job {job.name} ({job.protocol}) counts single items. Use --item or --top"
+            f"or points; job {job.name} ({job.protocol}) counts single items. Use --item or --top"
         )
     return counts_query
 

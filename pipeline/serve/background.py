@@ -35,7 +35,6 @@ OTHERS_SECONDS = 10.0
 EPOCHS_SMOOTHED = 1_024
 """Number of latest epochs whose horizons are smoothed, each as a whole."""
 LONGEST_SMOOTHED_HORIZON = 1 << 14
-"""Maximum epochs of a horizon that is smoothed."""
 _SMOOTH_SECONDS = 2.0
 # Seconds of pause after an action that took one second.
 _PAUSE_FACTOR = 10.0

@@ -29,9 +29,7 @@ from dpstream.topics.names import Role
 DOCUMENT_VERSION = 1
 """Version of the schema; within one version, keys may be added, and none changes its meaning."""
 MOST_ESTIMATES = 1_000
-"""Maximum number of estimates in a document."""
 LARGEST_DOCUMENT = 256 * 1024
-"""Maximum bytes of a document."""
 
 _SCHEMA = Path(__file__).with_name("result_document.schema.json")
 _QUARTILES = (0.25, 0.5, 0.75)

@@ -42,7 +42,6 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 WINDOWS_SHOWN: Final = 8
-"""Maximum number of open windows named in a heartbeat."""
 NAMES_SHOWN: Final = 8
 """Maximum number of producers or collectors named in a heartbeat as awaited by a window."""
 

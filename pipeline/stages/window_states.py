@@ -20,8 +20,6 @@ from dpstream.topics.manifests import WindowStatus
 
 
 class State(Enum):
-    """State of an epoch."""
-
     COLLECTING = auto()
     """Records join the window, and its time has not come."""
 
@@ -45,8 +43,6 @@ class State(Enum):
 
 
 class Event(Enum):
-    """Event of an epoch."""
-
     FIRST_RECORD = auto()
     """Arrival of the first record of a window that was opened without one."""
 

@@ -41,7 +41,6 @@ from dpstream.randomizers.parameter_checks import check_epsilon
 from dpstream.randomizers.permanent_loss import stream_loss
 
 MAX_EPOCHS = 1 << 20
-"""Maximum number of epochs with a report at each."""
 
 
 class EpochResponses(Devices[LawT]):

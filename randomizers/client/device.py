@@ -262,8 +262,7 @@ class Device:
         if checked.job != self.job or checked.population != self.population:
             raise StatementError(
                 f"the statement is about job {checked.job} and population {checked.population}; "
-                "the app "
-                f"expects job {self.job} and population {self.population}"
+                f"the app expects job {self.job} and population {self.population}"
             )
         if checked.deployed < self._since:
             raise StatementError(

@@ -86,7 +86,6 @@ class CrowdCounts:
 
     @property
     def variance(self) -> float:
-        """Variance of Z."""
         decay = float(self.ratio)
         return 2 * decay / (1 - decay) ** 2
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dpstream.randomizers.affine_hashes import is_prime
 
 MOST_POINTS = 1 << 22
-"""Maximum number of points of a space."""
 
 _AT_ONCE = 1 << 14
 

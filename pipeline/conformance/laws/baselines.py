@@ -40,11 +40,9 @@ class SplitResponses:
         self.kept, _ = reversal(law.response)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(
             {((bit,),): self.kept if bit == value else 1 - self.kept for bit in (0, 1)}
             for value in stream
@@ -61,11 +59,9 @@ class MemoizedResponses:
         self.instantaneous = reversal(law.instantaneous)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for reversals in product((0, 1), repeat=2):
             drawn = prod(self.permanent[reversed_] for reversed_ in reversals)

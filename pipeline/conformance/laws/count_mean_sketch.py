@@ -23,11 +23,9 @@ class ExactCountMeanSketch:
         self.reversed = Fraction(reversed_, kept + reversed_)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(self._epoch(held[0]) for held in stream)
 
     def _epoch(self, item: int) -> dict[tuple[Report, ...], Fraction]:

@@ -29,11 +29,9 @@ class ExactFragments:
         self.stopped = _reversed(law.backstop.weights) if law.backstop else Fraction()
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         if self.law.permanent:
             return self._permanent_views(stream)
         return independent(self._epoch(held) for held in stream)

@@ -33,7 +33,6 @@ class ExactFutureRand:
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.composed[0].k
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         orders = sum(self.law.order_weights)
         for order, order_weight in enumerate(self.law.order_weights):

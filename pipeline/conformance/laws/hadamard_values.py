@@ -34,7 +34,6 @@ class ExactHadamardValues:
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return {
             tuple(tuple((row << 8 | message,) for (message,) in sent) for sent in view): probability
             / len(self.matrix)

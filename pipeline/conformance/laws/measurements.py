@@ -32,11 +32,9 @@ class ExactMeasurements:
         self.law = law
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(
             {(report,): likely for report, likely in self._epoch(held[0]).items()}
             for held in stream

@@ -23,11 +23,9 @@ class ExactProjectiveGeometry:
         self.items = items(law.order, law.coordinates)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(
             {(report,): likely for report, likely in self._epoch(held).items()} for held in stream
         )

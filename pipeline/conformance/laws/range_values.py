@@ -32,7 +32,6 @@ class ExactRangeValues:
         )
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for level, (exact, nodes) in enumerate(
             zip(self.nodes, self._nodes(stream), strict=True), start=1

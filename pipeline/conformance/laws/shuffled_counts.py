@@ -100,15 +100,12 @@ class OfItems:
                 self.dummies[drawn] = likely * Fraction(orders, buckets**number)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def sent(self, item: int) -> list[int]:
-        """Return the messages of an item."""
         return [item - 1]
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         real = [message for item in stream if item for message in self.sent(item)]
         return {
             (tuple((message,) for message in sorted((*drawn, *real))),): likely

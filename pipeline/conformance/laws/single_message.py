@@ -21,11 +21,9 @@ class ExactSingleMessage:
         self.own, self.other = Fraction(own), Fraction(other)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         nothing = (0,) * self.law.slots
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 

@@ -48,7 +48,6 @@ class ExactValueStream:
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.max_changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         noise, unit = self.law.noise, 1 << 64
         # By symbols sent: the weights of input-independent and of all other devices, each over its
         # own

@@ -165,10 +165,9 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.unusable_reports:
         unusable = status.unusable_reports
         yield (
-            "Ignored "
-            f"{'1 invalid report' if unusable == 1 else f'{unusable:,} invalid reports'} "
-            "(decryption failed or unknown content). Anyone can send such reports; if there "
-            "are many, check that the app uses the client of this version"
+            f"Ignored {'1 invalid report' if unusable == 1 else f'{unusable:,} invalid reports'} "
+            "(decryption failed or unknown content). Anyone can send such reports; if there are "
+            "many, check that the app uses the client of this version"
         )
     if contradicting := status.contradicting_reports:
         yield (
@@ -180,8 +179,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         yield (
             f"No longer waiting for producers that missed the last {MAX_MISSED_EPOCHS} epochs: "
             f"{_listed(status.missing_producers)}. To retire one: 'dpstream producers {job.name} "
-            "--retire "
-            "NAME'"
+            "--retire NAME'"
         )
 
 
@@ -237,8 +235,7 @@ def _topic_issues(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
     elif topic.partitions < topic.deployed:
         yield (
             f"Topic {topic.name} has {topic.partitions} partitions, but was deployed with "
-            f"{topic.deployed}: it was deleted and recreated; its data is lost. "
-            f"{restart(job.name)}"
+            f"{topic.deployed}: it was deleted and recreated; its data is lost. {restart(job.name)}"
         )
     elif topic.unexpected_records:
         yield (

@@ -61,7 +61,6 @@ WORKER_MODULES = (
     # A worker needs one of these; which one is not known yet.
     *sorted({f"dpstream.pipeline.protocols.{module_of(protocol)}" for protocol in OWN}),
 )
-"""Modules that workers import."""
 # Seconds until the reason that a worker cannot be started is logged again.
 _SAY_AGAIN_SECONDS = 60.0
 

@@ -33,7 +33,6 @@ MODULES = (
     "dpstream.pipeline.kafka.workers.worker",
     "dpstream.pipeline.cli.produce",
 )
-"""Modules that workers and producers import."""
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
 """Function that receives the outcomes in the order of jobs, and the address of a lasting page."""

@@ -146,8 +146,7 @@ def _start(source: ReplaySource, decided: list[_Decided], replay_range: ReplayRa
     if replay_range.from_epoch > last.epoch:
         raise ReplayError(
             f"epoch {replay_range.from_epoch:,} is not finalized in {source.place}: the last one "
-            "is "
-            f"{last.epoch:,}"
+            f"is {last.epoch:,}"
         )
     return max(replay_range.from_epoch, decided[0].epoch)
 

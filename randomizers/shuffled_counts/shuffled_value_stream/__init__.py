@@ -202,8 +202,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         if not ((devices._left >= 0) & (devices._left <= law.squared_norm_budget)).all():
             raise ValueError(
                 "state array left has a value out of range; expected 0 to "
-                f"{law.squared_norm_budget}. The state "
-                "belongs to another law"
+                f"{law.squared_norm_budget}. The state belongs to another law"
             )
         return devices
 

@@ -30,8 +30,7 @@ def missing() -> str | None:
     if lacking:
         return (
             f"containers cannot be tested end to end without {', '.join(lacking)}: on Debian, apt "
-            "install "
-            "podman runc netavark aardvark-dns debootstrap"
+            "install podman runc netavark aardvark-dns debootstrap"
         )
     if os.geteuid() != 0:
         return "containers can be tested end to end by root alone"

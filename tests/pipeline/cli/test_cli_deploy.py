@@ -364,9 +364,8 @@ def test_undeploy_states_losses_and_cost_of_redeployment(
     question = result.errors.splitlines()[0]
     assert question == (
         f"deployment {running} of job small would end: its topics remain, but its 7 published "
-        "epochs will no longer be available "
-        "(to save them: 'dpstream record small --output FOLDER'); "
-        "deploying it again charges population small epsilon 2 again"
+        "epochs will no longer be available (to save them: 'dpstream record small --output "
+        "FOLDER'); deploying it again charges population small epsilon 2 again"
     )
     assert list(jobs(cluster).jobs) == ["small"]
     typing("y\n")

@@ -26,10 +26,9 @@ def test_protocol_entry_is_complete(name: str) -> None:
 
 def test_device_code_does_not_import_accounting() -> None:
     check = (
-        "import dpstream.pipeline.devices.producer, sys; "
-        "found = [m for m in sys.modules if m.startswith(('dpstream.randomizers.accounting', "
-        "'scipy'))]; "
-        "sys.exit(', '.join(found) or 0)"
+        "import dpstream.pipeline.devices.producer, sys; found = [m for m in sys.modules if "
+        "m.startswith(('dpstream.randomizers.accounting', 'scipy'))]; sys.exit(', '.join(found) or "
+        "0)"
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -39,11 +38,10 @@ def test_only_the_requested_protocol_is_imported() -> None:
     check = (
         "import sys; from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of; "
         "loaded = lambda: [each for each in OWN if "
-        "f'dpstream.pipeline.protocols.{module_of(each)}' in sys.modules]; "
-        "assert list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; "
-        "assert not loaded(), loaded(); "
-        "assert PROTOCOLS['hadamard'].name == 'hadamard'; "
-        "assert loaded() == ['hadamard'], loaded()"
+        "f'dpstream.pipeline.protocols.{module_of(each)}' in sys.modules]; assert "
+        "list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; assert not loaded(), "
+        "loaded(); assert PROTOCOLS['hadamard'].name == 'hadamard'; assert loaded() == "
+        "['hadamard'], loaded()"
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")

@@ -247,8 +247,8 @@ def test_damaged_models_are_rejected() -> None:
     read = ModelRecord.from_bytes(value)
     assert (read.deployment, read.epoch, read.model.tolist()) == (bytes(range(16)), 3, [1.5, -2.0])
     assert value.hex() == (
-        "6470736d01000102030405060708090a0b0c0d0e0f0300000000000000000000000000f83f"
-        "00000000000000c0" + value[-4:].hex()
+        "6470736d01000102030405060708090a0b0c0d0e0f0300000000000000000000000000f83f00000000000000c0"
+        + value[-4:].hex()
     )
     for at in range(len(value)):
         with pytest.raises(CodecError):

@@ -1,6 +1,6 @@
 """Resolve Kafka and its dependencies again, for a maintainer who changes a version below.
 
-``python -m dpstream.pipeline.kafka.local_kafka.lock_jars`` downloads every jar, writes
+``python -m tests.support.lock_jars`` downloads every jar, writes
 ``jars.lock.toml`` (jgo's lock format: coordinates and sha256 sums) and prints the number of jars.
 No other module uses this one: a running broker reads the lock file and resolves nothing.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
+
+from dpstream.pipeline.kafka import local_kafka
 
 KAFKA_VERSION = "4.3.1"
 LOGGING_VERSION = "2.25.5"
@@ -30,7 +32,7 @@ def lock_file() -> str:
     import jgo
     from jgo.maven import MavenContext
 
-    entries = ["# Written by pipeline/kafka/local_kafka/lock_jars.py; do not edit."]
+    entries = ["# Written by tests/support/lock_jars.py; do not edit."]
     with tempfile.TemporaryDirectory() as folder:
         context = MavenContext(repo_cache=Path(folder))
         for artifact in jgo.resolve(ENDPOINT):
@@ -48,6 +50,6 @@ def lock_file() -> str:
 
 
 if __name__ == "__main__":
-    target = Path(__file__).with_name("jars.lock.toml")
+    target = Path(local_kafka.__file__).with_name("jars.lock.toml")
     target.write_text(lock_file())
     print(f"{target}: {target.read_text().count('[[dependencies]]')} jars")
