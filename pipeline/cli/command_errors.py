@@ -29,10 +29,10 @@ _OUTPUT = "standard output"
 # Typer's messages for text in place of a number.
 _NO_NUMBER = {
     "Input should be a valid number, unable to parse string as a number": (
-        "give a number, with a decimal point: 1.5"
+        "expected a number with a decimal point, such as 1.5"
     ),
     "Input should be a valid integer, unable to parse string as an integer": (
-        "give a whole number, in digits alone: 10000"
+        "expected a whole number in digits, such as 10000"
     ),
 }
 

@@ -247,12 +247,12 @@ def _constant(value: float) -> str:
 
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
-    print_text("\nmaximum that each party can learn about one person", "bold")
-    done = "did over all epochs" if epochs > 1 else "has"
-    print_text(f"maximum success rate of guessing what one person {done} (baseline: 50 in 100)")
+    print_text("\nmaximum that each party can learn about a user", "bold")
+    values = "two streams of values" if epochs > 1 else "two values"
+    print_text(f"maximum success rate of guessing between {values} of a user (baseline: 50 in 100)")
     print_table(
         {
-            "who": "party",
+            "party": "party",
             ">success rate": _success_rate,
             ">epsilon": _party_epsilon,
             ">delta": _party_delta,

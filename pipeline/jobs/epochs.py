@@ -80,7 +80,8 @@ class Epochs(Section):
     )
     start: Instant | None = Field(
         default=None,
-        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or timezone",
+        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or "
+        "epochs.timezone",
     )
     length: CalendarDuration | None = Field(default=None, description=DURATION)
     timezone: Annotated[str, PlainValidator(_zone_name)] | None = Field(

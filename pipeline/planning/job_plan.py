@@ -326,15 +326,15 @@ def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str |
     if shares is None:
         pace = max(1, epochs // max(1, limit.max_changes))
         return (
-            f"{limit}. They last for all {epochs:,} epochs if a user changes every {pace:,} "
-            "epochs, and for half of them if a user changes twice as often"
+            f"{limit}. The limit lasts for all {epochs:,} epochs if a user changes every "
+            f"{pace:,} epochs, and for half of them if a user changes twice as often"
         )
     typical = int(np.searchsorted(np.cumsum(shares), 0.5))
     if typical <= limit.max_changes:
-        return f"{limit}. A typical user makes {typical:,}, and these last for all epochs"
+        return f"{limit}. A typical user makes {typical:,}, within the limit at all epochs"
     # Changes at uniformly random epochs.
     last = math.ceil(epochs * limit.max_changes / (typical + 1))
-    return f"{limit}. A typical user makes {typical:,}: they are exhausted by epoch {last:,}"
+    return f"{limit}. A typical user makes {typical:,} and reaches the limit by epoch {last:,}"
 
 
 def _poisoning_bound(job: Job) -> float | None:

@@ -52,18 +52,18 @@ HANDLED_BEFORE = {
         "topics are looked for; becomes a ClusterError"
     ),
     "dpstream.pipeline.whole_files.WholeFileError": (
-        "an OSError with the name of a file, told as those are"
+        "an OSError with the name of a file, reported as those are"
     ),
     "dpstream.pipeline.stages.windows.PunctuationError": (
         "the stage sends the record to dead letters"
     ),
     "dpstream.pipeline.kafka.cluster_errors.AbandonedError": (
-        "a worker goes on with its next assignment"
+        "a worker continues with its next assignment"
     ),
     "dpstream.pipeline.collector.batch_writer.WriteError": "answered over HTTP, with status 503",
     "dpstream.pipeline.collector.tokens.TokenError": "answered over HTTP, with status 401",
     "dpstream.topics.envelopes.EnvelopeError": "answered over HTTP, with status 400",
-    "dpstream.randomizers.client.device_errors.DeviceError": "told to the app, as all of these",
+    "dpstream.randomizers.client.device_errors.DeviceError": "reported to the app, as all of these",
     "dpstream.randomizers.client.device_errors.StatementError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.LimitError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.NotJoinedError": "as DeviceError",

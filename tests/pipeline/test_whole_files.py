@@ -170,5 +170,5 @@ class TestWrittenFile:
         assert list(tmp_path.iterdir()) == [path]
 
     def test_errors_of_the_writer_propagate(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectionError, match=r"^nobody$"), written_whole(tmp_path / "a"):
-            raise ConnectionError("nobody")
+        with pytest.raises(ConnectionError, match=r"^refused$"), written_whole(tmp_path / "a"):
+            raise ConnectionError("refused")

@@ -72,7 +72,7 @@ def test_a_deployed_job_is_read_back() -> None:
     ("devices", "text", "message"),
     [
         ("{late: 2 min}", TEXT, "devices.late is longer than shuffle.grace"),
-        ("{seal: nobody.pub}", TEXT, "cannot read the public key"),
+        ("{seal: missing.pub}", TEXT, "cannot read the public key"),
         (
             f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}",
             TEXT,
