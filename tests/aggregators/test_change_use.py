@@ -26,7 +26,7 @@ LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(-1, 1)), max_size=30),
 )
-def test_counts_have_moved_at_least_as_much_as_is_said(
+def test_count_changes_reach_the_stated_lower_bound(
     epochs: list[tuple[float, float, float]],
 ) -> None:
     use, ground_truth, moved = ChangeUse(), 0.0, 0.0
@@ -38,7 +38,7 @@ def test_counts_have_moved_at_least_as_much_as_is_said(
 
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
-def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> None:
+def test_symbol_squares_exceed_noise_squares_as_stated(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
     symbols = (words - ZERO) * STEP
     base = np.exp(-np.square(symbols) / 2)
@@ -100,7 +100,7 @@ def wave(devices: int) -> NDArray[np.int8]:
     [with_changes(1, DEVICES), with_changes(CHANGES // 2, DEVICES), wave(DEVICES)[:12]],
     ids=["few", "nearly half", "one wave"],
 )
-def test_nobody_is_warned_while_people_have_made_less_than_half(values: NDArray[np.int8]) -> None:
+def test_no_warning_below_half_of_the_change_budget(values: NDArray[np.int8]) -> None:
     if len(values) == EPOCHS:
         # The last device makes no change: the mean stays below one half.
         values[:, -1] = 0

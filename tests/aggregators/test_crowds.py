@@ -148,7 +148,7 @@ def test_merging_is_adding_and_states_are_read_back() -> None:
     assert CrowdsAggregator.from_bytes(LAW, empty, read, b"").to_bytes() == b""
 
 
-def test_states_that_cannot_be_are_rejected() -> None:
+def test_invalid_states_are_rejected() -> None:
     state = released(1).to_bytes()
     for wrong in (state[:5], state[:-1], state + state, b"\x09" + state[1:], state[:12]):
         with pytest.raises(ValueError, match=r"crowd|counts|bytes"):
@@ -159,7 +159,7 @@ def test_states_that_cannot_be_are_rejected() -> None:
         aggregator().merge(CrowdsAggregator(others, empty))
 
 
-def test_words_that_cannot_be_are_rejected() -> None:
+def test_invalid_words_are_rejected() -> None:
     found = aggregator()
     for words, problem in (
         (np.array([[4, 0]], np.uint8), "crowd 4"),

@@ -51,7 +51,7 @@ def test_boxes_are_those_of_dense_least_squares(code: AxisCode | Grid) -> None:
 
 
 @pytest.mark.verify
-def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
+def test_poisson_noise_is_covered_as_often_as_stated() -> None:
     code = Grid((Levels(8, (4, 2)), Levels(8, (4, 2))))
     rng = np.random.default_rng(4)
     held = rng.integers(0, 50, code.size)

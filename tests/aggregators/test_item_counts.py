@@ -104,7 +104,7 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     assert estimates.reports == USERS
 
 
-def test_fragments_of_nobody_s_bits_are_counted_too() -> None:
+def test_fragments_of_unset_bits_are_counted() -> None:
     """Contributors without items may send nothing: estimates are then correctly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0

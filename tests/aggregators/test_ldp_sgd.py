@@ -171,7 +171,7 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
     assert nobody.estimate(1, participation) is None
 
 
-def test_sums_that_cannot_be_are_rejected() -> None:
+def test_invalid_sums_are_rejected() -> None:
     law, requested = made(2)
     data = with_reports(law, requested, (1, 2)).to_bytes()
     size = len(data) // 2

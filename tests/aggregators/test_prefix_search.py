@@ -64,7 +64,7 @@ def test_noise_alone_has_no_heavy_items() -> None:
     assert sum(map(len, listed)) <= 2
 
 
-def test_a_cell_that_is_explained_supports_nobody_else() -> None:
+def test_explained_cell_supports_no_other_item() -> None:
     # So few buckets on the last level that every heavy cell has false candidates.
     code = code_of((10, 1024), (16, 1000))
     counts = population(7, bits=16, heavy=8)
@@ -85,9 +85,7 @@ def test_a_cell_that_is_explained_supports_nobody_else() -> None:
     [(16, 0.0), (32, 0.0), (32, 0.05), (48, 0.3)],
     ids=["16 equal", "32 equal", "32 nearly equal", "48 of similar counts"],
 )
-def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
-    heavy: int, spread: float
-) -> None:
+def test_every_item_above_the_stated_count_is_listed(heavy: int, spread: float) -> None:
     above = missed = 0
     for seed in range(12):
         rng = seeded_generator(seed, heavy)
@@ -106,7 +104,7 @@ def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
         assert above > 40
 
 
-def test_wrong_questions_are_rejected() -> None:
+def test_invalid_queries_are_rejected() -> None:
     code = code_of((8, 256))
     with pytest.raises(ValueError, match=r"shape \(255,\); expected 256 cells"):
         heavy_items(code, np.zeros(255, np.int64), 1.0, 1.0, 10, 1)

@@ -134,7 +134,7 @@ def read_sums(data: bytes) -> object:
         (read_sums, b"abc", "sums have 3 bytes; expected a multiple of 24"),
     ],
 )
-def test_bytes_that_are_no_state_are_rejected(
+def test_invalid_state_bytes_are_rejected(
     read: Callable[[bytes], object], data: bytes, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -32,7 +32,7 @@ def counted(law: ShuffledCountsLaw, messages: dict[int, int]) -> ShuffledCountsA
     return aggregator
 
 
-def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() -> None:
+def test_count_subtracts_constant_messages() -> None:
     aggregator = counted(law(3), {1: 300 + 2_000 + 40 + 120, 2: 300 + 2_000 + 40})
     everybody = Participation.constant(EPOCHS, 100)
     for epoch in (1, 2):

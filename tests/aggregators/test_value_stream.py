@@ -113,7 +113,7 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     assert largest == 0 if most == law.max_changes else largest > 14
 
 
-def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw) -> None:
+def test_reporters_represent_absent_devices_and_newcomers(law: ValueStreamLaw) -> None:
     """With the same share of every kind of stream absent, expectations stay the truth.
 
     Changes during absence are not boosted: streams are constant while devices are absent.
@@ -128,7 +128,7 @@ def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw
     assert found == pytest.approx(streams.sum(axis=1).tolist(), abs=1e-3)
 
 
-def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStreamLaw) -> None:
+def test_epoch_without_reports_carries_estimate_forward_with_gap(law: ValueStreamLaw) -> None:
     streams = np.ones((EPOCHS, 5), np.int64)
     streams[:3] = 0
     present = np.ones_like(streams, np.bool_)

@@ -23,7 +23,7 @@ def test_public_names_are_those_of_their_modules(name: str) -> None:
     assert getattr(module, name).__doc__
 
 
-def test_other_names_are_none() -> None:
+def test_other_names_are_invalid() -> None:
     with pytest.raises(AttributeError, match="no attribute 'epsilon'"):
         _ = accounting.epsilon
 

@@ -94,7 +94,7 @@ def test_ranges_reach_from_the_least_to_the_largest_of_a_dtype(dtype: type[np.in
     assert of_largest.integers(limits.min, int(limits.max) + 1, dtype=dtype) == limits.max
 
 
-def test_what_is_wrong_is_rejected() -> None:
+def test_wrong_input_is_rejected() -> None:
     generator, taken = of(bytes(16))
     with pytest.raises(ValueError, match="the range of integers from 5 to below"):
         generator.integers(5, 5)

@@ -175,7 +175,7 @@ def test_a_horizon_may_be_as_long_as_epochs_can_be_counted() -> None:
         (1.0, 1, "best", "calibration is 'best'; expected 'optimal' or 'published'"),
     ],
 )
-def test_parameters_say_what_is_allowed(
+def test_parameter_errors_state_the_allowed_range(
     epsilon: float, changes: int, calibration: str, complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint) as error:

@@ -176,9 +176,7 @@ def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
     st.sampled_from([1e-3, 1e-6]),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_a_filter_admits_is_within_the_budget(
-    charges: list[MechanismCost], delta: float
-) -> None:
+def test_filter_admits_only_within_the_budget(charges: list[MechanismCost], delta: float) -> None:
     total = sum(each.epsilon * each.times for each in charges)
     budget = Filter(max(1.0, total), delta)
     figure = budget.epsilon_of(charges)

@@ -118,7 +118,7 @@ def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     assert_law(bun(k, epsilon), lambda signs: independently(signs) if inside(signs) else elsewhere)
 
 
-def test_bun_spends_less_than_it_is_given_and_says_where_it_ends() -> None:
+def test_bun_loss_is_below_epsilon_up_to_a_maximum() -> None:
     for k in (1, 3, 50, 1024):
         for epsilon in (1e-6, 0.3, 1.0, 8.0):
             assert bun(k, epsilon).loss < epsilon

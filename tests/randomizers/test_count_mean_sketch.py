@@ -57,7 +57,7 @@ def test_errors_of_the_horse_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("loss", [4.0, 25.0])
-def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -> None:
+def test_count_errors_match_stated_errors(loss: float) -> None:
     users = 40_000
     requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
     law = with_loss(calibrate(requested, 1, users), loss)
@@ -106,7 +106,7 @@ def test_messages_hide_among_those_of_their_row() -> None:
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0
 
 
-def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_fill_the_capacity_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     law = with_loss(calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 2, 64), 1, 10_000), 3.0)
 
     def drawn() -> tuple[int, bytes]:
@@ -123,7 +123,7 @@ def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.Monk
     assert drawn()[0] <= fewer
 
 
-def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_published(
+def test_all_items_of_an_unpublished_domain_can_be_queried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requested = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)

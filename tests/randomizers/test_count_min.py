@@ -164,7 +164,7 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
         ({"more": 1}, "unknown constants"),
     ],
 )
-def test_a_law_that_is_none_is_rejected(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_law_is_rejected(changes: dict[str, Any], complaint: str) -> None:
     body = law_of().to_json()
     assert CountMinLaw.from_json(body) == law_of()
     with pytest.raises(ValueError, match=f"not a law of count_min: .*{complaint}"):
@@ -195,7 +195,7 @@ def test_a_law_that_is_none_is_rejected(changes: dict[str, Any], complaint: str)
         ({"messages_per_user": math.nan}, "messages_per_user is nan"),
     ],
 )
-def test_parameters_that_cannot_be_are_rejected(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_parameters_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         replace(ASKED, **changes)
 

@@ -130,7 +130,7 @@ def test_the_noise_is_rounded_up(epsilon: float) -> None:
         ((1, 2), 3, 1.5),
     ],
 )
-def test_laws_of_deletion_that_are_none_are_rejected(
+def test_invalid_deletion_laws_are_rejected(
     decay: tuple[int, int], shift: int, delta: float
 ) -> None:
     with pytest.raises(ValueError, match="is not a valid law of deletion"):
@@ -210,7 +210,7 @@ def test_a_device_sends_one_message_in_its_crowd() -> None:
         (np.array([2]), "expected 1 devices"),
     ],
 )
-def test_values_that_cannot_be_are_rejected(values: NDArray[np.integer], problem: str) -> None:
+def test_invalid_values_are_rejected(values: NDArray[np.integer], problem: str) -> None:
     devices = devices_of(law_of(2), 1)
     with pytest.raises(ValueError, match=problem):
         devices.report(1, values, None, seeded_generator(1))

@@ -52,7 +52,7 @@ def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
-def test_every_message_draws_by_itself_whatever_it_says(
+def test_every_message_is_drawn_independently(
     reports: CountedMessages | NDArray[np.unsignedinteger],
 ) -> None:
     rng, runs = seeded_generator(20261122), 6_000
@@ -73,7 +73,7 @@ def test_every_message_draws_by_itself_whatever_it_says(
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [0, 1, 100, 150, 400, 2_000])
-def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int) -> None:
+def test_parts_exceed_capacity_as_rarely_as_stated(most: int, instances: int) -> None:
     """Exact in integers, over all shufflers together. Much less capacity would not suffice."""
     room = room_of_part(most, instances)
 
@@ -93,7 +93,7 @@ def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int)
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
-def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
+def test_capacity_matches_the_proven_bound(most: int, instances: int) -> None:
     """Capacity by Bernstein's inequality, whose slack of a fifth must not be removed."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)

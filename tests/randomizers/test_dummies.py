@@ -120,7 +120,7 @@ def test_cells_are_independent_and_follow_the_law(
 
 
 @pytest.mark.slow
-def test_a_bernoulli_contributor_never_has_two_dummies_in_a_cell_and_any_subset_is_fair() -> None:
+def test_bernoulli_dummies_are_distinct_and_uniform() -> None:
     cells, probability, runs = 4, 0.4, 20_000
     dummies, rng = BernoulliDummies(cells, probability), seeded_generator(5)
     subsets = np.zeros(1 << cells, np.int64)
@@ -180,7 +180,7 @@ def test_dummies_made_for_other_cells_are_rejected(dummies: Dummies) -> None:
         (("bernoulli", 6.0, 3), "requires dummies with a probability of"),
     ],
 )
-def test_noise_that_cannot_be_is_rejected(arguments: tuple[object, ...], complaint: str) -> None:
+def test_invalid_noise_is_rejected(arguments: tuple[object, ...], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         CellNoiseLaw(*arguments)  # type: ignore[arg-type]
 
@@ -199,7 +199,7 @@ LAWS: list[tuple[Dummies, Callable[[int], Any]]] = [
 
 @pytest.mark.parametrize("contributors", [1, 3, 1000, 1_000_000])
 @pytest.mark.parametrize(("dummies", "law"), LAWS)
-def test_more_dummies_than_there_is_room_for_are_as_rare_as_stated(
+def test_dummies_exceed_capacity_as_rarely_as_stated(
     dummies: Dummies, law: Callable[[int], Any], contributors: int
 ) -> None:
     most = dummies.most(contributors)
@@ -212,12 +212,12 @@ def test_more_dummies_than_there_is_room_for_are_as_rare_as_stated(
         assert total.logsf(0.7 * most + 0.3 * total.mean()) > 1.2 * math.log(REDRAW_PROBABILITY)
 
 
-def test_nobody_has_no_dummies_and_no_room() -> None:
+def test_zero_devices_have_no_dummies_and_no_capacity() -> None:
     assert PoissonDummies(3.0).most(0) == 0
 
 
 @pytest.mark.parametrize("dummies", [law for law, _ in LAWS[1:]])
-def test_dummies_that_do_not_fit_are_drawn_anew(
+def test_dummies_beyond_capacity_are_drawn_again(
     dummies: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a misfit probability of one half, no misfit is released; the law is that of fits."""

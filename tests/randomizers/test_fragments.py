@@ -224,9 +224,7 @@ def test_reports_are_made_from_the_same_reversed_bits() -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 @pytest.mark.parametrize("contributors", [1, 10, 1_000])
-def test_there_is_room_for_all_messages_that_anybody_will_ever_draw(
-    reports: int, contributors: int
-) -> None:
+def test_capacity_fits_all_possible_messages(reports: int, contributors: int) -> None:
     law = law_of(4.0, reports)
     most = law.capacity(1, contributors)
     bits = contributors * law.items * reports
@@ -242,7 +240,7 @@ def test_there_is_room_for_all_messages_that_anybody_will_ever_draw(
     assert law.capacity(1, 0) == 0
 
 
-def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_beyond_capacity_are_all_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     law = law_of(1.0)
     monkeypatch.setattr(FragmentsLaw, "capacity", lambda law, epoch, contributors: 108)
     devices, rng = Fragments(law), seeded_generator(97)
@@ -251,7 +249,7 @@ def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatc
     assert len(sent) <= 108
 
 
-def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> None:
+def test_format_depends_on_report_count_and_not_on_values() -> None:
     law = law_of(6.0, items=1_000)
     # Of 350 users without items fewer messages than words arrive, of users with an item more.
     for users, counted in ((10, False), (350, True), (5_000, True)):
@@ -275,7 +273,7 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
-def test_what_is_not_allowed_is_rejected(parameters: dict[str, Any], message: str) -> None:
+def test_disallowed_parameters_are_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         requested(1.0, **parameters)
 
@@ -288,15 +286,13 @@ def test_what_is_not_allowed_is_rejected(parameters: dict[str, Any], message: st
         ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
     ],
 )
-def test_constants_of_what_there_is_not_are_rejected(
-    constants: dict[str, Any], message: str
-) -> None:
+def test_unknown_constants_are_rejected(constants: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(law_of(2.0), **constants)
 
 
 @pytest.mark.parametrize("reports", [1, 2])
-def test_what_tables_leave_out_is_charged_for_every_report(
+def test_table_tails_are_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epsilon, delta, contributors = 2.0, 1e-3, 2_000
@@ -311,12 +307,12 @@ def test_what_tables_leave_out_is_charged_for_every_report(
             calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
-def test_the_published_formula_says_where_it_does_not_hold() -> None:
+def test_published_formula_is_rejected_where_invalid() -> None:
     with pytest.raises(ValueError, match=r"published calibration has no odds for epsilon 0\.001 "):
         published_loss(0.001, 1e-6, 1_000)
 
 
-def test_the_guarantee_says_what_holds_against_the_stage() -> None:
+def test_guarantee_states_the_loss_against_the_shuffler() -> None:
     law = calibrate(requested(1.0, items=2, neighbors="removal"), 1, 100_000)
     guarantee = Fragments(law).guarantee
     assert f"epsilon is {2 * law.odds.loss:.6g}" in guarantee.trust

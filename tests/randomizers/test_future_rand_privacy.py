@@ -110,7 +110,7 @@ def largest_ratio(distributions: Sequence[Distribution]) -> Fraction:
 
 
 @pytest.mark.parametrize(("horizon", "changes", "epsilon", "calibration"), CASES)
-def test_no_two_streams_can_be_told_apart_better_than_promised(
+def test_no_two_streams_exceed_the_promised_loss(
     horizon: int,
     changes: int,
     epsilon: float,

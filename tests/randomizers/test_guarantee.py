@@ -26,7 +26,7 @@ def test_a_pure_guarantee_does_not_speak_of_delta() -> None:
     assert "delta" not in str(Guarantee(0.5, 0.0, "epoch", "values", "the shuffler", "bound"))
 
 
-def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -> None:
+def test_guarantee_states_value_and_stream_loss() -> None:
     guarantee = Guarantee(1.0, 0.0, "value", "two values", "none", "bound", stream_epsilon=4.653032)
     assert str(guarantee) == (
         "epsilon 1 for a user's single value (claimed), 4.65303 for the whole stream (bound); "
@@ -38,7 +38,7 @@ def test_what_is_claimed_for_a_value_stands_beside_what_a_whole_stream_loses() -
     assert "9.30606 for the whole stream of 2 horizons" in str(twice)
 
 
-def test_an_epoch_stands_beside_all_of_its_horizon() -> None:
+def test_guarantee_states_epoch_and_horizon() -> None:
     guarantee = Guarantee(
         1.0,
         1e-6,
@@ -55,7 +55,7 @@ def test_an_epoch_stands_beside_all_of_its_horizon() -> None:
     assert str(renewed).startswith(f"{said} of each horizon (exact); ")
 
 
-def test_what_many_horizons_lose_is_never_rounded_down() -> None:
+def test_loss_of_many_horizons_is_never_rounded_down() -> None:
     rounded = set()
     for loss in (0.1, 0.7, 1 / 3, 4.653032):
         for horizons in range(1, 200):
@@ -68,7 +68,7 @@ def test_what_many_horizons_lose_is_never_rounded_down() -> None:
     assert rounded == {False, True}
 
 
-def test_neighbors_hold_as_many_items_as_is_said() -> None:
+def test_neighbors_state_the_number_of_items() -> None:
     assert held_by_a_user(1).startswith("any two items of a user")
     assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
     assert held_or_nothing(1).startswith("an item of a user")

@@ -77,7 +77,7 @@ def test_columns_are_sent_in_the_narrowest_words(items: int, dtype: str) -> None
     assert messages.shape == (2 * 2 + 2, 2)
 
 
-def test_everybody_present_sends_k_real_tuples_and_a_blanket() -> None:
+def test_present_devices_send_real_tuples_and_a_blanket() -> None:
     law = law_of(blanket=3.0)
     devices, rng = Hadamard(law), seeded_generator(71)
     devices.enroll(4, rng)
@@ -154,7 +154,7 @@ def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
     return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
 
 
-def test_what_cannot_be_kept_to_is_rejected() -> None:
+def test_infeasible_parameters_are_rejected() -> None:
     few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
     with pytest.raises(ValueError, match=r"2\.5; expected at least .* with 100 contributors"):
         calibrate(few, 1, 100)

@@ -100,9 +100,7 @@ def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
         (("a", "b" * 101), "1 to 100 printable characters"),
     ],
 )
-def test_labels_that_cannot_be_are_rejected_in_one_line(
-    labels: tuple[str, ...], message: str
-) -> None:
+def test_invalid_labels_are_rejected_in_one_line(labels: tuple[str, ...], message: str) -> None:
     check_labels(("a", "b"))
     with pytest.raises(ValueError, match=message) as rejected:
         check_labels(labels)

@@ -29,7 +29,7 @@ def view(mean: float, messages: int) -> NDArray[np.float64]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mean", "messages"), list(product((6.0, 15.0), (1, 2, 3))))
-def test_two_items_are_told_apart_no_better_than_charged(mean: float, messages: int) -> None:
+def test_two_items_lose_at_most_the_charge(mean: float, messages: int) -> None:
     one = view(mean, messages)
     other = one.T
     removed, added = raised_losses(mean, messages)

@@ -65,12 +65,12 @@ def test_constants_are_written_as_their_fields() -> None:
         ({"spare": {"weight": True}}, "True is not a number"),
     ],
 )
-def test_other_json_is_no_law(changed: dict[str, Any], message: str) -> None:
+def test_invalid_json_is_rejected_as_a_law(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CoinTossLaw.from_json({**BODY, **changed})
 
 
 @pytest.mark.parametrize("name", BODY)
-def test_a_law_without_one_of_its_constants_is_none(name: str) -> None:
+def test_law_with_missing_constant_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="not a law of coin_toss"):
         CoinTossLaw.from_json({key: value for key, value in BODY.items() if key != name})

@@ -58,7 +58,7 @@ def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
     assert law.stream_epsilon > calibrate(ASKED, 300, minimum=2000).stream_epsilon
 
 
-def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
+def test_guarantee_states_the_local_loss() -> None:
     guarantee = LdpSgd(calibrate(ASKED, 300, minimum=2000)).guarantee
     assert "epsilon is 1.9 at every step that a user participates in, 19 for its 10" in (
         guarantee.trust
@@ -105,7 +105,7 @@ def test_reports_that_lose_more_than_one_alone_are_rejected() -> None:
         ),
     ],
 )
-def test_parameters_that_cannot_be_are_rejected(changed: dict[str, object], message: str) -> None:
+def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
     values: dict[str, object] = {"epsilon": 1.9, "delta": 1e-5, "features": 65, "classes": 10}
     with pytest.raises(ValueError, match=message):
         LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_a_model_of_too_many_steps_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
-def test_laws_that_cannot_be_are_rejected(wrong: dict[str, int]) -> None:
+def test_invalid_laws_are_rejected(wrong: dict[str, int]) -> None:
     law = calibrate(LdpSgdParameters(1.9, 1e-5, features=2, classes=2), 3, minimum=2000)
     with pytest.raises(ValueError, match="0"):
         replace(law, **wrong)  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_laws_that_cannot_be_are_rejected(wrong: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     "feature", [8 * FEATURE_UNIT, -8 * FEATURE_UNIT, 8 * FEATURE_UNIT + 1, -(1 << 15)]
 )
-def test_a_feature_that_is_too_large_is_rejected_whatever_the_others_are(feature: int) -> None:
+def test_feature_out_of_range_is_rejected(feature: int) -> None:
     examples = np.array([[1, 0, 1], [1, feature, 0]])
     with pytest.raises(ValueError, match="a feature here is out of range; expected -8 to 8"):
         check_examples(examples, 2, "here")
@@ -151,7 +151,7 @@ def test_the_table_of_quantiles_is_right_and_the_same_everywhere() -> None:
     assert np.abs(table).mean() / UNIT == pytest.approx(math.sqrt(2 / math.pi), rel=1e-5)
 
 
-def test_directions_are_worked_out_in_whole_numbers() -> None:
+def test_directions_are_computed_in_integers() -> None:
     seed = bytes(range(1, 17))
     (found,) = directions(np.frombuffer(seed, np.uint8)[None], 7).tolist()
     low, high = (int.from_bytes(half, "little") for half in (seed[:8], seed[8:]))
@@ -220,7 +220,7 @@ def test_gradients_are_those_of_the_loss() -> None:
     assert not lengths.any()
 
 
-def test_nobody_takes_part_in_more_steps_than_the_guarantee_speaks_of() -> None:
+def test_no_user_joins_more_steps_than_guaranteed() -> None:
     requested = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
     devices, rng = LdpSgd(calibrate(requested, 4, minimum=100)), seeded_generator(5)
     devices.enroll(3, rng)

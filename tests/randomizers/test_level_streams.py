@@ -61,7 +61,7 @@ def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Coun
 
 @pytest.mark.parametrize("levels", TREES, ids=str)
 @pytest.mark.parametrize(("epsilon", "delta"), [(4.0, 1e-3), (3.0, 0.02), (8.0, 1e-4)])
-def test_no_pair_of_streams_is_told_apart_better_than_claimed(
+def test_no_pair_of_streams_exceeds_the_claimed_loss(
     levels: Levels, epsilon: float, delta: float
 ) -> None:
     streams = messages(levels, 0, 0, epochs=2)
@@ -72,7 +72,7 @@ def test_no_pair_of_streams_is_told_apart_better_than_claimed(
     assert worst(streams, mean / 2, mean / 2, epsilon) > claimed
 
 
-def test_no_pair_of_boosted_streams_is_told_apart_better_than_claimed() -> None:
+def test_no_pair_of_boosted_streams_exceeds_the_claimed_loss() -> None:
     epsilon, delta, words = 4.0, 0.02, 6
     streams = messages(TREES[0], 1, 1, epochs=2)
     held, left = noise_for_items(epsilon, delta, ItemReports(2, 1, 1, 0.0, levels=2))

@@ -68,7 +68,7 @@ def test_the_table_of_noise_is_the_discrete_laplace_law() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.003, 0.2, 1.0, 5.0])
-def test_clamped_noise_loses_what_was_asked_for_and_hardly_less(loss: float) -> None:
+def test_clamped_noise_loss_is_close_to_epsilon(loss: float) -> None:
     noise = noise_of(loss)
     assert loss - 1e-9 < log_rounded_up(noise.odds(1)) <= loss
     assert log_rounded_up(noise.odds(2)) == pytest.approx(2 * loss, abs=1e-9)
@@ -130,7 +130,7 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     ],
     ids=["histogram", "rows", "one bucket", "three buckets"],
 )
-def test_neighbors_differ_in_no_more_measurements_than_is_said(
+def test_neighbors_differ_in_at_most_the_stated_measurements(
     items: int, matrix: PublicMatrix, removal: bool
 ) -> None:
     columns = matrix.entries(np.arange(items + 1)).astype(int)
@@ -155,7 +155,7 @@ def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -
     assert composed_loss(3, Fraction(2), 0.0) == (log_rounded_up(Fraction(2), 3), 0.0)
 
 
-def test_what_the_paper_s_theorem_does_not_cover_is_rejected() -> None:
+def test_epsilon_beyond_the_paper_s_theorem_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"Theorem 2\.5 holds only for epsilon below 1"):
         calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
 
@@ -229,7 +229,7 @@ def test_histograms_that_do_not_fit_a_record_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement", "sampled"])
-def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
+def test_jl_hh_errors_match_stated_and_planned_errors(
     calibration: Calibration,
 ) -> None:
     users, labels = 20_000, THOUSAND[:300]
@@ -260,7 +260,7 @@ def estimated(law: MeasurementsLaw, held: NDArray[np.int64]) -> ItemEstimates:
     return found
 
 
-def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() -> None:
+def test_device_with_two_items_is_rejected_before_measuring() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
     devices = Measurements(law)
     devices.enroll(2, seeded_generator(1))
@@ -268,7 +268,7 @@ def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() 
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 
-def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> None:
+def test_plan_marks_comparisons_and_states_the_lower_bound() -> None:
     job = parse_job(
         "name: p\nprotocol: jl_hh\n"
         "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"

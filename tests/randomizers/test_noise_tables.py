@@ -114,7 +114,7 @@ def test_every_boundary_of_a_draw_is_exact() -> None:
             assert drawn(table, low) == drawn(table, high - 1) == count
 
 
-def test_bounds_that_share_leading_bits_are_told_apart() -> None:
+def test_bounds_with_shared_leading_bits_are_distinguished() -> None:
     """Several within one word, one at the very beginning of a group, and empty counts."""
     whole = 1 << TABLE_BITS
     bounds = (0, 3, 3, 1 << 64, (1 << 64) + 5, 1 << 112, (1 << 112) + (1 << 70), whole - 1, whole)
@@ -236,7 +236,7 @@ def test_more_clusters_than_the_law_asks_for_are_never_less() -> None:
         (lambda: NoiseTable(0, (5,), 0.0), r"must rise to 2\^128"),
     ],
 )
-def test_what_cannot_be_tabled_is_rejected(make: Callable[[], object], complaint: str) -> None:
+def test_noise_without_table_is_rejected(make: Callable[[], object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
 

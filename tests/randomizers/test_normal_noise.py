@@ -75,7 +75,7 @@ def test_draws_follow_the_law() -> None:
         assert (stats.chisquare(seen, masses * len(drawn)).pvalue > 1e-9) == right
 
 
-def test_what_is_drawn_is_pinned() -> None:
+def test_draws_match_golden_values() -> None:
     """A worker of another version with different draws would make a second noise."""
     rng = seeded_generator(20240229)
     assert [NormalNoise(22_843).draw(rng) for _ in range(4)] == [

@@ -97,7 +97,7 @@ def reader(data: bytes) -> Any:
     return read
 
 
-def test_what_is_wrong_is_rejected_with_a_sentence() -> None:
+def test_device_rejects_invalid_calls_with_clear_messages() -> None:
     law = laws_of("future_rand")[0]
     with pytest.raises(
         ValueError, match="'bun' does not support single devices; expected one of: future_rand"
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_rejected_with_a_sentence() -> None:
             sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
 
 
-def test_the_last_item_of_a_large_domain_can_be_held() -> None:
+def test_last_item_of_a_large_domain_is_reported() -> None:
     parameters = SingleMessageParameters(4.0, 1e-6, tuple(map(str, range(1000))))
     law = ALL_PROTOCOLS["single_message"].calibrate(parameters, 1, 10_000)
     device = OneDevice("single_message", law.to_json())

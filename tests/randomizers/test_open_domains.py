@@ -34,7 +34,7 @@ def test_values_survive(domain: OpenDomain, values: list[object]) -> None:
 
 
 @pytest.mark.parametrize("buckets", [1, (1 << 24) + 1, 8.0, True])
-def test_buckets_that_cannot_be_are_rejected(buckets: int) -> None:
+def test_invalid_buckets_are_rejected(buckets: int) -> None:
     with pytest.raises(ValueError, match="expected 2 to 16777216"):
         Numbers(0.0, 80.0, buckets)
     assert Numbers(0.0, 80.0, 1 << 24).buckets == 1 << 24
@@ -92,7 +92,7 @@ def test_buckets_that_cannot_be_are_rejected(buckets: int) -> None:
         ),
     ],
 )
-def test_domains_that_cannot_be_are_rejected(make: Callable[[], object], said: str) -> None:
+def test_invalid_domains_are_rejected(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
 

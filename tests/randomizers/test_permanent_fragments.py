@@ -82,7 +82,7 @@ def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another()
     assert sent(others, 1, [5]) != first
 
 
-def test_keys_come_from_the_generator_and_none_comes_twice() -> None:
+def test_keys_come_from_the_generator_without_repeats() -> None:
     devices, again = (Fragments(law_of(WORDS // 3, (3, 1))) for _ in range(2))
     for each in (devices, again):
         each.enroll(50, seeded_generator(133))
@@ -120,7 +120,7 @@ def loss(
 
 @pytest.mark.parametrize(("epochs", "reports"), [(1, 2), (2, 1), (5, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize(("threshold", "odds"), [(WORDS // 20, (5, 1)), (WORDS // 4, (30, 1))])
-def test_losses_against_nobody_trusted_are_those_of_all_that_can_be_reported(
+def test_local_losses_cover_all_possible_reports(
     epochs: int, reports: int, threshold: int, odds: tuple[int, int]
 ) -> None:
     law = law_of(threshold, odds, epochs, reports)
@@ -152,7 +152,7 @@ def test_losses_against_nobody_trusted_are_those_of_all_that_can_be_reported(
     assert law.limit_epsilon == pytest.approx(2 * law.backstop.loss, rel=1e-12)
 
 
-def test_an_unchanged_value_costs_no_more_than_the_backstop_however_long_the_stream() -> None:
+def test_unchanged_value_costs_at_most_the_backstop() -> None:
     law = law_of(WORDS // 1_000, (3, 1), epochs=100_000, reports=8)
     assert law.unchanged_epsilon == pytest.approx(2 * math.log(999), rel=1e-6)
     assert law.unchanged_epsilon <= law.limit_epsilon
@@ -246,7 +246,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
         ),
     ],
 )
-def test_what_makes_no_sense_is_rejected(parameters: dict[str, Any], message: str) -> None:
+def test_inconsistent_input_is_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FragmentsParameters(
             **{"epsilon": 1.0, "delta": 1e-6, "domain": ("a",), "permanent": True, **parameters}
@@ -272,7 +272,7 @@ def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
         law_of(1, (3, 1), permanent=False)
 
 
-def test_everybody_answers_with_their_own_key_whoever_else_is_silent() -> None:
+def test_devices_answer_with_their_own_key_despite_absences() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
     devices = Fragments(law)
     devices.enroll(6, seeded_generator(136))

@@ -302,7 +302,7 @@ def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("order", "coordinates", "devices"), [(2, 3, 3), (3, 2, 4)])
-def test_what_shuffling_adds_is_no_less_than_stated(
+def test_shuffling_adds_at_least_the_stated_privacy(
     order: int, coordinates: int, devices: int
 ) -> None:
     law = law_of(order, coordinates)
@@ -320,7 +320,7 @@ def test_what_shuffling_adds_is_no_less_than_stated(
     assert noticed, "a coin hidden twice as well would not be noticed"
 
 
-def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
+def test_guarantee_states_local_and_shuffled_loss() -> None:
     labels = tuple(map(str, range(1024)))
     requested = ProjectiveGeometryParameters(1.0, labels)
     once, often = calibrate(requested, 1, 10_000), calibrate(requested, 4, 10_000)

@@ -170,7 +170,7 @@ def test_a_forked_child_draws_other_words_than_its_parent_and_its_siblings() -> 
     assert len(set(words)) == len(words) == 64
 
 
-def test_a_generator_that_nobody_holds_is_not_kept_for_forks() -> None:
+def test_unreferenced_generator_is_dropped_from_fork_hook() -> None:
     before = len(_of_this_process())
     for _ in range(100):
         cryptographic_generator()

@@ -47,13 +47,13 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
-def test_what_a_job_cannot_say_is_rejected(changed: dict[str, Any], message: str) -> None:
+def test_invalid_job_parameters_are_rejected(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**GIVEN, **changed})
 
 
 @pytest.mark.parametrize(("buckets", "levels"), [(2, 1), (4, 2), (64, 6), (4096, 12)])
-def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
+def test_every_halving_has_a_level(buckets: int, levels: int) -> None:
     assert RangeValuesParameters(**{**GIVEN, "buckets": buckets}).levels == levels
 
 
@@ -144,7 +144,7 @@ def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
         assert found.tolist() == (expected | 3 << LEVEL_SHIFT).tolist()
 
 
-def test_a_level_that_there_is_not_is_rejected() -> None:
+def test_unknown_level_is_rejected() -> None:
     devices = RangeValues(LAW)
     devices.enroll(5, seeded_generator(8))
     for level in (0, 5):

@@ -143,7 +143,7 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         ({"max_changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
         (
             {"max_changes": 2, "domain": ("a", "b")},
-            "a cell for every item.* set `cells: count_min`",
+            "a cell for every item.* Set `cells: count_min`",
         ),
         ({"max_changes": 0}, "max_changes is 0"),
         ({"max_changes": 2, "boost": -1}, "boost is -1"),
@@ -196,7 +196,7 @@ def test_jobs_get_the_noise_of_the_reference(
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 
 
-def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more() -> None:
+def test_minimum_contributors_spend_epsilon_and_half_more() -> None:
     requested = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
     law = calibrate(requested, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0

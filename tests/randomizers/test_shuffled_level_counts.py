@@ -35,7 +35,7 @@ def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
     ]
 
 
-def test_a_value_raises_its_ancestors_while_it_holds() -> None:
+def test_value_raises_its_ancestors_while_present() -> None:
     """The root is 0, its children 1 to 4, the values 5 to 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 0, 0, STAGE, None)
     assert sent(law, 0, 5, 5, 8, 0) == [[], [0, 3, 9], [0, 3, 9], [0, 4, 12], []]

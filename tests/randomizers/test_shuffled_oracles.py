@@ -41,7 +41,7 @@ def shrunk(noise: BinomialNoise) -> BinomialNoise:
     return BinomialNoise(noise.contributors, noise.probability * 0.999)
 
 
-def test_too_few_contributors_for_binomial_noise_are_told_how_many_it_takes() -> None:
+def test_too_few_contributors_error_states_the_required_number() -> None:
     with pytest.raises(ValueError, match=r"500 contributors are too few .* about 722 are needed"):
         binomial_for_rows(1.0, 1e-6, 500, rows=5)
     assert binomial_for_rows(1.0, 1e-6, 722, rows=5).probability < 0.5
@@ -52,7 +52,7 @@ def test_means_are_those_of_the_published_table(rows: int, printed: int) -> None
     assert round(published_mean(1.0, 1e-6, rows)) == printed
 
 
-def test_the_published_rule_also_asks_for_enough_noise_for_many_items() -> None:
+def test_published_rule_requires_noise_for_many_items() -> None:
     """k <= epsilon gamma n / (6 tau k) binds where epsilon is large."""
     assert published_mean(200.0, 0.5, rows=1, items=50) == 6 * 50 * 50 / 200
     assert published_mean(1.0, 1e-6, 2, 3) == 90 * 36 * math.log(12 / 1e-6)

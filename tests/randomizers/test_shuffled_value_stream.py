@@ -93,7 +93,7 @@ def test_what_tables_of_the_noise_leave_out_must_fit_what_is_set_aside(
         calibrate(ASKED, 170, 100)
 
 
-def test_devices_that_follow_the_rules_are_never_held_up() -> None:
+def test_valid_streams_never_exhaust_the_norm_budget() -> None:
     """All streams of 8 epochs with at most 2 changes: each message is 256 u, rounded."""
     law = DYADIC
     streams = np.array(list(product((0, 1), repeat=8)), np.int8)
@@ -133,7 +133,7 @@ def test_the_clock_holds_up_a_device_that_would_run_beyond_it() -> None:
     assert (np.abs(sent[0]) == int(np.sqrt(100_000))).all(), "clipped at its root"
 
 
-def test_a_clock_that_is_left_with_less_than_a_step_sends_nothing_but_0() -> None:
+def test_exhausted_norm_budget_sends_only_zeros() -> None:
     law = replace(DYADIC, squared_norm_budget=128**2)
     sent = steps(law, np.zeros((8, 20), np.int8))
     assert (sent[0] == -128).all()
@@ -225,7 +225,7 @@ def test_constants_that_contradict_each_other_are_rejected(wrong: dict[str, obje
         replace(DYADIC, **wrong)  # type: ignore[arg-type]
 
 
-def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
+def test_largest_boost_fits_the_message_type() -> None:
     law = replace(DYADIC, boost=MAX_BOOST)
     assert ZERO + law.most == np.iinfo(law.message_format.dtype).max
     with pytest.raises(

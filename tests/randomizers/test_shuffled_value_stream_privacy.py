@@ -155,9 +155,7 @@ def test_the_farthest_that_two_streams_can_be_apart_loses_what_is_stated(
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_no_two_streams_of_two_epochs_are_told_apart_better_than_stated(
-    epsilon: float, delta: float
-) -> None:
+def test_no_streams_of_two_epochs_exceed_the_stated_loss(epsilon: float, delta: float) -> None:
     law = law_of(2, epsilon, delta)
     lost = [delta_of(law.noise, shifts, epsilon) for shifts in differences(law, 2)]
     assert len(lost) == 4
@@ -166,7 +164,7 @@ def test_no_two_streams_of_two_epochs_are_told_apart_better_than_stated(
 
 
 @pytest.mark.verify
-def test_no_two_streams_of_three_epochs_are_told_apart_better_than_stated() -> None:
+def test_no_streams_of_three_epochs_exceed_the_stated_loss() -> None:
     law = law_of(3, 8.0, 1e-2)
     lost = [delta_of(law.noise, shifts, 8.0) for shifts in differences(law, 3)]
     assert len(lost) > 12
@@ -195,7 +193,7 @@ def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: flo
     assert min(found) > 0.95 * delta
 
 
-def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> None:
+def test_fastest_spending_stream_is_capped_by_norm_budget() -> None:
     law = calibrate(ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle"), 170, 100)
     rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
     devices.enroll(count, rng)

@@ -276,7 +276,7 @@ def test_hopeless_devices_draw_like_noise_and_no_more_often() -> None:
     assert base == pytest.approx(1.0, abs=1e-12)
 
 
-def test_laws_are_json_bit_by_bit_and_reject_what_they_cannot_be() -> None:
+def test_laws_round_trip_through_json_and_reject_invalid_constants() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     body = json.loads(json.dumps(law.to_json()))
     assert ValueStreamLaw.from_json(body) == law
@@ -326,7 +326,7 @@ def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
 
 
 @pytest.mark.parametrize("passed_over", [1, 2, 5])
-def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over: int) -> None:
+def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 16)
     absent, called = ValueStream(law), ValueStream(law)
     first, nobody = np.arange(200) % 2, np.zeros(200, np.bool_)
@@ -344,7 +344,7 @@ def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over
         assert np.array_equal(array, called.state_arrays()[name]), name
 
 
-def test_changes_that_are_known_of_silent_devices_are_followed_meanwhile() -> None:
+def test_known_changes_of_absent_devices_are_followed() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     told, absent = Histories(law, 1), Histories(law, 1)
     nobody = np.zeros(1, np.bool_)

@@ -169,7 +169,7 @@ def test_a_coarser_lattice_would_lose_more() -> None:
 
 
 @pytest.mark.verify
-def test_the_lattice_written_anew_loses_what_the_devices_do() -> None:
+def test_reimplemented_lattice_loses_what_devices_do() -> None:
     expected = largest_loss(law_at_epsilon_itself(3, 2, 1.0))
     assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
 

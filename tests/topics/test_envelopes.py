@@ -96,12 +96,12 @@ def header(**changes: Any) -> bytes:
         (header() + bytes(BODY_MAX), f"exceeds the maximum, {BODY_MAX}"),
     ],
 )
-def test_bodies_that_are_none(data: bytes, why: str) -> None:
+def test_invalid_bodies_are_rejected(data: bytes, why: str) -> None:
     with pytest.raises(EnvelopeError, match=why):
         decode_body(data)
 
 
-def test_what_cannot_be_written() -> None:
+def test_encoding_rejects_invalid_envelopes() -> None:
     for device, report in ((ID[1:], ID), (ID, ID + b"x")):
         with pytest.raises(EnvelopeError, match="16 bytes"):
             encode_envelope(device, report, True, b"c")
@@ -136,7 +136,7 @@ def test_contents_are_read_as_they_were_written(form: ContentFormat, data: st.Da
         assert sorted(map(tuple, each.tolist())) == list(map(tuple, read[:count].tolist()))
 
 
-def test_contents_that_are_none() -> None:
+def test_invalid_contents_are_rejected() -> None:
     form = ContentFormat(2, 1, 1)
     contents = np.array([[1, 0, 7, 0], [1, 0, 7, 7], [0, 0, 0, 7], [3, 0, 7, 7], [2, 1, 7, 7]])
     assert form.unpack(contents.astype(np.uint8))[2].tolist() == [True, False, False, False, False]

@@ -65,7 +65,7 @@ def test_counts_take_as_much_room_however_large_they_are() -> None:
 
 
 @given(reports_and_size(), st.sampled_from([16, 100, 60_000]), st.booleans())
-def test_all_reports_arrive_and_their_number_and_values_do_not_show(
+def test_sealed_reports_arrive_with_hidden_number_and_values(
     reports: tuple[NDArray[Any], FixedSize], payload_bytes: int, canonical: bool
 ) -> None:
     values, size = reports
@@ -106,7 +106,7 @@ def test_no_more_is_promised_than_a_producer_can_send() -> None:
         fixed_size(MessageFormat(np.dtype("u1"), distinct=1), U4_MAX + 1)
 
 
-def test_what_does_not_fit_is_rejected() -> None:
+def test_oversized_input_is_rejected() -> None:
     three = Messages(np.array([[1], [2], [3]], np.uint8))
     with pytest.raises(CodecError, match="3 reports exceed the capacity,"):
         list(split_fixed(three, Slots(2)))

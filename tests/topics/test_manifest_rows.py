@@ -135,7 +135,7 @@ def test_numbers_that_contradict_each_other_are_not_read(changes: dict[str, int]
     ],
     ids=["membership", "producers", "instances", "nothing", "beginning"],
 )
-def test_what_is_not_alike_is_not_read_together(other: bytes) -> None:
+def test_differing_records_are_not_merged(other: bytes) -> None:
     records = written()
     assert read_rows([*records, other]) is None
     assert read_rows([other, *records]) is None

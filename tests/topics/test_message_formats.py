@@ -14,7 +14,7 @@ def test_bytes_of_a_report() -> None:
 
 
 @pytest.mark.parametrize("distinct", [1, 255, 256])
-def test_a_form_may_say_how_many_different_words_there_are(distinct: int) -> None:
+def test_message_format_accepts_distinct_count(distinct: int) -> None:
     assert MessageFormat(np.dtype("u1"), distinct=distinct).distinct == distinct
 
 
@@ -31,7 +31,7 @@ def test_a_form_may_say_how_many_different_words_there_are(distinct: int) -> Non
         ("u1", 2, 3),
     ],
 )
-def test_forms_that_cannot_be_are_rejected(arguments: tuple[Any, ...]) -> None:
+def test_invalid_message_formats_are_rejected(arguments: tuple[Any, ...]) -> None:
     dtype, *others = arguments
     with pytest.raises(ValueError, match="reports of"):
         MessageFormat(np.dtype(dtype), *others)

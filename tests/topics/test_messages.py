@@ -75,7 +75,7 @@ def test_pieces_fit_are_equal_and_lose_nothing(
     assert all(0 < chunk.rows <= chunks[0].rows for chunk in chunks[1:])
 
 
-def test_a_count_that_no_record_holds_travels_in_layers() -> None:
+def test_counts_beyond_four_bytes_are_split_into_layers() -> None:
     table = np.array([3, 2 * U4_MAX + 5, 0, U4_MAX, U4_MAX + 1])
     words = Messages.from_counts(table)
     assert words.messages == table.sum()
@@ -92,7 +92,7 @@ def test_a_count_that_no_record_holds_travels_in_layers() -> None:
     assert sum((_multiset(chunk) for chunk in chunks), Counter()) == _multiset(words)
 
 
-def test_messages_that_no_record_holds_travel_in_layers() -> None:
+def test_messages_beyond_a_record_are_split() -> None:
     table = np.full(1000, 3 * 2**30)
     words = Messages.from_counts(table)
     with pytest.raises(CodecError, match=f"exceed the maximum of a record, {MESSAGES_CAP}"):
@@ -114,7 +114,7 @@ def _counted(values: list[list[int]], counts: list[int]) -> Messages:
     return Messages(np.array(values, np.uint8), np.array(counts, np.uint32))
 
 
-def test_words_that_are_none_are_rejected() -> None:
+def test_invalid_messages_are_rejected() -> None:
     with pytest.raises(CodecError, match="dtype int64; expected unsigned and little-endian"):
         Messages(np.zeros((1, 1), np.int64))
     with pytest.raises(CodecError, match="expected unsigned and little-endian"):

@@ -105,7 +105,7 @@ def test_partitions_and_replication() -> None:
         assert topic.replication == 3
 
 
-def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever() -> None:
+def test_topics_have_their_retention() -> None:
     topics = job_topics(
         "job", 4, None, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
     )

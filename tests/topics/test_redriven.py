@@ -27,7 +27,7 @@ def test_the_bytes_of_a_marker_are_pinned() -> None:
     assert Redriven.from_bytes(marker.to_bytes()) == marker
 
 
-def test_a_marker_of_another_instance_says_so() -> None:
+def test_marker_names_its_instance() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)
     assert json.loads(marker.to_bytes()) == BODY | {"role": "reports-2"}
     assert Redriven.from_bytes(marker.to_bytes()) == marker
@@ -68,7 +68,7 @@ def test_other_fields_are_rejected(changed: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_rejected(data: bytes) -> None:
+def test_non_object_json_is_rejected(data: bytes) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(data)
 

@@ -79,7 +79,7 @@ def test_another_magic_number_is_rejected(plain: bytes) -> None:
             read(b"\x00" + plain[1:])
 
 
-def test_version_names_what_was_found_and_what_is_understood(plain: bytes) -> None:
+def test_version_error_names_found_and_supported_versions(plain: bytes) -> None:
     for read in (kind_of, decode_batch):
         with pytest.raises(VersionError, match="record has version 2; expected 1"):
             read(plain[:4] + b"\x02" + plain[5:])
@@ -200,7 +200,7 @@ def test_a_punctuation_of_another_version_or_drawing_is_rejected(
         replace(examples["punctuation"], drawing=bytes(7))
 
 
-def test_what_is_said_of_instances_alone_is_said_in_one_form(
+def test_instance_fields_have_one_encoding(
     examples: dict[str, Any], codecs: dict[RecordType, Any], forge: Forge
 ) -> None:
     encode, decode = codecs[RecordType.CHUNK]

@@ -175,7 +175,7 @@ def _crowded(producers: int) -> Manifest:
     )
 
 
-def test_a_manifest_holds_sixty_thousand_producers_and_says_when_it_cannot() -> None:
+def test_manifest_fits_60000_producers_and_rejects_more() -> None:
     assert PRODUCERS_MAX > 60_000
     manifest = _crowded(PRODUCERS_MAX)
     data = encode_manifest(manifest)
@@ -260,7 +260,7 @@ def test_a_drain_survives_its_bytes(drain: Drain) -> None:
 
 
 @given(st.builds(Discard, identities, offsets))
-def test_a_dismissal_survives_its_bytes_and_is_no_other_record(discard: Discard) -> None:
+def test_discard_round_trips_and_is_no_other_record(discard: Discard) -> None:
     data = discard.to_bytes()
     assert Discard.from_bytes(data) == discard
     with pytest.raises(CodecError):

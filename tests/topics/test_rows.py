@@ -18,7 +18,7 @@ def manifest(populations: object, population: int) -> Manifest:
 
 
 @pytest.mark.parametrize("make", [list, np.array, lambda values: np.array(values, object)])
-def test_what_has_no_room_in_a_manifest_is_rejected_however_it_is_given(make: object) -> None:
+def test_manifest_beyond_capacity_is_rejected(make: object) -> None:
     assert callable(make)
     for values, problem in (
         ([1, -1], "smallest population is -1"),

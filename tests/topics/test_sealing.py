@@ -96,7 +96,7 @@ def test_reports_come_out_as_they_went_in(
     assert sorted(unpack_reports(rows, FORM)[:, 0].tolist()) == sorted(reports)
 
 
-def test_ciphertexts_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
+def test_ciphertexts_of_other_keys_and_invalid_rows_are_skipped() -> None:
     values = np.arange(5, dtype="<u4")[:, None]
     own = seal_rows(pack_reports(values, 0, FORM), [LOCK])
     foreign = seal_rows(pack_reports(values, 0, FORM), [lock_to(OTHER)])
@@ -109,7 +109,7 @@ def test_ciphertexts_of_another_key_and_rows_nobody_packs_are_left_out() -> None
     assert sorted(unpack_reports(opened, FORM)[:, 0].tolist()) == [0, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_the_order_of_ciphertexts_says_nothing_of_the_order_of_reports() -> None:
+def test_ciphertext_order_is_independent_of_report_order() -> None:
     values = np.arange(4, dtype="<u4")[:, None]
     orders: dict[tuple[int, ...], int] = {}
     rounds = 600
@@ -152,7 +152,7 @@ def batch(examples: dict[str, Any]) -> Batch:
     return found
 
 
-def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batch) -> None:
+def test_sealed_batch_reveals_only_epoch_and_key(batch: Batch) -> None:
     record = seal_batch(batch, LOCK)
     sealed = decode_sealed_batch(record)
     assert sealed.key == key_id(LOCK.public_key)
@@ -161,7 +161,7 @@ def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batc
         assert hidden not in record
 
 
-def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_ciphertext(batch: Batch) -> None:
+def test_unseal_rejects_batch_of_another_job_or_epoch(batch: Batch) -> None:
     sealed = decode_sealed_batch(seal_batch(batch, LOCK))
     others: dict[str, Any] = {"epoch": 8, "deployment": bytes(16), "fingerprint": bytes(16)}
     for name, value in others.items():
@@ -192,7 +192,7 @@ def test_full_batches_fit_their_records(batch: Batch) -> None:
         ("deployment", b"", "deployment has 0 bytes"),
     ],
 )
-def test_what_no_sealed_batch_has_is_rejected(field: str, value: Any, message: str) -> None:
+def test_invalid_sealed_batch_fields_are_rejected(field: str, value: Any, message: str) -> None:
     whole = SealedBatch(bytes(16), bytes(16), 7, bytes(8), bytes(48))
     assert decode_sealed_batch(encode_sealed_batch(whole)) == whole
     with pytest.raises(CodecError, match=message):

@@ -92,7 +92,7 @@ def test_counts_beyond_2_31_add_up() -> None:
     assert sums.tolist() == [2**32 - 1, 2**32 - 1, 2**31]
 
 
-def test_a_share_says_nothing_of_the_table_beside_it() -> None:
+def test_share_is_independent_of_the_table() -> None:
     for value in (0, 1, 2**31):
         cells = 20_000
         rows = shared([value] * cells)
@@ -178,7 +178,7 @@ def test_words_become_a_table_counted_or_not() -> None:
         table_of(words[[0, 1, 1]], np.array([5, 1, 2**32 - 1], "<u8"), 3)
 
 
-def test_a_share_that_is_there_twice_counts_once_with_both_parties() -> None:
+def test_repeated_share_counts_once_for_both_parties() -> None:
     rows = shared([1, 2, 3], contributors=4)
     first, second = added(SMALL, rows, rows)
     assert first.contributors == second.contributors == [4]
@@ -187,7 +187,7 @@ def test_a_share_that_is_there_twice_counts_once_with_both_parties() -> None:
     assert len(first.seen) == 1
 
 
-def test_what_two_parties_opened_is_compared_whatever_its_order() -> None:
+def test_opened_shares_are_compared_in_any_order() -> None:
     tables = [shared([1, 2, 3]), shared([4, 5, 6])]
     first, _ = added(SMALL, *tables)
     _, second = added(SMALL, *reversed(tables))

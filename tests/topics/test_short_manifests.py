@@ -82,7 +82,7 @@ def test_ten_thousand_producers_take_two_kilobytes_at_most(missing: int, most: i
     assert len(grown) <= 2_048
 
 
-def test_a_whole_manifest_is_written_when_much_differs_and_named_by_the_next() -> None:
+def test_complete_manifest_is_written_after_many_changes() -> None:
     populations, everybody = crowd(1_000), np.ones(1_000, np.bool_)
     writer = reader()
     records = []
@@ -107,7 +107,7 @@ def test_one_producer_and_instances_have_whole_manifests() -> None:
     assert is_short(writer.encode(many)), "but of the first instance they are"
 
 
-def test_what_a_reader_has_not_read_is_passed_over_by_all_alike() -> None:
+def test_manifest_with_unread_base_is_rejected_consistently() -> None:
     said = manifest(2, np.ones(200, np.bool_), crowd(200))
     writer = reader()
     passed(writer, 5, replace(said, epoch=1))
@@ -147,7 +147,7 @@ def histories(draw: st.DrawFn) -> list[Manifest]:
 
 @settings(max_examples=25, deadline=None)
 @given(histories())
-def test_a_reader_of_the_log_reads_what_was_said(said: list[Manifest]) -> None:
+def test_manifest_reader_reproduces_written_manifests(said: list[Manifest]) -> None:
     writer, other = reader(), reader()
     for offset, each in enumerate(said):
         record = writer.encode(each)
@@ -191,7 +191,7 @@ def test_a_number_survives_its_bytes(number: int) -> None:
         (b"\x01\x02\x05\x5e", 100, "missing producer 100 is out of range: there are"),
     ],
 )
-def test_what_is_no_membership_is_rejected(payload: bytes, producers: int, problem: str) -> None:
+def test_invalid_membership_is_rejected(payload: bytes, producers: int, problem: str) -> None:
     with pytest.raises(CodecError, match=problem):
         decode_membership(payload, producers)
 

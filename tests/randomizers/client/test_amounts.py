@@ -34,19 +34,19 @@ def test_a_tenth_is_a_tenth() -> None:
 
 
 @given(st.integers(0, 10**30), st.sampled_from([9, 18]))
-def test_what_is_written_is_read(amount: int, digits: int) -> None:
+def test_document_round_trips(amount: int, digits: int) -> None:
     assert read(written(amount, digits), digits) == amount
     assert Fraction(written(amount, digits)) == Fraction(amount, 10**digits)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.50", "01", "1.", ".5", "1e3", "1,5", " 1", "1_0"])
-def test_what_was_not_written_is_not_read(text: str) -> None:
+def test_unwritten_document_is_not_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"amount|invalid literal"):
         read(text, 9)
 
 
 @pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), True, "1", None])
-def test_what_is_no_loss_is_rejected(number: object) -> None:
+def test_invalid_loss_is_rejected(number: object) -> None:
     with pytest.raises(ValueError, match="expected a number, at least 0"):
         spent(number, 9)  # type: ignore[arg-type]
 

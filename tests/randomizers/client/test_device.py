@@ -95,7 +95,7 @@ def test_the_first_envelope_of_a_horizon_enrolls_and_no_other(phone: Phone) -> N
     assert str(device.account().entries[0]) == "job logins, deployment 00000000: 2 x epsilon 1"
 
 
-def test_what_was_not_acknowledged_is_sent_again_unchanged(phone: Phone) -> None:
+def test_unacknowledged_report_is_resent_unchanged(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: problem(503, "busy")
     assert device.report(True).sending.waiting == 1
@@ -112,7 +112,7 @@ def test_what_was_not_acknowledged_is_sent_again_unchanged(phone: Phone) -> None
     assert len(set(bodies(phone))) == 1
 
 
-def test_what_is_late_is_given_up_and_not_drawn_again(phone: Phone) -> None:
+def test_late_report_is_dropped_and_not_drawn_again(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     assert device.report(True).sending.waiting == 1
@@ -159,7 +159,7 @@ def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int
 
 
 @pytest.mark.parametrize("time", [-5, LAST_MOMENT + 1, 10**400, True, 5.5, "soon", None, [1]])
-def test_a_server_that_says_no_time_is_not_asked(phone: Phone, time: object) -> None:
+def test_server_without_time_is_not_queried(phone: Phone, time: object) -> None:
     phone.collector.tell = lambda _: time
     device = phone.joined()
     assert device.report(True).epoch == 1
@@ -241,7 +241,7 @@ def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
     ] * 2
 
 
-def test_another_statement_for_what_was_joined_is_rejected(phone: Phone) -> None:
+def test_changed_statement_of_joined_deployment_is_rejected(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.answer = lambda _: problem(410, "deployment")
     device.report(True)
@@ -319,7 +319,7 @@ def test_an_older_deployment_is_not_brought_back(phone: Phone) -> None:
     device.join(again=True)
 
 
-def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
+def test_join_uses_exactly_the_given_terms(phone: Phone) -> None:
     device = phone.start()
     terms = device.terms()
     assert phone.store.text is None
@@ -351,7 +351,7 @@ def test_nothing_is_charged_to_an_account_without_an_entry(phone: Phone) -> None
         Account().charged(read_statement(told.statement.encode()), 1, phone.limit)
 
 
-def test_what_nobody_known_has_signed_is_rejected(phone: Phone) -> None:
+def test_statement_of_unknown_signer_is_rejected(phone: Phone) -> None:
     phone.collector.job = deployed(key=Ed25519PrivateKey.from_private_bytes(bytes(32)))
     with pytest.raises(StatementError, match="not signed by the key"):
         phone.start().join()
@@ -370,7 +370,7 @@ def test_what_nobody_known_has_signed_is_rejected(phone: Phone) -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_description_of_a_job_is_rejected(answer: bytes) -> None:
+def test_invalid_job_description_is_rejected(answer: bytes) -> None:
     with pytest.raises(StatementError, match="the server's response is not a job description"):
         signed_statement(answer, [bytes.fromhex(SIGNER)])
 
@@ -386,7 +386,7 @@ def test_a_statement_about_others_is_rejected(phone: Phone, more: dict[str, Any]
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 2}', b"\xff", b"[" * 100_000])
-def test_what_is_no_statement_is_rejected(phone: Phone, text: bytes) -> None:
+def test_invalid_statement_is_rejected(phone: Phone, text: bytes) -> None:
     with pytest.raises(StatementError):
         phone.start().join(text)
 
@@ -434,7 +434,7 @@ def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
         device.join()
 
 
-def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -> None:
+def test_leaving_erases_membership_but_not_the_account(phone: Phone) -> None:
     device = phone.joined()
     phone.collector.dead = True
     device.report(True)
@@ -455,7 +455,7 @@ def test_whoever_has_left_is_forgotten_and_what_was_spent_is_not(phone: Phone) -
     assert device.report(True).drawn
 
 
-def test_a_value_that_is_none_is_rejected_before_anything_else(phone: Phone) -> None:
+def test_invalid_value_is_rejected_first(phone: Phone) -> None:
     device = phone.joined()
     before, requested = phone.store.text, len(phone.collector.requests)
     with pytest.raises(ValueRejectedError, match="expected True or False"):
@@ -474,14 +474,14 @@ def test_nothing_is_reported_before_the_device_has_joined(phone: Phone) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1}', "[" * 99_999])
-def test_what_was_not_written_here_is_left_alone(phone: Phone, text: str) -> None:
+def test_foreign_files_are_left_untouched(phone: Phone, text: str) -> None:
     phone.store.revision, phone.store.text = 1, text
     with pytest.raises(StoreError, match=r"damaged|later version"):
         phone.start().join()
     assert phone.store.text == text
 
 
-def test_what_a_later_version_keeps_is_not_read(phone: Phone) -> None:
+def test_newer_document_version_is_rejected(phone: Phone) -> None:
     phone.start().join()
     kept = {**document(phone), "version": 2}
     with pytest.raises(StoreError, match="later version of the app"):
@@ -499,7 +499,7 @@ def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     assert phone.store.text is None
 
 
-def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
+def test_uncharged_epoch_is_not_drawn(make_phone: MakePhone) -> None:
     for job, epoch in ((STREAM, 5), (SETS, 2)):
         phone = make_phone({"values": job})
         device = phone.joined()
@@ -518,7 +518,7 @@ def test_what_is_not_charged_for_is_not_drawn(make_phone: MakePhone) -> None:
             steps.drawn(kept, name, 1, 1, Limit.of(100, 1), bytes, None)
 
 
-def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
+def test_false_server_time_on_joining_costs_nothing(
     make_phone: MakePhone,
 ) -> None:
     for days in (-3, 1, 400, 100_000):
@@ -539,7 +539,7 @@ def test_a_lie_about_time_on_joining_costs_nothing_and_gains_nothing(
 
 
 @pytest.mark.parametrize("protocol", sorted(JOBS))
-def test_a_statement_that_promises_less_than_its_law_loses_is_rejected(
+def test_statement_below_the_loss_of_its_law_is_rejected(
     make_phone: MakePhone, protocol: str
 ) -> None:
     phone = make_phone({"values": JOBS[protocol][0]})
@@ -620,7 +620,7 @@ def test_constants_that_lose_more_than_epsilon_are_rejected(
     phone.start().join(json.dumps(whole).encode())
 
 
-def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:
+def test_damaged_state_is_not_drawn_again(phone: Phone) -> None:
     device = phone.joined()
     device.report(True)
     wrong = document(phone)
@@ -700,9 +700,7 @@ def test_other_answers_mean_wait(phone: Phone, answer: ServerResponse, after: fl
     assert len(bodies(phone)) == 2
 
 
-def test_delivery_waits_between_attempts_for_as_long_as_it_is_told(
-    phone: Phone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delivery_honors_retry_after(phone: Phone, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     def passing() -> float:
@@ -737,7 +735,7 @@ def test_addresses_are_encrypted(phone: Phone, url: str) -> None:
             Device("https://a.org", name, signers=[], limit=phone.limit, store=phone.store)
 
 
-def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
+def test_observable_traffic_is_independent_of_the_value() -> None:
     numbers = JOBS["range_values"][0]
     given: list[tuple[dict[str, Any], list[Any]]] = [
         (STREAM, [True, False]),

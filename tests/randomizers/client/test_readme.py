@@ -65,7 +65,7 @@ def test_the_example_in_python_ends_with_a_sentence_before_a_collector_is_up(
             exec(program, {})
 
 
-def test_the_page_says_one_job_and_one_address_in_both_languages() -> None:
+def test_readme_names_one_job_and_address_in_both_languages() -> None:
     python, page = (
         indented("from dpstream.randomizers", "</nothing>"),
         indented("<!doctype html>", "x{9}"),

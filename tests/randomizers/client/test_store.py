@@ -73,7 +73,7 @@ def test_a_file_keeps_the_latest_text(tmp_path: Path) -> None:
     assert b"one" not in data
 
 
-def test_what_is_replaced_is_nowhere_in_the_file(tmp_path: Path) -> None:
+def test_replaced_content_is_erased_from_the_file(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "device")
     secret = "a value that nobody shall find " * 1000
     assert store.replace(0, secret)
@@ -118,7 +118,7 @@ def test_redirects_are_not_followed() -> None:
         assert HttpTransport(url).request("POST", "/v1/jobs/logins/reports", b"", {}).status == 307
 
 
-def test_an_answer_without_end_is_none() -> None:
+def test_endless_response_is_rejected() -> None:
     endless = ServerResponse(200, b"x" * (8 * 1024 * 1024 + 1))
     with (
         served(lambda *_: endless) as url,
@@ -127,7 +127,7 @@ def test_an_answer_without_end_is_none() -> None:
         HttpTransport(url).request("GET", "/", None, {})
 
 
-def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_response_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes arrive one by one, each within the timeout."""
     with served(SmallCollector(deployed()).request) as url:
         late = pytest.raises(UnreachableError, match="no end")
