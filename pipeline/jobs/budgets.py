@@ -222,7 +222,7 @@ def _tightest(
 
 def _source(declared: BudgetDeclaration, charge: Charge) -> str:
     own = declared.deployment == charge.deployment and not declared.operator
-    return "" if own else f" in all, as {declared.who}"
+    return "" if own else f", as {declared.who}"
 
 
 def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:

@@ -69,7 +69,7 @@ def test_second_job_is_bound_by_the_budget_of_the_first(
     for option, code in (("--dry-run", 1), ("--json", 1)):
         said = dpstream("deploy", job_file(tmp_path, "second", budget), option)
         assert said.code == code
-        assert "budget of population students is epsilon 4 in all" in said.errors
+        assert "budget of population students is epsilon 4" in said.errors
         assert f"as job first declared it (deployment {first}, " in said.errors
         assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
         assert "--set-budget students=" in said.errors
@@ -94,7 +94,7 @@ def test_operator_budget_overrides_earlier_declarations_only() -> None:
     earlier = [Charge("students", "first", "ab" * 16, 4.0, 0.0, 5)]
     raised = [stating(4), stating(8, operator=True)]
     assert check_budget(job, earlier, raised).epsilon == 4
-    with pytest.raises(BudgetError, match="is epsilon 7 in all, as job late declared"):
+    with pytest.raises(BudgetError, match="is epsilon 7, as job late declared"):
         check_budget(job, earlier, [*raised, stating(7, job="late")])
     with pytest.raises(BudgetError, match="as an operator set it with job first"):
         check_budget(job, earlier, [stating(99), stating(7, operator=True)])
@@ -159,7 +159,7 @@ def test_budget_of_a_running_job_can_be_raised(
     ("option", "code", "message"),
     [
         ("teachers=9", 1, "--set-budget: got population teachers; job second belongs to"),
-        ("students=3", 1, "is epsilon 3 in all, as an operator set it"),
+        ("students=3", 1, "is epsilon 3, as an operator set it"),
         ("students", 2, "expected POPULATION=EPSILON"),
         ("students=inf", 2, "expected POPULATION=EPSILON"),
         ("students=9,1", 2, "expected POPULATION=EPSILON"),
