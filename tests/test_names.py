@@ -16,7 +16,6 @@ SHARED: Final = {"__init__", "calibration", *map(module_of, OWN)}
 FEWEST_LINES: Final = 60
 SMALL: Final = {
     "pipeline/addresses.py": "collector and page decide by addresses alike",
-    "pipeline/audit/histories.py": "two attacks draw the same histories",
     "pipeline/cli/__main__.py": "what 'python -m' runs",
     "pipeline/cli/producers.py": "a command of a leaf, which may be deleted with it",
     "pipeline/cli/server_tls.py": "commands of two leaves, each of which may be deleted, use it",
