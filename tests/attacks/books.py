@@ -39,7 +39,7 @@ EPOCHS, CHANGES = 12, 2
 _NEAR = 1e-9
 
 
-def books_of_devices(randomness: np.random.Generator) -> dict[str, str]:
+def attack_device_accounts(randomness: np.random.Generator) -> dict[str, str]:
     """Return, by account of a device, why it is wrong, or an empty text."""
     accounts = (
         ("symbols: budget and sum match what was sent", _symbols(randomness)),
@@ -90,7 +90,7 @@ def _symbols(randomness: np.random.Generator) -> Iterator[str]:
         devices.enroll(values.shape[1], randomness)
         tilted = devices.state_arrays()["noise"] == 0
         rules = [Followed(law.boost, law.decay, law.max_changes) for _ in tilted]
-        budgets, told = np.full(len(tilted), law.squared_norm_budget), np.zeros(len(tilted))
+        budgets, reported = np.full(len(tilted), law.squared_norm_budget), np.zeros(len(tilted))
         for epoch, now in enumerate(values, 1):
             symbols = devices.report(epoch, now, None, randomness)[:, 0].astype(int) - ZERO_SYMBOL
             most = np.minimum(np.sqrt(np.maximum(budgets - law.reserve, 0)), law.boost + 0.5)
@@ -99,10 +99,10 @@ def _symbols(randomness: np.random.Generator) -> Iterator[str]:
             )
             pulls = np.clip(pulls, -most, most)
             budgets -= pulls**2
-            told += pulls * symbols * STEP
+            reported += pulls * symbols * STEP
             kept = devices.state_arrays()
             yield _apart("the squared-norm budget", epoch, kept["left"][tilted], budgets[tilted])
-            yield _apart("the sum of its symbols", epoch, kept["sum"][tilted], told[tilted])
+            yield _apart("the sum of its symbols", epoch, kept["sum"][tilted], reported[tilted])
 
 
 def _of_half_the_budget(law: ValueStreamLaw) -> ValueStreamLaw:

@@ -45,7 +45,7 @@ def attack_client() -> Iterator[str]:
             "a device enrolls once per horizon, so that its epochs stay unlinkable": _enrolls,
             "no server makes a device exceed its app's limit": _spends,
             "a device rejects a job that declares less than its law costs": _believes,
-            "no epoch is drawn twice after a crash or a new join": _draws_again,
+            "no epoch is drawn twice after a crash or a new join": _redraws,
             "errors of a device do not depend on the value": _says,
         },
     )
@@ -185,7 +185,7 @@ def _accepted(act: Callable[[], object]) -> bool:
     return True
 
 
-def _draws_again() -> str:
+def _redraws() -> str:
     job = device_job()
     server, kept, device = _joined(job)
     server.dead = True
@@ -207,7 +207,7 @@ def _says() -> str:
     """Check that errors, which apps log, do not depend on the value to report."""
     job = device_job()
     for accident in (_damaged, _poor, _over, _left):
-        said: set[str] = set()
+        outcomes: set[str] = set()
         for value in (True, False):
             server, kept, device = _joined(job, Limit.of(1) if accident is _poor else _ROOMY)
             device.report(True)
@@ -216,10 +216,10 @@ def _says() -> str:
             try:
                 device.report(value)
             except DeviceError as error:
-                said.add(f"{type(error).__name__}: {error}")
+                outcomes.add(f"{type(error).__name__}: {error}")
             else:
-                said.add("reports")
-        if len(said) > 1:
+                outcomes.add("reports")
+        if len(outcomes) > 1:
             return "an error, which apps log, depends on the value to report"
     return ""
 

@@ -79,9 +79,9 @@ def _too_few(private_key: X25519PrivateKey | None) -> str:
         scenario = _scenario(private_key)
         rows = device_rows(scenario.job, 1, devices)
         again = record_of(scenario.job, 1, rows * 3)
-        scenario.hand_on(1, [record_of(scenario.job, 1, rows), again, again])
+        scenario.deliver(1, [record_of(scenario.job, 1, rows), again, again])
         scenario.work(*PATIENT)
-        reason = _speaks_against(scenario, devices)
+        reason = _evidence_against(scenario, devices)
         if not reason and bool(scenario.writings(1)) != released:
             minimum = f"with a minimum of {MINIMUM}"
             did = "is not released" if released else "is released"
@@ -97,12 +97,12 @@ def _copies(private_key: X25519PrivateKey) -> str:
     randomness = cryptographic_generator()
     tag = len(report_tag(_COLLECTOR_KEY, bytes(16), 1, b""))
     copies = [randomness.bytes(tag) + rows[0][tag:] for _ in range(20)]
-    scenario.hand_on(1, [record_of(scenario.job, 1, rows), record_of(scenario.job, 1, copies)])
+    scenario.deliver(1, [record_of(scenario.job, 1, rows), record_of(scenario.job, 1, copies)])
     scenario.work(*PATIENT)
-    return _speaks_against(scenario, len(rows))
+    return _evidence_against(scenario, len(rows))
 
 
-def _speaks_against(scenario: AttackScenario, devices: int) -> str:
+def _evidence_against(scenario: AttackScenario, devices: int) -> str:
     """Return the evidence against a first window of one report by each device."""
     declared = scenario.manifests()[1].contributors
     if declared != devices:

@@ -52,7 +52,7 @@ def plain_job() -> DeployedJob:
     return scenario_job("laplace_histogram", parameters, minimum=MINIMUM)
 
 
-def speaks_against(scenario: AttackScenario, senders: Sequence[Sent]) -> str:
+def evidence_against(scenario: AttackScenario, senders: Sequence[Sent]) -> str:
     """Return the evidence against the finalized windows of a scenario, or an empty text."""
     minimum = scenario.job.shuffle.minimum
     for epoch, manifest in scenario.manifests().items():
@@ -93,9 +93,9 @@ def _too_few() -> str:
         scenario.register(*senders)
         for epoch, who in ((1, first), (2, then)):
             for sent in senders[: 1 if who == "one" else 2]:
-                scenario.hand_on(epoch, sent.records[epoch])
+                scenario.deliver(epoch, sent.records[epoch])
             scenario.work(*PATIENT)
-        reason = speaks_against(scenario, senders)
+        reason = evidence_against(scenario, senders)
         if reason:
             return reason
         if sum(sent.present[1] for sent in senders) == MINIMUM and not scenario.writings(1):
@@ -103,15 +103,15 @@ def _too_few() -> str:
     return ""
 
 
-def _handed_on(
+def _delivered(
     senders: Sequence[Sent], records: Sequence[bytes], registered: Sequence[Sent]
 ) -> tuple[AttackScenario, str]:
     """Deliver records to a window of `registered` producers, and return the evidence against it."""
     scenario = AttackScenario(plain_job(), cryptographic_generator())
     scenario.register(*registered)
-    scenario.hand_on(1, records)
+    scenario.deliver(1, records)
     scenario.work(*PATIENT)
-    return scenario, speaks_against(scenario, senders)
+    return scenario, evidence_against(scenario, senders)
 
 
 def _copies() -> str:
@@ -123,7 +123,7 @@ def _copies() -> str:
     ]
     orders += [[*order, *order, *south] for order in permutations(in_two)]
     for records in orders:
-        scenario, reason = _handed_on(senders, records, senders)
+        scenario, reason = _delivered(senders, records, senders)
         if reason or not scenario.writings(1):
             return reason or "a complete window is not released"
     return ""
@@ -134,7 +134,7 @@ def _parts() -> str:
     one, other, end = _in_two(senders[0])
     south = senders[1].records[1]
     for records in ([one, end], [end, one], [one, one, end, end], [one, other], [end, other]):
-        scenario, reason = _handed_on(senders, [*records, *south], senders)
+        scenario, reason = _delivered(senders, [*records, *south], senders)
         if not reason and "north" in scenario.inside(1):
             reason = "a producer with an incomplete batch is in a window"
         if reason:
@@ -145,7 +145,7 @@ def _parts() -> str:
 def _unknown_users() -> str:
     senders = _of(plain_job(), [1, 2, 1], [2, 2, 1, 1])
     north, south = (sent.records[1] for sent in senders)
-    _, reason = _handed_on(senders[1:], [*north, *south], senders[1:])
+    _, reason = _delivered(senders[1:], [*north, *south], senders[1:])
     return reason
 
 

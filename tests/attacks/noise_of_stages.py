@@ -101,7 +101,7 @@ def _noises(
     scenario.register(*senders)
     for sent in senders:
         for epoch, records in sent.records.items():
-            scenario.hand_on(epoch, records)
+            scenario.deliver(epoch, records)
     worker.step()
     noises: list[object] = []
     for epoch in range(1, EPOCHS + 1):

@@ -58,7 +58,7 @@ class _Watched:
         self.producer.close(epoch)
 
     @property
-    def told(self) -> list[tuple[int, int]]:
+    def published(self) -> list[tuple[int, int]]:
         """Numbers of present and enrolled devices at every epoch."""
         values = [
             value
@@ -80,7 +80,7 @@ def _silent() -> str:
             # Rows that arrive when their epoch is closed must not count for another one.
             with suppress(ProducerError):
                 watched.producer.report(epoch, dict.fromkeys(_USERS, value))
-        if watched.told != [(len(users), len(_USERS)) for users in named]:
+        if watched.published != [(len(users), len(_USERS)) for users in named]:
             return "a user present at one epoch reports at another while absent"
     return ""
 
@@ -90,18 +90,18 @@ def _unknown_users() -> str:
     for value in (0, 1):
         watched = _Watched()
         watched.producer.enroll(_USERS)
-        said: list[str] = []
+        outcomes: list[str] = []
         for epoch in (1, 2):
             try:
-                watched.producer.report(epoch, {"stranger": value})
-                said.append("taken")
+                watched.producer.report(epoch, {"unknown user": value})
+                outcomes.append("accepted")
             except ProducerError as error:
-                said.append(str(error))
+                outcomes.append(str(error))
             watched.close(epoch, dict.fromkeys(_USERS, value))
-        seen.append((said, watched.told))
+        seen.append((outcomes, watched.published))
     if seen[0] != seen[1]:
         return "enrollment or rejection depends on the value"
-    if any(population > len(_USERS) for _, told in seen for _, population in told):
+    if any(population > len(_USERS) for _, published in seen for _, population in published):
         return "a report enrolls its user, at a time that may depend on the value"
     return ""
 
@@ -115,5 +115,5 @@ def _leaving() -> str:
         watched.producer.withdraw(_LEAVING)
         for epoch in (2, 3):
             watched.close(epoch, dict.fromkeys(_SOME, 1))
-        seen.add(tuple(watched.told))
+        seen.add(tuple(watched.published))
     return "presence of a leaving user depends on the last value" if len(seen) > 1 else ""

@@ -203,12 +203,12 @@ def _secrets(case: Case) -> str:
         cluster.settle()
         secrets |= _bytes_of(producer)
     producer.shut()
-    told = [
+    published = [
         *log.written,
         *(repr(worker.stage.heartbeat()).encode() for worker in cluster.workers.values()),
     ]
     for secret, name in secrets.items():
-        if any(secret in each or secret.hex().encode() in each for each in told):
+        if any(secret in each or secret.hex().encode() in each for each in published):
             return f"a topic or heartbeat contains {name} of a device"
     return ""
 

@@ -141,7 +141,7 @@ class AttackScenario:
         for sent in senders:
             self.log.append(Append(Role.PRODUCERS, 0, sent.registration))
 
-    def hand_on(self, epoch: int, records: Sequence[bytes]) -> None:
+    def deliver(self, epoch: int, records: Sequence[bytes]) -> None:
         for value in records:
             self.log.append(Append(Role.REPORTS, self.job.topics.partition_of(epoch), value))
 
@@ -175,8 +175,8 @@ class AttackScenario:
         registry = ProducerRegistry(self.job)
         for value in self.log.values(Role.PRODUCERS):
             registry.apply(LogRecord(0, value))
-        said = self.manifests()[epoch].producers
-        return {each.name for each, is_in in zip(registry, said, strict=False) if is_in}
+        included = self.manifests()[epoch].producers
+        return {each.name for each, is_in in zip(registry, included, strict=False) if is_in}
 
     def writings(self, epoch: int) -> list[Held]:
         """Return the content of each complete write of a window."""

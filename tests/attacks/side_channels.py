@@ -90,7 +90,7 @@ class _Log(MemoryLog):
 
 
 @dataclass
-class _Told:
+class _Listener:
     job: DeployedJob
     stage: str
     text: io.StringIO = field(default_factory=io.StringIO)
@@ -122,11 +122,11 @@ class _Told:
 def _run(
     job: DeployedJob, values: NDArray[np.int8], seed: int, release: dict[int, list[bytes]]
 ) -> Seen:
-    told: dict[str, _Told] = {}
+    listeners: dict[str, _Listener] = {}
 
     def listener(stage: str) -> WindowListener:
-        told[stage] = _Told(job, stage)
-        return told[stage].windows
+        listeners[stage] = _Listener(job, stage)
+        return listeners[stage].windows
 
     log = _Log(job, release)
     cluster = SimulatedCluster(job, _generators(seed, 0), log=log, listeners=listener)
@@ -156,11 +156,13 @@ def _run(
     seen |= {role.value: (records, _bounds(job, log, role)) for role, records in log.seen.items()}
     seen["heartbeats"] = heartbeats
     seen["progress"] = {name: dict(done) for name, done in log.committed_by.items()}
-    seen["log lines"] = [(each.text.getvalue(), each.lines.getvalue()) for each in told.values()]
+    seen["log lines"] = [
+        (each.text.getvalue(), each.lines.getvalue()) for each in listeners.values()
+    ]
     seen["metrics"] = [
-        told[name].metrics(worker.stage.heartbeat())
+        listeners[name].metrics(worker.stage.heartbeat())
         for name, worker in cluster.workers.items()
-        if name in told
+        if name in listeners
     ]
     return seen
 

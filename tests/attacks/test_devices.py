@@ -108,7 +108,7 @@ def tagged_with_a_public_key(patch: Patch) -> str:
     return "can be computed from its id and public job data"
 
 
-def tagged_for_ever(patch: Patch) -> str:
+def tagged_permanently(patch: Patch) -> str:
     def tagger(key: bytes, what: bytes, deployment: bytes, number: int) -> Tagger:
         return Tagger(key, what, deployment, 1)
 
@@ -116,7 +116,7 @@ def tagged_for_ever(patch: Patch) -> str:
     return "a report of epoch 1 and a report of epoch 2 have the same tag"
 
 
-def taken_with_any_key(patch: Patch) -> str:
+def accepted_with_any_key(patch: Patch) -> str:
     class Trusting(Intake):
         def __post_init__(self) -> None:
             self.job = self.job.model_copy(update={"collector_key": self.key.digest})
@@ -144,7 +144,7 @@ def rejected_by_name(patch: Patch) -> str:
     return "a rejection depends on the content of a report"
 
 
-def written_when_it_says_1(patch: Patch) -> str:
+def written_first_for_value_1(patch: Patch) -> str:
     class Hasty(BatchWriter):
         def offer(self, body: bytes, *rest: Any) -> HttpResponse | None:
             answer = super().offer(body, *rest)
@@ -156,7 +156,7 @@ def written_when_it_says_1(patch: Patch) -> str:
     return "write times or sizes of records depend on contents"
 
 
-def acknowledged_in_any_case(patch: Patch) -> str:
+def always_acknowledged(patch: Patch) -> str:
     class Sure(BatchWriter):
         async def _write(self, rules: IntakeRules, taken: Taken) -> None:
             await super()._write(rules, taken)
@@ -165,7 +165,7 @@ def acknowledged_in_any_case(patch: Patch) -> str:
     return "acknowledged although its window may have closed"
 
 
-def enrolled_every_time(patch: Patch) -> str:
+def enrolled_in_every_envelope(patch: Patch) -> str:
     def always(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
         return encode_envelope(device, report, True, content)
 
@@ -188,12 +188,12 @@ def any_promise(patch: Patch) -> str:
     return "joins a job that declares another unit"
 
 
-def forgotten_with_its_cost(patch: Patch) -> str:
+def dropped_with_its_cost(patch: Patch) -> str:
     patch.setattr(steps, "left", lambda document, job: Document())
     return "rejoins a deployment that it left"
 
 
-def said_with_the_value(patch: Patch) -> str:
+def error_with_the_value(patch: Patch) -> str:
     drawn = steps.drawn
 
     def telling(document: Document, job: str, epoch: int, value: Any, *rest: Any) -> Document:
@@ -213,7 +213,7 @@ def written_for_a_group(patch: Patch) -> str:
     return "a file of secrets is created with mode 640"
 
 
-def kept_in_an_open_folder(patch: Patch) -> str:
+def stored_in_open_folder(patch: Patch) -> str:
     def folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -222,12 +222,12 @@ def kept_in_an_open_folder(patch: Patch) -> str:
     return "a folder of secrets is created with mode 777"
 
 
-def read_in_any_case(patch: Patch) -> str:
+def always_read(patch: Patch) -> str:
     patch.setitem(stored_files._KEYS, "the noise key", (NoiseKey.at, Path.read_bytes))
     return "the noise key is used with mode 601"
 
 
-def shown_to_whoever_logs(patch: Patch) -> str:
+def shown_in_logs(patch: Patch) -> str:
     patch.setattr(CollectorKey, "__repr__", lambda key: f"CollectorKey({key.secret!r})")
     return "the collectors' key is displayed"
 
@@ -236,21 +236,21 @@ COLLECTOR = (
     written_as_they_come,
     tagged_with_any_key,
     tagged_with_a_public_key,
-    tagged_for_ever,
-    taken_with_any_key,
+    tagged_permanently,
+    accepted_with_any_key,
     rejected_by_name,
-    written_when_it_says_1,
-    acknowledged_in_any_case,
+    written_first_for_value_1,
+    always_acknowledged,
 )
 CLIENT = (
-    enrolled_every_time,
+    enrolled_in_every_envelope,
     any_limit,
     charged_rounded_down,
     any_promise,
-    forgotten_with_its_cost,
-    said_with_the_value,
+    dropped_with_its_cost,
+    error_with_the_value,
 )
-FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_whoever_logs
+FILES = written_for_a_group, stored_in_open_folder, always_read, shown_in_logs
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from dpstream.randomizers.shuffled_counts import ShuffledCounts
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStream
 from dpstream.randomizers.value_stream import ValueStream
 from tests.attacks import books, samplers
-from tests.attacks.books import books_of_devices
+from tests.attacks.books import attack_device_accounts
 from tests.attacks.samplers import compare, sampled_draws
 from tests.attacks.scripts import scripted_draws
 
@@ -38,7 +38,7 @@ def test_sampled_draws_follow_their_laws() -> None:
 
 
 def test_device_accounts_match_their_definition() -> None:
-    assert set(books_of_devices(cryptographic_generator()).values()) == {""}
+    assert set(attack_device_accounts(cryptographic_generator()).values()) == {""}
 
 
 def failing_scripts() -> list[bool]:
@@ -184,7 +184,7 @@ def test_unsaved_clocks_and_sums_fail(
         return sent
 
     monkeypatch.setattr(devices, "report", forgetting)
-    found = list(map(bool, books_of_devices(seeded_generator(6)).values()))
+    found = list(map(bool, attack_device_accounts(seeded_generator(6)).values()))
     assert found == [each == place for each in range(4)]
 
 
@@ -200,7 +200,7 @@ def test_uncharged_changes_and_steps_fail(
 
     monkeypatch.setattr(ShuffledCounts, "report", forgetting(ShuffledCounts.report, "_changes"))
     monkeypatch.setattr(LdpSgd, "report", forgetting(LdpSgd.report, "_steps"))
-    found = list(map(bool, books_of_devices(seeded_generator(7)).values()))
+    found = list(map(bool, attack_device_accounts(seeded_generator(7)).values()))
     assert found == [False, False, True, True]
 
 

@@ -28,11 +28,11 @@ def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatc
     def as_they_came(multiset: Any, *generator: Any) -> Messages:
         return Messages(np.concatenate(multiset._plain))
 
-    def pieces_as_they_came(multiset: Any, generator: Any) -> Steps[Chunks]:
+    def chunks_as_they_came(multiset: Any, generator: Any) -> Steps[Chunks]:
         yield from ()
         return Chunks.of([as_they_came(multiset)])
 
-    monkeypatch.setattr(MessageMultiset, "permuted", pieces_as_they_came)
+    monkeypatch.setattr(MessageMultiset, "permuted", chunks_as_they_came)
     monkeypatch.setattr(MessageMultiset, "sorted", as_they_came)
     reason = attack_linkage(order, 40, seeded_generator(11), 1e-11)
     assert "order of arrival" in reason

@@ -94,14 +94,16 @@ def test_epoch_sent_differently_than_drawn_fails(
 
 def test_secret_in_heartbeat_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("fragments", 6)
-    told: list[str] = []
+    leaked: list[str] = []
     report = Producer.close
 
     def telling(producer: Producer, epoch: int) -> None:
-        told.extend(row.tobytes().hex() for row in producer.store.arrays()["key"])
+        leaked.extend(row.tobytes().hex() for row in producer.store.arrays()["key"])
         report(producer, epoch)
 
     heartbeat = ShuffleStage.heartbeat
     monkeypatch.setattr(Producer, "close", telling)
-    monkeypatch.setattr(ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "told": told})
+    monkeypatch.setattr(
+        ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "leaked": leaked}
+    )
     assert "a topic or heartbeat contains" in reasons(case)

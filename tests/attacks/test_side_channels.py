@@ -38,7 +38,7 @@ def test_neighbors_look_alike_in_suppressed_windows(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 
-def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
+def leaks_in_separate_batch(monkeypatch: pytest.MonkeyPatch) -> str:
     """Send a batch twice if the sum of values is odd."""
     report_all, records = Producer.report_all, epoch_records.DrawnEpoch.records
     sums = [0]
@@ -57,7 +57,7 @@ def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
     return "reports"
 
 
-def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
+def leaks_in_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
     heartbeat = ShuffleStage.heartbeat
     seen: list[int] = []
     record = ShuffleStage.record
@@ -73,12 +73,12 @@ def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
     return "heartbeats"
 
 
-@pytest.mark.parametrize("leak", [tells_in_a_batch_of_its_own, tells_in_a_heartbeat])
+@pytest.mark.parametrize("leak", [leaks_in_separate_batch, leaks_in_heartbeat])
 def test_value_in_side_channel_fails(
     leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = leak(monkeypatch)
-    assert told in compare_neighbors(case_of("split_budget"), seed=3)
+    reason = leak(monkeypatch)
+    assert reason in compare_neighbors(case_of("split_budget"), seed=3)
 
 
 def test_release_below_minimum_fails(

@@ -46,7 +46,7 @@ def epochs_for_one(patch: Patch) -> None:
     patch.setattr(Charge, "of", lambda job: replace(of(job), epsilon=job.guarantee.epsilon))
 
 
-def undeployed_is_forgotten(patch: Patch) -> None:
+def undeployed_is_dropped(patch: Patch) -> None:
     def left(state: Spending) -> list[Charge]:
         charges = state.written_charges.values()
         return [each for each in charges if each.job in state.topic.jobs]
@@ -85,7 +85,7 @@ def cuts_unnoticed(patch: Patch) -> None:
             (attack_spending, redeployments_for_nothing, "users lose epsilon 24"),
             (attack_spending, delta_for_nothing, "users lose delta 5e-06"),
             (attack_spending, epochs_for_one, "users lose epsilon 20"),
-            (attack_spending, undeployed_is_forgotten, "users lose epsilon 20"),
+            (attack_spending, undeployed_is_dropped, "users lose epsilon 20"),
             (attack_spending, constants_unread, "loses 1.01 times what its parameters allow"),
             (attack_ledger, edits_unnoticed, "undetected: "),
             (attack_ledger, cuts_unnoticed, "charges no longer count"),

@@ -82,11 +82,11 @@ def ended_by_punctuation(patch: Patch) -> None:
     patch.setattr(Drawing, "whole", property(lambda sent: sent.punctuation is not None))
 
 
-def unknown_users_taken_in(patch: Patch) -> None:
+def unknown_users_accepted(patch: Patch) -> None:
     patch.setattr(ShuffleStage, "_unexpected", lambda *record: None)
 
 
-def everybody_written(patch: Patch) -> None:
+def all_producers_written(patch: Patch) -> None:
     """Include late reports of all producers when a window is read again."""
     read = ProducerWindows.read
     patch.setattr(
@@ -143,7 +143,7 @@ def any_key(patch: Patch) -> None:
     patch.setattr(StageNoise, "__init__", careless)
 
 
-def words_in_place_of_sums(patch: Patch) -> None:
+def messages_instead_of_sums(patch: Patch) -> None:
     patch.setattr(StageNoise, "sum", lambda noise, epoch, words: words)
 
 
@@ -163,7 +163,7 @@ def ciphertexts_as_they_came(patch: Patch) -> None:
     patch.setattr(sealed_messages, "sorted", list, raising=False)
 
 
-def seeds_alike(patch: Patch) -> None:
+def equal_seeds(patch: Patch) -> None:
     patch.setattr("tests.attacks.ciphertexts_and_shares.secrets.token_bytes", bytes)
 
 
@@ -178,8 +178,8 @@ def sums_of_one(patch: Patch) -> None:
             (attack_membership, minimum_less_one, "a window of 3 devices is released"),
             (attack_membership, batches_counted_twice, "contains reports other"),
             (attack_membership, ended_by_punctuation, "reports other than those"),
-            (attack_membership, unknown_users_taken_in, "contains reports other"),
-            (attack_written_again, everybody_written, "two versions"),
+            (attack_membership, unknown_users_accepted, "contains reports other"),
+            (attack_written_again, all_producers_written, "two versions"),
             (attack_written_again, noise_drawn_again, "two versions"),
             (attack_written_again, later_manifests_count, "two versions"),
             (attack_dummies, no_dummies, "the same noise or none"),
@@ -189,7 +189,7 @@ def sums_of_one(patch: Patch) -> None:
             (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
             (attack_sums, noise_without_key, "does not depend on the key"),
-            (attack_sums, words_in_place_of_sums, "releases 6 messages"),
+            (attack_sums, messages_instead_of_sums, "releases 6 messages"),
             (attack_device_windows, copies_are_devices, "a manifest declares 21 devices"),
             (
                 attack_device_windows,
@@ -201,7 +201,7 @@ def sums_of_one(patch: Patch) -> None:
                 ciphertexts_as_they_came,
                 "keep the order of their reports",
             ),
-            (attack_ciphertexts_and_shares, seeds_alike, "two tables have the same share"),
+            (attack_ciphertexts_and_shares, equal_seeds, "two tables have the same share"),
             (attack_ciphertexts_and_shares, sums_of_one, "forwards the sum of 1 devices"),
         ],
         2,

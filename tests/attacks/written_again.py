@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.crowds_left import crowds_job
 from tests.attacks.device_windows import device_job, device_rows, record_of
-from tests.attacks.membership import plain_job, speaks_against
+from tests.attacks.membership import evidence_against, plain_job
 from tests.attacks.noise_of_stages import dummies_job, sums_job
 from tests.attacks.promises import broken
 from tests.attacks.scenarios import AttackScenario, Sent, draw, taken_over_at_every_step
@@ -56,15 +56,15 @@ def _producers(
     def begin() -> AttackScenario:
         scenario = AttackScenario(job, randomness, key)
         scenario.register(*senders)
-        scenario.hand_on(1, senders[0].records[1])
+        scenario.deliver(1, senders[0].records[1])
         return scenario
 
     reason, seen = "", set[frozenset[str]]()
     for scenario in taken_over_at_every_step(
-        begin, lambda scenario: scenario.hand_on(1, senders[1].records[1]), just_decided=judged
+        begin, lambda scenario: scenario.deliver(1, senders[1].records[1]), just_decided=judged
     ):
         reason = (
-            reason or _differs(scenario) or (speaks_against(scenario, senders) if judged else "")
+            reason or _differs(scenario) or (evidence_against(scenario, senders) if judged else "")
         )
         seen.add(frozenset(scenario.inside(1)))
     if not reason and len(seen) < 2:
@@ -78,11 +78,11 @@ def _devices() -> str:
 
     def begin() -> AttackScenario:
         scenario = AttackScenario(job, randomness)
-        scenario.hand_on(1, [record_of(job, 1, rows[:4])])
+        scenario.deliver(1, [record_of(job, 1, rows[:4])])
         return scenario
 
     def late(scenario: AttackScenario) -> None:
-        scenario.hand_on(1, [record_of(job, 1, rows[4:])])
+        scenario.deliver(1, [record_of(job, 1, rows[4:])])
 
     for scenario in taken_over_at_every_step(begin, late):
         reason = _differs(scenario)

@@ -243,8 +243,8 @@ def _records(
             yield encode_batch(batch)
     share = batches * BATCH
     for enrollment in enrollments:
-        said = Punctuation(*identity, enrollment, 1, batches, share, share, drawing)
-        yield encode_punctuation(said)
+        punctuation = Punctuation(*identity, enrollment, 1, batches, share, share, drawing)
+        yield encode_punctuation(punctuation)
 
 
 def job_values(order: str) -> dict[str, Any]:

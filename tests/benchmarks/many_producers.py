@@ -106,8 +106,8 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
         if order == "random":
             np.random.default_rng(epoch).shuffle(shuffled)
         for enrollment in shuffled:
-            said = Punctuation(*identity, enrollment, epoch, 1, 1, 1000, drawing)
-            log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
+            punctuation = Punctuation(*identity, enrollment, epoch, 1, 1, 1000, drawing)
+            log.append(Append(Role.REPORTS, 0, encode_punctuation(punctuation)))
         before = time.process_time()
         worker.run(worker.drain())
         spent.append(time.process_time() - before)

@@ -220,8 +220,8 @@ def parts() -> dict[str, dict[str, str]]:
     jobs: dict[str, dict[str, str]] = {}
     for protocol, many, epochs, more in _JOBS:
         for parameters in many:
-            told = "; ".join(filter(None, (parameters, f"{epochs} epochs", *more.splitlines())))
-            jobs.setdefault(protocol, {})[told] = (
+            title = "; ".join(filter(None, (parameters, f"{epochs} epochs", *more.splitlines())))
+            jobs.setdefault(protocol, {})[title] = (
                 f"name: job\nprotocol: {protocol}\nparameters: {{{parameters}}}\n"
                 f"epochs: {{count: {epochs}}}\n{more}\n"
             )
@@ -274,7 +274,7 @@ def _plain(value: Any) -> float | str:
 
 def main() -> None:
     promises = {
-        part: {told: promises_of(text) for told, text in jobs.items()}
+        part: {title: promises_of(text) for title, text in jobs.items()}
         for part, jobs in parts().items()
     }
     FILE.write_text(json.dumps(promises, indent=0) + "\n")

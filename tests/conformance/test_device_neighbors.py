@@ -87,10 +87,10 @@ class Run:
         job, now = self.world.job, self.world.broker_time()
         assert job.signed_description is not None
         if body is None:
-            told: object = (
+            response: object = (
                 {"time": now} if path.endswith("/time") else job.signed_description.encoded()
             )
-            return ServerResponse(200, json.dumps(told).encode())
+            return ServerResponse(200, json.dumps(response).encode())
         rules = self.intake.rules(body)
         assert isinstance(rules, IntakeRules)
         rejection = rules.rejection(len(body), now)

@@ -42,7 +42,7 @@ DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
 """Cases compared with parallel shufflers where there is time."""
 
 
-def send_what_is_rejected(cluster: RunCluster, job: DeployedJob) -> None:
+def send_rejected_values(cluster: RunCluster, job: DeployedJob) -> None:
     """Send a repeated batch, a batch of an unregistered producer, and a malformed record."""
     topic, partition = job.topic(Role.REPORTS), job.topics.partition_of(1)
     first = next(cluster.read(topic, partition)).value
@@ -90,7 +90,7 @@ def test_only_randomized_view_depends_on_values(
                 assert dummies == "shuffle"  # Not applicable to all parameters.
                 break
             seen = run_in_memory(
-                folder / variant, inputs, release, Commands(capsys), send_what_is_rejected
+                folder / variant, inputs, release, Commands(capsys), send_rejected_values
             )
             first = first or seen
             assert seen.keys() == {each.name for each in OBSERVABLES}
@@ -148,7 +148,7 @@ def test_sealed_reports_of_neighbors_look_alike(
             folder = tmp_path / str(case) / variant
             write_private_keys(folder / "home" / sealing_keys_folder().name, keys)
             seen.append(
-                run_in_memory(folder, inputs, release, Commands(capsys), send_what_is_rejected)
+                run_in_memory(folder, inputs, release, Commands(capsys), send_rejected_values)
             )
         assert release.epochs == [1, 2, 3, 4]
         for other in seen[1:]:
@@ -174,7 +174,7 @@ def test_neighbors_look_alike_to_parallel_shufflers(
         folder = tmp_path / f"input {variant}"
         inputs = write_inputs(folder, case, variant, minimum=12, dummies=None, instances=2)
         run = run_in_memory(
-            tmp_path / variant, inputs, release, Commands(capsys), send_what_is_rejected
+            tmp_path / variant, inputs, release, Commands(capsys), send_rejected_values
         )
         seen.append(run)
     assert release.epochs == [1, 2, 3, 4]

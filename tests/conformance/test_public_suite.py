@@ -167,7 +167,7 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
 
 
 @pytest.mark.parametrize(
-    ("check", "changes", "number", "said"),
+    ("check", "changes", "number", "message"),
     [
         (
             checks.spends_at_most_the_requested_epsilon,
@@ -251,29 +251,29 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
     ],
 )
 def test_failed_checks_explain_themselves(
-    check: Check, changes: dict[str, Any], number: int, said: str
+    check: Check, changes: dict[str, Any], number: int, message: str
 ) -> None:
     protocol: Protocol = replace(PROTOCOL, **changes)
     case = cases_of(protocol, ExactLaw)[number]
     with pytest.raises(DoesNotConformError) as caught:
         check(case)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("factor", "said"),
+    ("factor", "message"),
     [
         (0.5, "whose probabilities for the values 0 sum to 1/2 or"),
         (0.0, "or are not all positive; expected the possible observations only, with sum 1"),
     ],
 )
-def test_law_with_wrong_total_probability_is_rejected(factor: float, said: str) -> None:
+def test_law_with_wrong_total_probability_is_rejected(factor: float, message: str) -> None:
     class Wrong(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}
 
-    with pytest.raises(DoesNotConformError, match=said):
+    with pytest.raises(DoesNotConformError, match=message):
         checks.exact_law_sums_to_one(cases_of(PROTOCOL, Wrong)[0])
 
 
@@ -287,7 +287,7 @@ def test_certain_identification_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("find", "said"),
+    ("find", "message"),
     [
         (
             lambda: find_cases("missing"),
@@ -297,8 +297,8 @@ def test_certain_identification_is_reported() -> None:
         (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),
     ],
 )
-def test_missing_parts_are_reported(find: Callable[[], object], said: str) -> None:
-    with pytest.raises(ProtocolError, match=said):
+def test_missing_parts_are_reported(find: Callable[[], object], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
         find()
 
 

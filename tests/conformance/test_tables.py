@@ -191,10 +191,10 @@ def test_table_reserve_is_not_spent_on_noise(case: Case, parameters: Any) -> Non
     spent: list[float] = []
 
     def noted(answer: Callable[..., Any]) -> Callable[..., Any]:
-        told = inspect.signature(answer)
+        signature = inspect.signature(answer)
 
         def answers(*values: Any, **named: Any) -> Any:
-            spent.append(told.bind(*values, **named).arguments["delta"])
+            spent.append(signature.bind(*values, **named).arguments["delta"])
             return answer(*values, **named)
 
         return answers

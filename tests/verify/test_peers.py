@@ -105,8 +105,8 @@ def test_randomized_response_of_another_package(opendp: Any, broken: bool) -> No
 
         @property
         def guarantee(self) -> Guarantee:
-            told = opendp.m.make_randomized_response_bool(prob=self.law.kept / WHOLE).map(1)
-            return replace(super().guarantee, epsilon=self.law.last_epoch * float(told))
+            loss = opendp.m.make_randomized_response_bool(prob=self.law.kept / WHOLE).map(1)
+            return replace(super().guarantee, epsilon=self.law.last_epoch * float(loss))
 
         def report(
             self,

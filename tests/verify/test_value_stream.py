@@ -77,10 +77,10 @@ def test_students(
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "changes", "told", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
+    ("epsilon", "changes", "public", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
 )
 def test_students_with_absent_and_late_users(
-    students: ChangeLog, epsilon: float, changes: int, told: bool, expected: float | None
+    students: ChangeLog, epsilon: float, changes: int, public: bool, expected: float | None
 ) -> None:
     """20 % are absent at every epoch, and 10 % enroll at the sixtieth.
 
@@ -103,7 +103,7 @@ def test_students_with_absent_and_late_users(
                 devices.enroll(count - early, rng)
             values = students.values_at(epoch)[order[: devices.population]]
             present = rng.random(len(values)) < 0.8
-            known = np.ones(len(values), np.bool_) if told else None
+            known = np.ones(len(values), np.bool_) if public else None
             words = devices.follow(epoch, values, present, rng, known)
             aggregator.add(epoch, words[:, None], None)
             participation.set(epoch, int(present.sum()), len(values))

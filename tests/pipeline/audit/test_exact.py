@@ -105,9 +105,9 @@ def test_deployed_job_with_other_constants_fails() -> None:
         attack_law(tampered, job)
     )
     assert "devices get other constants" in why(attack_law(tampered, loud))
-    told = signed.signed_description
-    assert told is not None
-    forged = told.model_copy(update={"signature": bytes(64)})
+    description = signed.signed_description
+    assert description is not None
+    forged = description.model_copy(update={"signature": bytes(64)})
     altered = signed.model_copy(update={"signed_description": forged})
     assert "not signed by the key that it names" in why(attack_law(altered, job))
 

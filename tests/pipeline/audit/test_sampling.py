@@ -42,8 +42,8 @@ class Fake:
         found: list[Observation] = []
         for _ in range(trials):
             self.drawn[stream] += 1
-            told = stream == self.worst and self.drawn[stream] <= self.telling
-            found.append(((((int(told),), 1),),))
+            distinct = stream == self.worst and self.drawn[stream] <= self.telling
+            found.append(((((int(distinct),), 1),),))
         return (Observations.of(found),)
 
 
@@ -128,7 +128,7 @@ def loud_job(epochs: int, **values: Any) -> DeployedJob:
     return deploy_job(make_job(values), deployed_at=0)
 
 
-def told(observations: Observations, trial: int) -> list[Reports]:
+def reports_of_trial(observations: Observations, trial: int) -> list[Reports]:
     return [
         table[code]
         for table, code in zip(observations.tables, observations.codes[trial], strict=True)
@@ -157,8 +157,8 @@ def test_trials_use_separate_horizons(
     # Draws for a horizon belong to one user.
     assert [job.epochs.renew for job in begun] == [runs == 1] * runs
     for trial in range(FEW_TRIALS):
-        assert told(released, trial) == [(((value,), 1),) for value in stream]
-        estimates = [seen[0][0][0] / 1000 for seen in told(published, trial)]
+        assert reports_of_trial(released, trial) == [(((value,), 1),) for value in stream]
+        estimates = [seen[0][0][0] / 1000 for seen in reports_of_trial(published, trial)]
         assert estimates == pytest.approx(stream, abs=0.01)
 
 
