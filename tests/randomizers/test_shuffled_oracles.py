@@ -42,7 +42,7 @@ def shrunk(noise: BinomialNoise) -> BinomialNoise:
 
 
 def test_too_few_contributors_error_states_the_required_number() -> None:
-    with pytest.raises(ValueError, match=r"500 contributors are too few .* about 722 are needed"):
+    with pytest.raises(ValueError, match=r"500 contributors are too few .* expected about 722"):
         binomial_for_rows(1.0, 1e-6, 500, rows=5)
     assert binomial_for_rows(1.0, 1e-6, 722, rows=5).probability < 0.5
 
