@@ -78,8 +78,8 @@ class QueryOptions:
             raise QueryError(f"{' and '.join(given)} are mutually exclusive")
         for option in given:
             domain.check_supports(option)
-            value, make_query = options[option]
-            return make_query(value)
+            value, parse = options[option]
+            return parse(value)
         return None if crowd is None else Items(tuple(crowd))
 
 

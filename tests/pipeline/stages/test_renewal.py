@@ -400,9 +400,9 @@ def test_withdrawn_users_report_like_absent_users() -> None:
         for seed in range(trials)
     ]
     for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
-        estimates = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
-        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in estimates]
-        deviations = [each["standard_error"] for each in estimates]
+        published = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
+        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in published]
+        deviations = [each["standard_error"] for each in published]
         tolerance = FAR * np.sqrt(np.square(deviations).sum()) / trials
         assert 2 * tolerance < 1600, "the test could not fail"
         assert abs(np.mean(errors)) < tolerance, f"epoch {epoch}"
