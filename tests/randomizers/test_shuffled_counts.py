@@ -222,7 +222,7 @@ def test_jobs_that_ask_for_too_many_messages_are_rejected() -> None:
         law(boost=3, messages_per_user=600)
     with pytest.raises(ValueError, match="exceed messages_per_user, 100"):
         law(messages_per_user=100)
-    with pytest.raises(ValueError, match=r"683\.0 messages .* messages_per_user, 600\. Raise it"):
+    with pytest.raises(ValueError, match=r"683\.0 messages .* messages_per_user, 600\. Raise it$"):
         law(boost=3, messages_per_user=600, dummies="shuffle")
 
 
