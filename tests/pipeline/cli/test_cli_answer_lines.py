@@ -77,7 +77,7 @@ def test_estimates_accept_the_options_of_query(
     wrong_uses: list[tuple[list[object], str]] = [
         (["--item", "buss"], "did you mean 'bus'?"),
         (["--quantile", "0.5"], "--quantile requires a job over numbers"),
-        (["--plot", picture, "--follow"], "leave --follow out"),
+        (["--plot", picture, "--follow"], "remove --follow"),
     ]
     for options, message in wrong_uses:
         wrong = dpstream("estimates", "modes", *options)
