@@ -27,7 +27,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 OLD_TERMS = re.compile(
-    r"\b(withheld|fate|owed|adder|resting|lifeline|misfits?|strangers?|enrol(s|ments?)?|neighbours?)\b",
+    r"\b(withheld|fate|owed|adder|resting|lifeline|misfits?|strangers?)\b",
     re.IGNORECASE,
 )
 """Words with another term in the glossary. `typos` rejects British spellings too."""
