@@ -1,7 +1,6 @@
 """Cell counts of one window, or the sum of several, and the estimates derived from them.
 
-Counts have the mean of their noise subtracted and are scaled from the present users to the
-population.
+Counts have the mean of their noise subtracted and are scaled from present users to the population.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ difference then has a smaller error than either of them. The correlation follows
 participation and published estimates, without any report.
 
 Where estimates follow kernels, every later epoch contains a share of an estimate's error and of the
-boosts estimated with it. The recursion of the estimates, applied without any symbols, gives that
-share.
+boosts estimated with it. The recursion of the estimates, applied without symbols, gives the share.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
-"""Function from the reports of an epoch, the devices enrolled and the approximate number of devices
-with value 1 to errors: the variance of the received count, and the standard deviation due to
-absent devices."""
+"""Function from an epoch's reports, the devices enrolled and the approximate number of devices with
+value 1 to errors: variance of the received count, and standard deviation due to absent devices."""
 
 
 class FollowedChanges:
@@ -41,8 +39,7 @@ class FollowedChanges:
         self._followed = Followed()
         self._value = 0.0
         # One column per recent epoch, the latest first. Rows: covariance of its error with the
-        # current value, and with the current boosts; its own variance; its own deviation due to
-        # absence.
+        # current value, and with the current boosts; own variance; own deviation due to absence.
         self._before = np.zeros((4, 0))
 
     def next(self, published: Published | None, population: int) -> float | None:

@@ -9,8 +9,7 @@ Its variance is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
 * C / m from other users who drew a row in which they share a bucket with the item
-* the sum of all squared counts over k m, from users who share a bucket with it in more rows than
-  one in m
+* the sum of all squared counts over k m, from users sharing its bucket in more rows than one in m
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        A domain too large to publish gets its top items only. The standard error is that of a rare
-        item.
+        A domain too large to publish gets only its top items. The standard error is of a rare item.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)

@@ -50,7 +50,6 @@ class Counts(ABC):
 
     @property
     def method(self) -> str:
-        """The estimation method, in words."""
         return "each item separately, unbiased"
 
     @property
@@ -189,7 +188,6 @@ class EstimatedCounts(Counts):
     def change_from(
         self, earlier: EstimatedCounts, standard_error: float
     ) -> Estimate | ItemEstimates | None:
-        """Return the change since an earlier epoch with this standard error, or None."""
         return None
 
     def _with(self, earlier: EstimatedCounts) -> tuple[int, int, tuple[str, ...]]:

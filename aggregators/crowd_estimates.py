@@ -54,8 +54,7 @@ class CrowdEstimate:
 class CrowdEstimates(EstimatedCounts, CountedWindow):
     """Estimates of all crowds, None for a suppressed crowd.
 
-    Items are numbered crowd by crowd: first the crowd itself, whose estimate is its size, then the
-    items in it.
+    Items are numbered by crowd: first the crowd itself, whose estimate is its size, then its items.
 
     Attributes:
         reports: Messages left of all crowds.

@@ -200,8 +200,7 @@ def half_width_of_noise(counts: CrowdCounts) -> int:
 def with_size_unknown(items: ItemEstimates, size: Estimate) -> ItemEstimates:
     """Add the error of the estimated crowd size to the items, whose counts all scale with it.
 
-    The error is that of an item that the whole crowd has, scaled to the most frequent item: never
-    too small.
+    The error is of an item of the whole crowd, scaled to the most frequent one: never too small.
     """
     assert size.value is not None
     assert size.standard_error is not None

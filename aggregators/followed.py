@@ -94,8 +94,7 @@ class Followed(NamedTuple):
     ) -> Followed:
         """Return the next epoch, with `value` from `next_value`.
 
-        `variance` is that of the received count's noise, `unseen` the `unseen_deviation` of
-        `value`.
+        `variance` is of the received count's noise, `unseen` the `unseen_deviation` of `value`.
         """
         step = _step(boost, decay)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
@@ -128,8 +127,7 @@ class _Step(NamedTuple):
     Attributes:
         own: Weight of the received count.
         errors: One row each for the variance of the value, the covariance and the variance of
-            `boosts`. A row has the weights of the three previous ones and of the noise of the
-            received count.
+            `boosts`. A row: weights of the three previous ones and the received count's noise.
     """
 
     own: float
@@ -233,11 +231,9 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
 
         Absent devices are assumed to be like those that report. An epoch without reports repeats
         the previous estimate, flagged `GAP`. The interval covers the largest change of absent
-        devices, provided that absence does not depend on values: as if always the same devices were
-        absent.
+        devices, if absence does not depend on values: as if the same devices were always absent.
 
-        The contents of one and the same `participation` object, up to the epoch, must not change
-        later.
+        The contents of the same `participation` object, up to the epoch, must not change later.
         """
         found = self.followed(epoch, participation)
         reports = self._reports(epoch, participation) if found.released else 0
@@ -289,8 +285,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later reports add no information.
 
-        Biased estimates alongside them model the count as a random walk:
-        `dpstream.aggregators.random_walk`.
+        Biased ones alongside model the count as a random walk: `dpstream.aggregators.random_walk`.
         """
         from dpstream.aggregators.random_walk import random_walk
         from dpstream.aggregators.smoothed_estimates import SmoothedEstimates

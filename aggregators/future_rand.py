@@ -3,8 +3,7 @@
 Algorithm 2 of "Randomize the Future", with two additions:
 
 * Each interval is scaled by the number of devices enrolled divided by that of its reports. Missing
-  reports do not bias, as long as absence does not depend on values. Devices may be enrolled at any
-  epoch.
+  reports do not bias if absence does not depend on values. Devices may be enrolled at any epoch.
 * By default, each interval is combined from its own reports and those of all the intervals in it.
 """
 
@@ -215,8 +214,7 @@ def variances_of_means(
 ) -> NDArray[np.float64]:
     """Return variances of means of signs: estimated, or bounded where there are few reports.
 
-    The expectation of a sign is at most c_gap. A mean beyond it is therefore no evidence of a
-    smaller variance.
+    The mean of a sign is at most c_gap. A mean beyond it does not show a smaller variance.
     """
     estimated = (1 - np.minimum(np.abs(means), c_gaps) ** 2) / np.maximum(received - 1, 1)
     return np.where(received < FEW_REPORTS, 1 / received, estimated)

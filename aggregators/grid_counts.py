@@ -3,8 +3,7 @@
 Cells are converted to values along one axis after the other. If all have equal noise, this is the
 least-squares estimate from all combinations of cells. The reason: the least squares of a tensor
 product are the tensor product of those of its factors. The variance of a box is the product of
-those of its ranges. It holds for users with at most one item: of several in a node only one is
-counted.
+those of its ranges. It holds for users with at most one item: of several in a node one is counted.
 """
 
 from __future__ import annotations

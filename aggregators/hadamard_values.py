@@ -4,8 +4,7 @@ The mean of a symbol of a device with row r, divided by the gain, is b - 1/2 plu
 adds for the flips of b it follows. Here b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows,
 H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So the count of item z is twice the sum over
 rows of H[r, z] times the estimate from a row's symbols. What devices add for changes is removed row
-by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items at
-once.
+by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items.
 
 Rows are drawn uniformly, so all devices are assumed to be like those present. The scale is the
 number of all devices: scaling each row by its own size would divide by small numbers, and by zero

@@ -24,8 +24,7 @@ from dpstream.aggregators.estimate import Participation
 class IntervalScales:
     """Scales from signs to users, for several intervals; each array of shape (intervals,).
 
-    A sum of signs times `scale` or `newcomer_scale` estimates the sum of the partial sums of a
-    group.
+    A sum of signs times `scale` or `newcomer_scale` estimates the sum of partial sums of a group.
 
     Attributes:
         group: Devices of the larger group.
@@ -33,8 +32,8 @@ class IntervalScales:
         scale: group / (c_gap * received); 0 without reports.
         newcomer_scale: Of the newcomers' signs.
         newcomer_variance: Of the newcomers' sum.
-        all_newcomers: True for an interval after the first that began with an empty population: the
-            newcomers are then the larger group.
+        all_newcomers: True for an interval after the first that began with an empty population:
+            newcomers are the larger group.
         known: True if the interval has reports, or no devices.
     """
 

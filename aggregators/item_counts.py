@@ -52,8 +52,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> NDArray[np.int64]:
         """Return the number of messages and the state to add for them, shape (cells,).
 
-        The state counts the messages that support each item, unless a subclass defines it
-        otherwise.
+        The state counts messages that support each item, unless a subclass defines it otherwise.
         """
 
     @abstractmethod
@@ -75,8 +74,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        A domain too large to publish gets its top items only. The standard error is the largest of
-        all items.
+        A domain too large to publish gets only its top items. The standard error is the largest.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -122,8 +120,7 @@ def item_estimates(
     """Scale estimates from the contributors to the population.
 
     Absent users are assumed to be like those that report. With a share p of N users having an item
-    and n of them reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the
-    variance.
+    and n of them reporting randomly, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
 
     Args:
         counts: Estimated contributors with each item, shape (items,).

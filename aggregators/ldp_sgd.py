@@ -190,8 +190,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             return None
         noise = gradient_deviation(self.law, reports) ** 2
         square = math.fsum(np.square(found)) - self.law.dimensions * noise
-        # Of the square: a chi-square distribution of `dimensions` degrees, and a product with the
-        # noise.
+        # Of the square: a chi-square distribution of `dimensions` degrees; a product with noise.
         spread = math.sqrt(2 * self.law.dimensions * noise**2 + 4 * noise * max(square, 0.0))
         low, value, high = (
             100 / self.law.clip * math.sqrt(max(square + times * NORMAL_95 * spread, 0.0))

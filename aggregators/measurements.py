@@ -42,8 +42,7 @@ _AT_ONCE: Final = 1 << 22
 class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     """Count reports and sum their measurements, for every epoch.
 
-    Where measurements are sampled, the state is the multiplicity of each message. `label` names
-    items in flags.
+    If sampled, the state is the multiplicity of each message. `label` names items in flags.
 
     >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters

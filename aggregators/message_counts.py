@@ -14,8 +14,7 @@ _COUNTS = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_CAP = 1 << 53
 _ROWS_WAITING = 1 << 16
 _CELLS_A_ROW = 2
-"""Maximum cells per row of a table: up to this size, it takes no more memory than sorting, and less
-time."""
+"""Maximum cells per row of a table, which then takes no more memory than sorting, and less time."""
 
 Messages: TypeAlias = NDArray[np.unsignedinteger]
 Counted: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]

@@ -137,8 +137,7 @@ class Prefixes:
     def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
         """Start with a prefix whose own estimates are no longer known.
 
-        `body` is from `PrefixCombiner.to_json`. All later calls of `at` must pass the same
-        `participation` object.
+        `body` is from `PrefixCombiner.to_json`. Later calls must pass the same `participation`.
         """
         self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
         self._participation, self._resumed = participation, self._combiner.epoch

@@ -28,9 +28,8 @@ MOST_CANDIDATES: Final = 1 << 22
 """Maximum number of prefixes examined per level."""
 
 # Noise hides an item above `HeavyHitters.detection_threshold` with this probability at most. Where
-# counts arenearly equal, an item may also be mistaken for another one that shares a cell with each
-# ofseveral. The counts of these in their other cells then remain unexplained, and
-# `detection_threshold` islarger.
+# counts are nearly equal, an item may also be mistaken for one that shares a cell with each of
+# several. Their counts in other cells then remain unexplained, and `detection_threshold` is larger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0

@@ -106,8 +106,7 @@ class RangeEstimates(OrderedEstimates):
     (`dpstream.randomizers.value_tree`).
 
     Attributes:
-        level_variances: Of a node's own estimate, for the levels 1 to L; infinite for unused
-            levels.
+        level_variances: Of a node's own estimate, for levels 1 to L; infinite for unused levels.
     """
 
     level_variances: tuple[float, ...] = field(kw_only=True)
@@ -146,7 +145,6 @@ class Quantile:
     """A quantile, in buckets from 0: 2.5 is the middle of the third bucket.
 
     Attributes:
-        value: Its estimate.
         ci95_low: Lower end of the 95 % interval, where a bucket starts.
         ci95_high: Upper end, where a bucket ends.
     """

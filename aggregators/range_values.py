@@ -98,9 +98,8 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         """Estimate the devices with values in each bucket at an epoch, or None if unknown.
 
         Every enrolled device is assumed to have a value: the total is the population. A level with
-        an interval that no report covers is left out, unless it is the level of the buckets. In
-        that case all levels are used, each with the deviation its gaps add, and the result is
-        flagged `GAP`.
+        an interval that no report covers is left out, unless it is the level of the buckets. Then
+        all levels are used, each with the deviation its gaps add, and the result is flagged `GAP`.
         """
         found = [level.estimate(epoch, participation) for level in self.levels]
         if found[-1] is None:
@@ -161,8 +160,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     ) -> NDArray[np.float64]:
         """Return the variances of nodes, shape (levels, epochs), infinite for levels left out.
 
-        `half_widths` of 95 % intervals, and `gaps`, set for intervals without any report, have the
-        same shape.
+        `half_widths` of 95 % intervals and `gaps` (intervals without reports) have that shape.
         """
         drawn = np.array(self.law.level_weights)[:, None] > 0
         return np.where(drawn & (gaps[-1] | ~gaps), np.square(half_widths / NORMAL_95), np.inf)

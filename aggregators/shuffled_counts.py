@@ -101,8 +101,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         The interval covers the largest change of absent devices, provided that absence does not
         depend on values: as if always the same devices were absent.
 
-        The contents of one and the same `participation` object, up to the epoch, must not change
-        later.
+        The contents of the same `participation` object, up to the epoch, must not change later.
         """
         if self._participation is not participation or self._followed.epoch > epoch:
             self._restart()

@@ -4,8 +4,7 @@ All items have the same 95 % interval width: that of a mean variance over them.
 
 Messages are of several kinds with consecutive numbers. Of M messages of a kind, N lie in the bucket
 of an item: its own, a share q of all others, and dummies. With their mean known, (N - dummies - q
-M) / (1 - q) is unbiased. It remains unbiased if M is the number of messages received minus all
-dummies.
+M) / (1 - q) is unbiased. It stays unbiased if M is the number of messages received minus dummies.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Return the mean over the items."""
         shares = np.clip(values / population, 0.0, 1.0)
         return float((shares * (1 - shares)).mean())
 
@@ -97,8 +95,7 @@ def predicted_deviations(
 ) -> NDArray[np.float64]:
     """Predict standard errors of items, in users, shape (last_epoch,).
 
-    Assumes that all devices report and have an item. The few collisions of boosted messages are
-    left out.
+    Assumes that all devices report and have an item. Omits the few collisions of boosted messages.
     """
     variance = collisions_variance(law.hashes, law.size, users) + sum(
         dummies_variance(law.hashes, noise.moments(users)[1]) for noise in law.noises

@@ -75,9 +75,8 @@ def smoothed_estimates(
     """Estimate all epochs of a horizon so far.
 
     Increments of epochs that no report separates are taken as 0, or as equal if their sum is known.
-    The intervals of prefixes that end there are then wider by 1.96 times the root mean square of
-    the known increments of single epochs. Without known increments, they are wider by 1.96 times
-    the population.
+    The intervals of prefixes ending there are then wider by 1.96 times the root mean square of
+    the known increments of single epochs. Without any, they are wider by 1.96 times the population.
 
     Args:
         orders: Own estimates of the intervals, as for

@@ -34,9 +34,8 @@ def ask_broker_clock(
 ) -> BrokerClock:
     """Return the broker's clock, read now if the job's epochs follow a calendar.
 
-    A broker reveals its time only in replies to writes: this one is the deregistration of an
-    enrollment that does not exist, which every reader skips. Calls `notify` if the local clock is
-    off.
+    A broker reveals its time only in replies to writes: here the deregistration of an
+    enrollment that does not exist, which every reader skips. Calls `notify` if the clock is off.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:

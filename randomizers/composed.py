@@ -85,8 +85,7 @@ class ComposedLaw:
         left = draw_categories(self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)
         for position, row in enumerate(signs):
-            # Each subset of the remaining positions, of the size still to differ, is equally
-            # likely.
+            # Every subset of remaining positions, of the size still to differ, is equally likely.
             choices = self.k - position
             differs = rng.integers(0, choices, count, dtype=_narrowest(choices)) < left
             left -= differs

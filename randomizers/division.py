@@ -35,8 +35,7 @@ def room_of_part(most: int, instances: int) -> int:
     """Return the message capacity of a shuffler, for at most `most` messages in total.
 
     The probability that at least one shuffler's part exceeds it is at most `REDRAW_PROBABILITY`, by
-    Bernstein's
-    inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
+    Bernstein's inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
 
     >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
     (100, 508393, 257293)

@@ -30,8 +30,7 @@ from dpstream.randomizers.noise_tables import (
 from dpstream.randomizers.search import least_integer
 
 LARGEST_TABLE_MEAN: Final = 1 << 16
-"""Maximum mean of a Poisson table. Numbers of larger means are sums of draws: longer tables take
-long to create."""
+"""Maximum mean of a Poisson table. Larger means are sums of draws: large tables are slow."""
 
 REDRAW_PROBABILITY: Final = 2.0**-100
 """Maximum probability that the dummies of one draw exceed their capacity. It bounds the total
@@ -67,8 +66,7 @@ class Dummies(ABC):
     def most(self, contributors: int) -> int:
         """Return the dummy capacity of all contributors together, independent of their draws.
 
-        It is the least number, up to rounding, that is exceeded with probability at most
-        `REDRAW_PROBABILITY`.
+        The least number, up to rounding, exceeded with probability at most `REDRAW_PROBABILITY`.
 
         >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
         (23, 508348)

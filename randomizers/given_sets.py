@@ -16,9 +16,8 @@ def checked_sets(
     """Return users' positions, ascending, and their items, each once per user; shape (items,).
 
     `values` are items from 1, shape (population, slots), in any order and slot, 0 for none.
-    `present` is True for devices that are present, shape (population,); None: all are. `ValueError`
-    if an array has another shape or dtype, an item is negative, or a present device has more than
-    `most` items.
+    `present` is True for present devices, shape (population,); None: all. `ValueError` if an array
+    has another shape or dtype, an item is negative, or a present device has more than `most` items.
 
     >>> users, items = checked_sets(1, np.array([[7, 7], [0, 5]]), None, 2, most=2)
     >>> users.tolist(), items.tolist()

@@ -132,7 +132,6 @@ class Guarantee:
 
 
 def _times(count: int, loss: float) -> float:
-    """Return the product, rounded up."""
     product = count * loss
     return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
 

@@ -16,7 +16,7 @@ LARGEST_FEATURE: Final = 7.999
 """Maximum absolute value of a feature: 16 bits can represent it."""
 
 MAX_NUMBERS: Final = 1 << 17
-"""Maximum number of numbers in a test set: a deployed job contains it, and Kafka accepts records of
+"""Maximum numbers in a test set: deployed jobs contain it; Kafka accepts records of
 at most 1 MB."""
 
 

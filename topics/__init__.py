@@ -17,9 +17,8 @@ topic                       record                                              
 ==========================  ==================================================  ==================
 
 Options add topics: ``devices`` (enrollments) and reports in `loose_batches` where devices report
-for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` and so on for parallel
-shufflers; ``hop-1`` and so on between chained shufflers; ``partials-a`` and ``-b`` of the two
-aggregators.
+for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` ... for parallel shufflers;
+``hop-1`` ... between chained shufflers; ``partials-a`` and ``-b`` of the two aggregators.
 
 Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed
 little-endian header with a common beginning and end (`dpstream.topics.frames`), then a payload.

@@ -48,8 +48,6 @@ class VersionError(CodecError):
 
 
 class RecordType(IntEnum):
-    """Type of a binary record."""
-
     BATCH = 1
     PUNCTUATION = 2
     MANIFEST = 3

@@ -1,9 +1,8 @@
 """Read many similar manifests of a log at once.
 
 Nearly all manifests of a long-lived job are similar: version 1, with as many producers, the same of
-which are included. The checks of `decode_manifest` are applied to all of them at once here, with an
-array for each field, in a tenth of the time. Manifests of more than `PRODUCERS` are read one by
-one.
+which are included. The checks of `decode_manifest` are applied to all at once here, with an array
+for each field, in a tenth of the time. Manifests of more than `PRODUCERS` are read one by one.
 """
 
 from __future__ import annotations

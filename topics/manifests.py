@@ -55,8 +55,7 @@ PRODUCERS_OF_INSTANCES_MAX = (
 class WindowStatus(StrEnum):
     """Window status.
 
-    A manifest never marks a window as corrupt: that is detected when the released reports are
-    summed.
+    A manifest never marks a window as corrupt: that is detected when released reports are summed.
     """
 
     RELEASED = "released"

@@ -15,8 +15,7 @@ MAGIC = b"dpsm\x01"
 _HEADER_BYTES = len(MAGIC) + 16 + 8 + 4
 _NUMBER = np.dtype("<f8")
 MAX_NUMBERS = 1 << 16
-"""Maximum number of numbers in a model: a record has at most 512 KiB, and Kafka accepts at most
-1 MB."""
+"""Maximum numbers in a model: a record has at most 512 KiB, and Kafka accepts at most 1 MB."""
 
 
 def record_bytes(numbers: int) -> int:

@@ -161,8 +161,7 @@ class Drain:
 class Discard:
     """Discard: the dead letters below offset `end` were seen and no longer cause warnings.
 
-    It is a record among the dead letters, without the headers of one: readers of dead letters skip
-    it.
+    A record among the dead letters, without their headers: readers of dead letters skip it.
     """
 
     deployment: bytes
@@ -199,8 +198,6 @@ def decode_producer_record(data: bytes) -> Registration | Deregistration | Drain
 
 
 class Reason(StrEnum):
-    """Reason for rejecting a record."""
-
     UNREADABLE = "unreadable"
     """Damaged, or not a dpstream record."""
     FINGERPRINT = "fingerprint"

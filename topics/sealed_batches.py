@@ -75,8 +75,7 @@ def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: byte
     """Decrypt a batch.
 
     Raises:
-        CodecError: If decryption fails, or the content is not a batch of the same job, deployment
-            and epoch.
+        CodecError: If decryption fails, or the result is no batch of its job, deployment and epoch.
     """
     content = unseal(sealed.ciphertext, private_key, context)
     if content is None:

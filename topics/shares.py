@@ -77,7 +77,6 @@ class ShareFormat:
 
     @property
     def row_format(self) -> MessageFormat:
-        """Format of chunks in a topic."""
         size = _AROUND_COUNTS + self.chunk_cells * _COUNT.itemsize
         return MessageFormat(_WORD, size // _WORD.itemsize)
 

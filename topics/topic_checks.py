@@ -2,8 +2,7 @@
 
 An administrator, a broker that creates topics on demand, or an earlier job may have created it.
 Settings that would lose or reject records are rejected; replicas and retention are the operators'
-responsibility. Deploying a job sets the clock of its topics; for a running job, a wrong clock is
-only reported.
+responsibility. Deploying sets its topics' clock; for a running job, a wrong one is only reported.
 """
 
 from __future__ import annotations

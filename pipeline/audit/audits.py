@@ -36,10 +36,9 @@ class Finding:
         outcome: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
             if nothing contradicts it, `FAILED` if something does.
         claimed: Epsilon; None if the attack only tests equality. `delta` is claimed with it.
-        observed: Largest epsilon observed at this delta, exactly or with confidence; None without
-            one; infinite if something is visible for one neighbor alone.
-        false_alarm: Maximum probability that this attack fails a correct mechanism; 0 if
-            impossible.
+        observed: Largest epsilon observed at this delta, exactly or with confidence; None: none;
+            infinite if something is visible for one neighbor alone.
+        false_alarm: Maximum probability that it fails a correct mechanism; 0 if impossible.
     """
 
     subject: str

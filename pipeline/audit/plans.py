@@ -218,8 +218,7 @@ def attacks_on_all(profile: AuditProfile) -> list[Attack]:
 def attacks_on_protocol(name: str, profile: AuditProfile) -> list[Attack]:
     """Return the attacks on the examples of a protocol.
 
-    Raises `ProtocolError` if no protocol has that name, or it is broken or lacks examples or an
-    exact law.
+    `ProtocolError` if no protocol has that name, or it is broken or lacks examples or exact law.
     """
     cases: Sequence[Case] = find_cases(name)
     if profile.quick:

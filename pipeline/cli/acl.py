@@ -35,8 +35,6 @@ _NO_SERVERS = "HOST:PORT"
 
 
 class AclFormat(StrEnum):
-    """Output format of privileges."""
-
     table = "table"
     kafka_acls = "kafka-acls"
     json = "json"

@@ -39,7 +39,6 @@ class CommandEntry:
 
     @property
     def module(self) -> str:
-        """Module of its target."""
         return self.target.partition(":")[0]
 
 
@@ -266,12 +265,10 @@ class LazyCommand(PlainCommand):
         return _load(self.name, self._entry)
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
-        """Return the context of the command itself."""
         return self.loaded.make_context(*arguments, **extra)
 
 
 def build_command() -> TyperGroup:
-    """Return the whole command line."""
     app = typer.Typer(
         name="dpstream",
         cls=PlainGroup,

@@ -11,7 +11,6 @@ from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 
 
 def show_deploy_plan(plan: DeployPlan) -> None:
-    """Print the whole plan."""
     job = plan.deployed
     stays = plan.running is not None and plan.deployed is plan.running
     runs = " (already deployed)" if stays else ""

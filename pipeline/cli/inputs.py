@@ -51,7 +51,6 @@ ToEpoch = Annotated[
 
 
 def load_user_list(path: Path | None) -> tuple[str, ...] | None:
-    """Return the users of a user list, if given."""
     return None if path is None else load_users(path)
 
 

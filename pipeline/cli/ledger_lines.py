@@ -52,7 +52,6 @@ class Selection:
 
 
 def show_entries(report: LedgerReport, selection: Selection) -> None:
-    """Print all selected entries, in the order of the ledger."""
     rows = list(_rows(report, selection))
     if not rows:
         print_text(f"no charges and no declared budgets{selection.in_words}")

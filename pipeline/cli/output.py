@@ -61,7 +61,6 @@ def print_line(line: str, *, flush: bool = False) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print many lines like `print_line`."""
     terminal = sys.stdout.isatty()
     sys.stdout.writelines(f"{printable(line) if terminal else line}\n" for line in lines)
 
@@ -71,7 +70,6 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Columns, rows: Iterable[Any]) -> None:
-    """Print a table, see `table_of`."""
     _console().print(table_of(columns, rows))
 
 

@@ -139,8 +139,7 @@ def _drain(
 ) -> DrainProgress:
     """Start or join a drain; return its progress when finished, or after `seconds`.
 
-    Missing workers are reported only after `start_timeout` seconds, as a supervisor may have to
-    start them.
+    Missing workers are reported after `start_timeout` seconds: a supervisor may have to start them.
     """
     watch = DrainWatch(cluster, job, start_drain(cluster, job, now()))
     began = time.monotonic()

@@ -31,7 +31,6 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def show_plan(plan: Plan) -> None:
-    """Print the whole plan."""
     each = "" if plan.guarantee.horizons is None else " in each horizon"
     print_text(f"{plan.job}: {plan.protocol}, {plural(len(plan.epochs), 'epoch')}{each}", "bold")
     rounding = rounding_note(len(plan.epochs), plan.horizon)

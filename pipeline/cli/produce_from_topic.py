@@ -27,7 +27,6 @@ def print_produced(
     unknown_users: int,
     as_json: bool,
 ) -> None:
-    """Print the result of a run."""
     if as_json:
         print_json(
             {

@@ -157,8 +157,6 @@ def up(
 
 
 class Demo(StrEnum):
-    """Available demonstrations."""
-
     students = "students"
     devices = "devices"
 

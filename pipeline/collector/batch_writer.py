@@ -222,8 +222,7 @@ class BatchWriter:
             answers = [answer or RequestProblem.INTERNAL.answer() for answer in answers]
         else:
             if written is not None and written >= rules.settles:
-                # The window may have been cut before: this process was suspended, or Kafka was
-                # away.
+                # The window may have been cut before: the process was suspended, or Kafka was away.
                 answers = [answer or RequestProblem.LATE.answer() for answer in answers]
             else:
                 self.counters.acknowledged += taken.reports

@@ -265,7 +265,6 @@ class HttpConnection(asyncio.Protocol):
         self.drain()
 
     def too_slow(self) -> None:
-        """Handle an expired deadline."""
         if (self._in_head or self._in_body) and not self._stuck and not self._ended:
             self._reject(RequestProblem.TIMEOUT.answer())
         else:

@@ -71,8 +71,7 @@ class Columns:
         With `live`, rows without epoch and time count on arrival. `crowd` is the column of a user's
         crowd. `name` and `where` locate the header in messages.
 
-        Raises `InputError` if a column is missing or named twice, or if both epoch and time are
-        present.
+        Raises `InputError` if a column is missing or named twice, or both epoch and time are there.
         """
         names = [field.strip().casefold() for field in header]
         if "\0" in "".join(names) or not is_text("".join(names)):

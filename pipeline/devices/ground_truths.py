@@ -19,8 +19,7 @@ class GroundTruths(ABC):
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
         """Return the true counts for an epoch's estimates: int64, shape (estimates,), same order.
 
-        None if the input does not contain the estimated quantity, such as the accuracy of a learned
-        model.
+        None if the input lacks the estimated quantity, such as the accuracy of a learned model.
         """
 
     def known(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:

@@ -1,7 +1,6 @@
 """Read JSON records: one object each, as lines of a file or as events of a topic.
 
-Their fields become texts as in a CSV file: user, position in time, value, and the crowd if there
-are crowds.
+Their fields become texts as in a CSV file: user, position in time, value, and any crowd.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ class Keys:
         """Derive the keys from the first of several records.
 
         `input_format` names the keys, and `crowd` is that of the crowd. If `stamped`, records
-        without epoch and time are placed by a timestamp. Raises `InputError` if the record lacks a
-        key.
+        without epoch and time are placed by a timestamp. Raises `InputError` if it lacks a key.
         """
         columns = input_format.columns
         stated = columns.placing

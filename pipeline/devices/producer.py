@@ -97,13 +97,12 @@ class Producer:
             them over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte ids.
-        clock: Milliseconds since 1970, by the broker's clock where that is known. An epoch that has
-            not started by it in the job's calendar is rejected before anything is drawn. None
-            rejects no epoch.
+        clock: Milliseconds since 1970, by the broker's clock if known. An epoch not started by it
+            in the job's calendar is rejected before anything is drawn. None: rejects none.
 
     Raises:
-        ProducerError: If the directory belongs to another deployment or producer, or if its state
-            cannot be read or written: the disk may be full.
+        ProducerError: If the directory is of another deployment or producer, or if its state cannot
+            be read or written: the disk may be full.
         FolderInUse: If another process has it open.
     """
 
@@ -238,8 +237,7 @@ class Producer:
         Args:
             epoch: Epoch not closed yet.
             values: By user: text as in a change log ("1", a label, a number). The integers of the
-                job's domain are faster for many. For sets of items: one of these, or a list of
-                them.
+                job's domain are faster for many. For sets: one of these, or a list of them.
 
         Raises:
             ProducerError: If a user is not enrolled or has more items than the job allows. Also if
@@ -408,8 +406,7 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw again for all devices that stay.
 
-        Devices enrolled when the horizon started were absent at its skipped epochs; later ones had
-        the value 0.
+        Devices enrolled when the horizon started were absent at skipped epochs; others had value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:

@@ -3,8 +3,7 @@
 Both continue after the last epoch the producer has closed, so an interrupted run is repeated with
 the same arguments.
 
-The enrolled users and those present are public: they never depend on values, nor on when a row
-arrives.
+The users enrolled and present are public: they never depend on values, nor on when a row arrives.
 
 * A user list names the enrolled users.
 * Without one, they are all users with a row, including bad rows and rows outside the horizon, in
@@ -39,8 +38,7 @@ from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import naming
 
-# Waits for bytes until a deadline; returns them, b"" at the end of the input, or None at the
-# deadline.
+# Waits for bytes until a deadline; returns them, b"" at the end of input, or None at the deadline.
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
@@ -62,8 +60,7 @@ def load_input(
     The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
     means all users with a row. `input_format` defaults to the format in the job.
 
-    Raises `InputError` as `load_value_log` does, or if the job is recurring and `to_epoch` is
-    missing.
+    Raises `InputError` as `load_value_log`, or if the job is recurring and `to_epoch` is missing.
     """
     if to_epoch is not None and to_epoch < 1:
         raise InputError(f"--to-epoch: got {to_epoch}; expected at least 1")
@@ -192,8 +189,7 @@ class LiveProducer:
     `folder`, next to the producer's state, keeps these values between runs; None saves nothing.
 
     Raises:
-        InputError: If an enrolled user is missing from a given user list, or if the job's values
-            never change.
+        InputError: If an enrolled user is not in a given user list, or if values never change.
     """
 
     def __init__(

@@ -274,9 +274,8 @@ def stamped(
 ) -> tuple[Rows, list[BadRow]]:
     """Place rows by the timestamps of their records, and return rows without a valid one as bad.
 
-    Writers of a topic may choose timestamps: microseconds in place of milliseconds are a time after
-    the year 9999. Records from before Kafka had timestamps have -1. `lines` of the rows are offsets
-    of `records`.
+    Writers of a topic may choose timestamps: microseconds for milliseconds are after the year 9999.
+    Records older than Kafka's timestamps have -1. `lines` of the rows are offsets of `records`.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

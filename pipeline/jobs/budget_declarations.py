@@ -4,8 +4,7 @@ A budget belongs to a population, not to a job file. The smallest that any deplo
 binds every later one, whatever its own file declares or omits, and after the job is undeployed.
 Only an operator who names the population and the new number can change that.
 
-Each declaration is in the ledger (`dpstream.pipeline.ledger`). A copy in ``dpstream.jobs`` is never
-deleted.
+Each is in the ledger (`dpstream.pipeline.ledger`). A copy in ``dpstream.jobs`` is never deleted.
 """
 
 from __future__ import annotations

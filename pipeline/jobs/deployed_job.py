@@ -193,8 +193,7 @@ class DeployedJob(Job):
     def counts_devices(self) -> bool:
         """True if observers of raw reports are shown a number of devices.
 
-        That number is public. The number of messages may be secret, and chunks of tables are not
-        reports.
+        It is public. The number of messages may be secret, and chunks of tables are not reports.
         """
         return self.protocol_entry.shuffling is not None or self.shared
 

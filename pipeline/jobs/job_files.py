@@ -406,8 +406,7 @@ class Job(Wording):
     def share_format(self, law: Law) -> ShareFormat:
         """Return the format of shared count tables of reports.
 
-        Raises `JobError` if there are too many distinct reports for a table, or too many equal
-        ones.
+        Raises `JobError` if there are too many distinct or too many equal reports for a table.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat

@@ -124,8 +124,7 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
     """Read a key file, at most 4,096 bytes.
 
     `name` and `remedy`, the fix for a missing file, are for messages. `private` requires that only
-    the owner has access. Raises `WrongKeyError` for a file that is irregular, unreadable or open to
-    others.
+    the owner has access. `WrongKeyError` for a file irregular, unreadable or open to others.
     """
     try:
         with open_regular(path) as file:

@@ -55,8 +55,8 @@ def read_marked_yaml(text: str) -> MarkedYaml:
     r"""Read a mapping.
 
     Raises:
-        YamlError: If the text is not YAML or not a mapping, or a key is not text, is repeated or
-            has no value.
+        YamlError: If the text is no YAML mapping, or a key is not text, is repeated or has no
+            value.
 
     >>> document = read_marked_yaml("name: a\nepochs:\n  count: 8\n")
     >>> document.values, document.line_of(("epochs", "count"))

@@ -343,8 +343,7 @@ class Cluster:
 
         Times are in milliseconds since 1970. A search by time covers all partitions at once: see
         `topic_spread`. The topics must use the broker's clock. `offsets` holds one record per
-        partition, and `now` is by the broker's clock. Partitions without that record are left out
-        of the result.
+        partition, and `now` is by the broker's clock. Partitions without that record are omitted.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
         ends = self._consumer.end_offsets(list(wanted))

@@ -52,8 +52,7 @@ class Connection:
     """A cluster and the credentials for it.
 
     ``bootstrap_servers`` are ``host:port``. TLS is used if ``tls`` is given, SASL if ``login`` is.
-    ``warnings`` are sentences that the user should read once. ``config`` is the source file, if
-    any.
+    ``warnings`` are sentences that the user should read once. ``config`` is any source file.
 
     >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
     'PLAINTEXT'
@@ -74,8 +73,7 @@ class Connection:
     def principal(self) -> str | None:
         """The login's name in the cluster's ACLs; None without a login.
 
-        A certificate is identified by its whole subject, which a cluster may map by rules of its
-        own.
+        A certificate is identified by its whole subject, which a cluster may map by its own rules.
         """
         return None if self.login is None else f"User:{self.login.username}"
 

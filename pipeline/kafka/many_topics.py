@@ -56,9 +56,8 @@ class ManyTopics(Cluster):
     ) -> None:
         """Prefetch data for later calls.
 
-        `topics` are those whose partitions, start and end offsets are needed. `groups` maps each
-        consumer group to the topic of its offsets. `tails` are topics whose latest records are
-        read.
+        `topics` are those whose partitions, start and end offsets are read. `groups` maps each
+        consumer group to the topic of its offsets. `tails`: topics whose latest records are read.
         """
         self._seen = _Seen()
         for _ in range(_ATTEMPTS):

@@ -224,10 +224,9 @@ class MemoryWorker:
 class SimulatedCluster:
     """The stages of a job on topics in memory, one worker each, owning every partition.
 
-    The job is deployed with empty topics. `generators` returns a random generator by purpose and
-    number. `noise_key`, for the shuffler's dummy messages, is drawn if missing. `listeners` returns
-    the listener for finished windows, by name of a stage. `workers` are in the order of the data
-    flow.
+    Topics are empty. `generators` returns a random generator by purpose and number. `noise_key`,
+    for the shuffler's dummy messages, is drawn if missing. `listeners` returns the listener for
+    finished windows, by name of a stage. `workers` are in the order of the data flow.
     """
 
     def __init__(

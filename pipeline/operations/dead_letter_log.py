@@ -110,8 +110,7 @@ def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
     """Delete the dead letters before the oldest one that is neither requeued nor discarded.
 
     They hold users' reports, which are no longer needed. If interrupted, the next command that
-    handles dead letters completes the deletion. It raises ClusterError if the cluster does not
-    delete records.
+    handles dead letters completes the deletion. Raises ClusterError if records are not deleted.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)

@@ -150,8 +150,7 @@ def plan_deployment(
 
     `existing` may include topics of other jobs, and `begun` returns the number of started horizons
     of a running job, a lower bound for its horizons. Other arguments are those of
-    `deployments.deploy`. Raises JobError if no constants exist for the job's parameters and
-    horizon.
+    `deployments.deploy`. Raises JobError if no constants exist for its parameters and horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)
@@ -211,8 +210,7 @@ def _over(
     if rejection is None and clocks and not differences and set_budget is None:
         step, topics = Step.CHANGE, clocks
     elif rejection is None and (differences or set_budget is not None):
-        # Also if another budget binds already: the deploy that declared it may have been
-        # interrupted.
+        # Also if another budget binds: the deploy that declared it may have been interrupted.
         other_limit = job.budget != running.budget or set_budget is not None
         changed = running.model_copy(update={"budget": job.budget})
         now = fresh.deployed_at

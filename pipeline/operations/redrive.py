@@ -8,10 +8,8 @@
   process ends in between, the next one sends the same batches again, and the shuffler drops them by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
 * With parallel shufflers, the first is fed last, because it finalizes windows by what it finds
-  complete. It gets no part of a drawing before the others have all of theirs, in their topics or
-  requeued.
-* The producer of a sealed batch cannot be seen. In such jobs, everything sent for an epoch must be
-  complete.
+  complete. It gets no part of a drawing before others have theirs, in their topics or requeued.
+* The producer of a sealed batch cannot be seen: everything sent for an epoch must be complete.
 """
 
 from __future__ import annotations
@@ -246,8 +244,7 @@ class _Letters:
         if letter.reason not in CURABLE:
             return f"{letter.reason}: cannot be fixed"
         partition, admission = _partition_of(self.job, letter), self._admissions[role]
-        # Only the shuffler can open a sealed batch; if it rejects the batch, that returns as a dead
-        # letter.
+        # Only the shuffler can open a sealed batch; a rejected one returns as a dead letter.
         admitted = admission.addressed(partition, letter.value)
         if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)

@@ -96,8 +96,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
     """Return the shares of users by number of changes, for `read_changes_histogram`.
 
-    After `horizon` epochs all users start again from the initial value; users count once per
-    horizon.
+    After `horizon` epochs users start again from the initial value and count once per horizon.
     """
     counts = np.zeros(horizon + 1)
     for first in range(1, change_log.last_epoch + 1, horizon):

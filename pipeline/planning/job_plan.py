@@ -148,8 +148,7 @@ class Plan:
         changes: Predictions for other change budgets, given shares of users by number of changes.
         poisoning_bound: If devices report for themselves and it was requested, `poisoning_bound`.
         notes: Effects that the prediction omits.
-        warnings: Obstacles to running this job, or others with the same users, or to its
-            publishing.
+        warnings: Obstacles to running this job, or others with its users, or to its publishing.
     """
 
     job: str
@@ -217,8 +216,8 @@ def plan(
         dropout: Share of the users absent at an epoch, from 0 to below 1.
 
     Raises:
-        JobError: If no constants exist for the job's parameters and horizon, or no forecast; or
-            none for other change budgets, or shares of items.
+        JobError: If no constants exist for its parameters and horizon, or no forecast; or none for
+            other change budgets or item shares.
         ValueError: If `users` or `error` is not positive.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job

@@ -136,7 +136,6 @@ def _reads_jobs(why: str = "finds the deployed job") -> Privilege:
 
 
 def group_prefix(job: Job, stage: str = "") -> str:
-    """Return the prefix of all consumer groups of a job's stage, or of all its stages."""
     return f"{job.name}.{stage}." if stage else f"{job.name}."
 
 

@@ -58,7 +58,6 @@ changes appear late. Privacy is not affected
 
     @property
     def remedy(self) -> str:
-        """Advice for operators."""
         return (
             "deploy the job again, with a larger parameters.max_changes (intervals get wider) or "
             "with fewer epochs and renew: true (each horizon costs epsilon again)"

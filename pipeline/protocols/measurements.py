@@ -77,8 +77,7 @@ class MeasurementsForecast(PerEpochForecast):
 def local_floor(epsilon: float) -> float:
     """Return the error of binary randomized response over the square root of the number of users.
 
-    The variance per user is e^epsilon / (e^epsilon - 1)^2. No local protocol has an error of
-    smaller order.
+    The variance per user is e^epsilon / (e^epsilon - 1)^2. No local protocol has smaller order.
 
     Reference: *Distributed Private Heavy Hitters*, Theorem 3.3.
     """

@@ -1,8 +1,7 @@
 """Counts at every epoch, charged once, with a trusted shuffler: four laws under one name.
 
 - The number of users with value 1 (`ShuffledCountsLaw`), with each of several items
-  (`ShuffledItemCountsLaw`), or with numbers in ranges (`ShuffledLevelCountsLaw`), by the job's
-  domain.
+  (`ShuffledItemCountsLaw`), or numbers in ranges (`ShuffledLevelCountsLaw`), by the domain.
 - The number with value 1 if the shuffler adds the noise and releases a sum
   (`ShuffledValueStreamLaw`).
 

@@ -2,8 +2,7 @@
 
 * A file counts once ``recording.json``, which is replaced atomically, lists it. After a stop at any
   moment, all listed files are complete; the others are removed on resuming.
-* A small last file is merged with new data, so a recording that follows a job for months has few
-  files.
+* A small last file is merged with new data: a recording of a job for months has few files.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class RecordedEpoch:
 class RecordingWriter:
     """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
-    `index` is the committed content. Raises `RecordingError` if a listed file is missing or has
-    another size.
+    `index` is the committed content. Raises `RecordingError` if a listed file is missing or
+    resized.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:

@@ -79,7 +79,7 @@ class Answers:
     Attributes:
         answers: In the requested order, or the largest first.
         detection_threshold: With `Top`, items of more users are included with probability 95 %
-            each; Noneif all items are.
+            each; None if all items are.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
         suppressed: Suppressed crowds.
     """
@@ -126,8 +126,6 @@ class Answers:
 
 
 class CountsQuery(ABC):
-    """One kind of query."""
-
     __slots__ = ()
 
     in_values: ClassVar[bool] = False

@@ -107,8 +107,7 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
     """
     distinct, times = np.unique(deviations, return_counts=True)
     bound = float(distinct[-1]) * _two_sided(exceeded)
-    # The sum is convex and decreasing: Newton's steps from below approach the bound without passing
-    # it.
+    # The sum is convex and decreasing: Newton's steps from below approach the bound, never beyond.
     while True:
         scores = np.minimum(bound / distinct, _SCORE_OF_NOTHING)
         tails = np.array([math.erfc(score) for score in (scores / math.sqrt(2)).tolist()])

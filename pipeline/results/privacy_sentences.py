@@ -175,8 +175,7 @@ def budget_of(
 ) -> dict[str, Any]:
     """Return a population's guarantee, charges and remaining budget.
 
-    `charges` are those of all deployments of the cluster, `declared` all budgets declared there, in
-    order.
+    `charges` are of all deployments of the cluster, `declared` all its budgets declared, in order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee

@@ -57,8 +57,7 @@ def curves(
     """Return the chart for 1 to `MOST_CURVES` curves as JSON of `bokeh.embed.json_item`.
 
     `unit` and `times` are the titles of the axes. `times` is given if epochs have dates; the page
-    then supplies the ticks, at starts of days, months and years. Raises `ValueError` for other
-    counts.
+    then supplies the ticks, at starts of days, months and years. `ValueError` for other counts.
     """
     if not 1 <= count <= MOST_CURVES:
         raise ValueError(f"a chart has 1 to {MOST_CURVES} curves, not {count}")

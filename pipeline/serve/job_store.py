@@ -86,7 +86,6 @@ class JobStore:
         return time.monotonic() - self._last_request < REQUEST_SECONDS
 
     def record_request(self, job: str | None = None) -> None:
-        """Record a request for a job, or for the list of jobs."""
         self._last_request = time.monotonic()
         if job is not None:
             self._requested[job] = self._last_request

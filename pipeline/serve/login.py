@@ -32,8 +32,7 @@ _REFRESH = (
 class LoginHandler:
     """Handle requests of users without access.
 
-    `page` is the form with placeholders for target and message. `secure` restricts the cookie to
-    TLS.
+    `page` is the form with placeholders for target and message. `secure` restricts cookies to TLS.
     """
 
     def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:

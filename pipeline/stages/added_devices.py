@@ -4,8 +4,7 @@ A stage that replaces reports can leave one genuine device among its own reports
 other devices is then lost. Every party after the first stage therefore adds the reports of devices
 that hold nothing, as many as the guarantee needs honest users. Among these, the one device is as
 safe as among the honest users that the guarantee assumes, whatever any one stage or party replaces
-or suppresses.
-Estimators know the number of added devices, and that they hold nothing.
+or suppresses. Estimators know the number of added devices, and that they hold nothing.
 """
 
 from __future__ import annotations

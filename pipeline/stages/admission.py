@@ -71,7 +71,6 @@ def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Reject
 
 
 def identity_rejection(job: DeployedJob, record: Addressed) -> Rejection | None:
-    """Return the rejection of a record of another deployment or job, or None."""
     if record.deployment != job.deployment:
         return Rejection(
             Reason.DEPLOYMENT,

@@ -1,8 +1,7 @@
 """Open the ciphertexts of a window's reports: one layer per stage, the innermost at the last.
 
 A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has its own
-key, so the order reveals nothing. A ciphertext that occurs twice was copied on its way and counts
-once.
+key, so the order reveals nothing. One that occurs twice was copied on its way and counts once.
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ class CompletePartials:
     def catch_up(self) -> Steps[None]:
         """Read new partials; at first, those at the end of the topic.
 
-        Sealed jobs read the whole topic, because an epoch whose keys are erased can no longer be
-        processed.
+        Sealed jobs read the whole topic: an epoch whose keys are erased can no longer be processed.
         """
         if self._places is not None:
             yield from self._cursor.catch_up()

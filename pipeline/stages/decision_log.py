@@ -305,8 +305,7 @@ class DecisionLog:
         return self.decided.first_missing(first)
 
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
-        """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decided epochs before
-        `epoch`.
+        """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decisions before `epoch`.
 
         Decisions before `first_epoch`, its first one, do not count.
         """
@@ -328,10 +327,9 @@ class DecisionLog:
         return ~seen & (first_epochs <= latest[-1][0])
 
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
-        """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, latest first, with
-        decisions.
+        """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, with decisions.
 
-        A decision that is no longer stored becomes None; every producer then counts as in.
+        Latest first. A decision no longer stored becomes None; every producer then counts as in.
         """
         earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)

@@ -22,8 +22,7 @@ from dpstream.topics.names import Role
 def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> Steps[bool]:
     """Return whether records below an offset of a partition may still be needed.
 
-    `role` is that of a topic of raw reports, or of chunks. `offset` is the partition's current
-    start.
+    `role` is that of a topic of raw reports, or of chunks. `offset` is the partition's start.
     """
     published = yield from latest_published(job)
     instance = 1 + job.route.reports.index(role) if role in job.route.reports else 1

@@ -36,8 +36,7 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: Ids of the collectors that accept no more reports of the epoch.
-        contradicting: Number of reports that differ from the first one of their tag, counted with
-            the devices.
+        contradicting: Number of reports unlike the first of their tag, counted with devices.
     """
 
     def __init__(

@@ -2,8 +2,7 @@
 
 * The state is a function of the manifests and partials, added in epoch order.
 * Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* Job epochs count on forever; counts, participation and estimators number the epochs of their
-  horizon from 1.
+* Job epochs count on; counts, participation and estimators number a horizon's epochs from 1.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ class MessageMultiset:
 
     Single-word messages with few distinct values become a table of counts, whose size does not
     depend on the number added. Others are stored as received, in a spill file beyond a few MiB.
-    Counted ones are never expanded. If `form` states the number of distinct messages, no others are
-    added.
+    Counted ones are never expanded. If `form` states how many are distinct, no others are added.
     """
 
     def __init__(

@@ -111,8 +111,7 @@ def append_partial(
 ) -> Steps[None]:
     """Append the partial of a window, in as many records as needed.
 
-    `payload` is a state of the job's aggregator, or a party's sum of shares. Parts of two attempts
-    never mix.
+    `payload` is an aggregator's state or a party's sum of shares. Parts of two attempts never mix.
     """
     parts = split_partial(
         fingerprint=job.fingerprint,

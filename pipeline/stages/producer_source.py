@@ -28,8 +28,6 @@ ten times per second.
 
 
 class ProducerSource(WindowSource[Window, Batch | Punctuation]):
-    """Batches and punctuation of registered producers."""
-
     _registry: ProducerRegistry
     _timeline: Timeline
     _decision: ShuffleDecision

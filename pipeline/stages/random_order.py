@@ -22,8 +22,7 @@ def in_random_order(
     """Return the rows in a uniformly random order: one share after the other, to be read once.
 
     Every row draws one of `shares` shares, which follow each other, each permuted in memory. Their
-    number must be large enough that one fits in memory. A spill file buffers them. Only integers
-    are drawn.
+    number must be so large that one fits in memory. A spill file buffers them. Draws only integers.
 
     Reference: Rao, *Generation of random permutations of given number of elements using random
     sampling numbers*, Sankhya A 23, 1961; Sandelius, *A simple randomization procedure*, 1962.

@@ -1,9 +1,9 @@
 """Common part of stages that read raw reports: the shuffler, and parallel shufflers.
 
-Records of an epoch are collected in a window. A manifest in the log makes the window's messages a
-pending write. They are written as a multiset, from the window or from the topic, and only then does
-the committed offset pass its first record. A subclass decides when, and from which worker, a
-manifest is made.
+Records of an epoch are collected in a window. A manifest in the log makes its messages a pending
+write. They are written as a multiset, from the window or the topic, and only then does the
+committed offset pass its first record. A subclass decides when, and from which worker, a manifest
+is made.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class PendingWrite:
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
         manifest: Offset of the manifest to write under.
-        decision: Offset of the deciding manifest; differs only in parallel shufflers after the
-            first.
+        decision: Offset of the deciding manifest; differs in parallel shufflers after the first.
     """
 
     first_offset: int

@@ -46,8 +46,7 @@ class ResultDocuments:
     def document(self, record: EstimateRecord) -> bytes:
         """Encode the document as JSON with sorted keys, at most `LARGEST_DOCUMENT` bytes.
 
-        It contains the `MOST_ESTIMATES` largest estimates, halved repeatedly while long names make
-        it too large.
+        It has the `MOST_ESTIMATES` largest estimates, halved while long names make it too large.
         """
         estimate = record.estimate
         if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
@@ -59,8 +58,7 @@ class ResultDocuments:
                 if len(document) <= LARGEST_DOCUMENT:
                     return document
                 most //= 2
-        # Invalid numbers or oversized texts: the record is from another writer, which may have
-        # written anything.
+        # Invalid numbers or oversized texts: another writer may have written anything.
         return _dumped(self._body(replace(record, guarantee={}, reason=None), None, 0))
 
     def _body(

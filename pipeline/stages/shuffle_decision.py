@@ -1,8 +1,7 @@
 """Close windows of producer jobs, whose producers register and punctuate.
 
 A window is decided when every expected producer is in with all its records, or when an operator
-drains the job. Otherwise it is decided when its grace period is over, which starts when its time
-has come.
+drains the job. Otherwise it is decided after its grace period, which starts when its time has come.
 """
 
 from __future__ import annotations

@@ -115,8 +115,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; no epoch of any partition may be undecided before a decided
-        one.
+        """See `Stage.idle_seconds`; no epoch of a partition may be undecided before a decided one.
 
         Such an epoch is decided when its time has come, even if no record of it ever arrives.
         """
@@ -225,8 +224,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _schedule_write(self, decision: Decision) -> None:
         """Schedule the window of a decision if this worker owns its partition.
 
-        The floor never passes the first offset of an unfinished window, so one that starts below it
-        is finished.
+        The floor never passes the first offset of an unfinished window: one starting below is done.
         """
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1

@@ -110,8 +110,7 @@ class SortedRuns:
     def distinct(self, others: Iterable[Messages]) -> Iterator[Messages]:
         """Yield distinct rows in increasing order with their counts, block by block.
 
-        `others`, which are distinct, increasing and counted, are merged in. The files stay
-        unchanged.
+        `others`, distinct, increasing and counted, are merged in. The files stay unchanged.
         """
         waiting: _Counted | None = None
         for block in self._merged([_Counted.of(words) for words in others]):

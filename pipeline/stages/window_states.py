@@ -84,8 +84,6 @@ class Event(Enum):
 
 
 class Reaction(Enum):
-    """Action of a worker in response."""
-
     NOTHING = auto()
     START_GRACE = auto()
     STOP_GRACE = auto()

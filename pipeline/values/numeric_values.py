@@ -155,8 +155,7 @@ class NumericDomain(ValueDomain):
 def number_of(text: str) -> float:
     """Return the number in a text, or NaN."""
     try:
-        # Python's float() accepts underscores; in a file of measurements they are not digit
-        # separators.
+        # Python's float() accepts underscores; in measurements they are not digit separators.
         return math.nan if "_" in text else float(text)
     except ValueError:
         return math.nan

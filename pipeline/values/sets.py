@@ -38,8 +38,7 @@ Parsed = tuple[NDArray[Any], dict[int, str]]
 class SetDomain(ValueDomain):
     """At most `slots` items of a domain at every epoch; an empty value means no item. int64.
 
-    The class itself handles a list of labels; construction returns the subclass for the domain's
-    kind.
+    The class itself handles a list of labels; construction returns the domain's subclass.
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE

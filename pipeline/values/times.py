@@ -80,8 +80,7 @@ def parse_time(text: str) -> int:
     """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
     A plain number is Unix seconds; anything else is ISO 8601, in UTC if it names no zone. Digits
-    beyond microseconds are truncated. Raises `ValueError` for other text, or outside the years 1 to
-    9999.
+    beyond microseconds are truncated. `ValueError` for other text, or outside the years 1 to 9999.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)

@@ -84,8 +84,7 @@ class ValueDomain(ABC):
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """Return a column's values (len(texts),) in one fixed dtype, and problems by index.
 
-        For sets the shape may be (len(texts), items), padded with 0. Values with problems are
-        arbitrary.
+        For sets the shape may be (len(texts), items), padded with 0. Invalid values are arbitrary.
         """
 
     @property

@@ -44,8 +44,7 @@ def losses_of(event: DpEvent) -> LossDistribution:
     """Return the privacy loss of an event of dp_accounting.
 
     Known are randomized response, Gaussian, Laplace and discrete Laplace noise, no operation, and
-    compositions of these, also with themselves. `ValueError` for any other event, or one without
-    any noise.
+    compositions of these, also with themselves. `ValueError` for others, or without any noise.
     """
     mechanisms: Counter[_Mechanism] = Counter()
     precision = 0.0
@@ -81,8 +80,7 @@ def to_dp_accounting(
 ) -> PrivacyLossDistribution:
     """Return a distribution in dp_accounting's form, with all roundings charged.
 
-    `second` is the loss of the second neighbor against the first; None if identical. The widths of
-    both are equal.
+    `second` is the loss of the second neighbor against the first; None: identical. Equal widths.
     """
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 

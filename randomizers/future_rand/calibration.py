@@ -13,9 +13,8 @@ def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLa
     """Calibrate the mechanism of a job; the horizon is the next power of two of `last_epoch`.
 
     An order with fewer complete intervals than `max_changes` needs only as many signs as intervals,
-    andis then more accurate. Orders are drawn with the shares that minimize the average error of
-    allestimates. The published rule uses `max_changes` signs at every order and draws orders
-    uniformly.
+    and is then more accurate. Orders are drawn with the shares that minimize the average error of
+    all estimates. The published rule uses `max_changes` signs at every order, drawn uniformly.
 
     Raises `ValueError` unless there are 1 to 2^63 epochs.
 

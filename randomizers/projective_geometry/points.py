@@ -67,7 +67,6 @@ class PointSpace:
         return self.first(self.coordinates - 2)
 
     def first(self, free: int) -> int:
-        """Return the first number of a point with `free` free coordinates."""
         return int((self.order**free - 1) // (self.order - 1))
 
     def draw(
@@ -137,7 +136,6 @@ class PointSpace:
         return chosen
 
     def _free(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """Return the number of free coordinates of the points with these numbers."""
         free = np.zeros(numbers.shape, np.uint8)
         for each in range(1, self.coordinates):
             free += numbers >= np.uint32(self.first(each))

@@ -10,8 +10,7 @@ Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_la
 charged once for the whole stream, and the error does not grow with the number of users.
 
 A device that was absent at the previous epoch does not know whether its value has changed since
-then or earlier. It boosts nothing: missed changes count as changes, and are followed like later
-ones.
+then or earlier. It boosts nothing: missed changes count as changes, followed like later ones.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ from dpstream.randomizers.parameter_checks import (
 from dpstream.topics.message_formats import MessageFormat
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
-"""Basis of the guarantee: a proven bound ("rigorous"), or, only without a boost, the exact loss
-("exact")."""
+"""Basis of the guarantee: a proven bound ("rigorous") or, only without boost, exact ("exact")."""
 
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16

@@ -43,8 +43,7 @@ MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 MAX_CHANGES = 1 << 15
 
 LOSS_OF_AN_EPOCH = 3e-10
-"""Maximum additional loss per epoch, due to multiples of 1/8 and 64-bit thresholds, over that of a
-martingale."""
+"""Maximum loss per epoch beyond a martingale's, due to multiples of 1/8 and 64-bit thresholds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,8 +158,7 @@ def _labeled(
     The bound is proven against an observer who learns for every message the item it is for. A dummy
     is labeled with any of the items that have its message. Let W be the sum, over all messages
     seen, of the number of items that have them: a message makes an observation W / mean times as
-    likely.
-    Observations with the same W are equivalent.
+    likely. Observations with the same W are equivalent.
     """
     shared = [sum(message in each for each in sets) for message in sets[0]]
     by_weight = np.ones(1)

@@ -20,7 +20,6 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 
 
 def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
-    """Construct the exact law for the class of a law."""
     match law:
         case FutureRandLaw():
             return future_rand.ExactFutureRand(law, last_epoch)

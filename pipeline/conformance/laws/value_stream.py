@@ -50,8 +50,7 @@ class ExactValueStream:
     def views(self, stream: Stream) -> dict[View, Fraction]:
         noise, unit = self.law.noise, 1 << 64
         # By symbols sent: the weights of input-independent and of all other devices, each over its
-        # own
-        # total, and the state of the others.
+        # own total, and the state of the others.
         begun = DeviceState(0.0, 0.0, self.law.squared_norm_budget)
         paths: dict[View, tuple[int, int, int, DeviceState]] = {
             (): (noise, unit - noise, unit, begun)

@@ -132,8 +132,7 @@ class JobStatement:
 class Fleet:
     """Devices whose users occasionally turn something on and off.
 
-    `seed` determines the users' behavior, which is no secret here; the devices' randomness is
-    cryptographic.
+    `seed` determines the users' behavior, no secret here; the devices' randomness is cryptographic.
     """
 
     def __init__(self, statement: JobStatement, count: int, seed: int) -> None:

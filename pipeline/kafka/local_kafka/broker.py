@@ -56,8 +56,7 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
-    # A job may be paused or drained for longer than Kafka's default of 7 days, and would then lose
-    # its position.
+    # A job may be paused or drained beyond Kafka's default of 7 days, and would lose its position.
     "offsets.retention.minutes": "2147483647",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -400,7 +399,6 @@ def free_port(other_than: int | None = None) -> int:
 
 
 def _cluster_at(port: int) -> str | None:
-    """Return the ID of the cluster at ``port``, or None."""
     try:
         # Check the port first: the client logs an error for each attempt at a closed one.
         socket.create_connection((HOST, port), timeout=1.0).close()

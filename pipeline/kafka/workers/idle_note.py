@@ -61,8 +61,7 @@ class Quiet:
         """Return whether there has been no work for long enough; `now` in seconds.
 
         `done` counts records read since the start and records written by the stage. A worker may
-        consume what woke it before it is shown a record. `idle` states whether there is no work
-        now.
+        consume what woke it before it is shown a record. `idle`: whether there is no work now.
         """
         if not idle or done != self._done:
             self._since = None

@@ -1,8 +1,7 @@
 """Take snapshots of a worker for its metrics.
 
 Lag in seconds is computed as in kafka-lag-exporter: record the ends of a partition over time, and
-interpolate when the first uncommitted record was written. This needs no further request to the
-broker.
+interpolate when the first uncommitted record was written. This needs no further request.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ class EndHistory:
 class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is never set. `wall_clock`, in seconds since 1970, should be the broker's, which dates
-    windows.
+    `clock` is steady. `wall_clock`, seconds since 1970, should be the broker's: it dates windows.
     """
 
     listener: WindowListener = ignore_window

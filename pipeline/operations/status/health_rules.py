@@ -31,8 +31,7 @@ _NAMES_SHOWN = 5
 def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     """Yield sentences on issues that require action.
 
-    Rejected late records of an earlier deployment are no issue, nor are letters requeued after a
-    fix.
+    Rejected late records of an earlier deployment are no issue, nor letters requeued after a fix.
     """
     for topic in status.topics:
         yield from _topic_issues(job, topic)

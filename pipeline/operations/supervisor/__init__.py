@@ -2,6 +2,5 @@
 
 `schedule.Schedule` decides which workers to start and end, from the requested jobs
 (`target_tasks`), the running workers (`children`) and the time. `watch` combines the workers'
-metrics and health, and
-`supervise` connects these parts.
+metrics and health, and `supervise` connects these parts.
 """

@@ -4,8 +4,7 @@
   the topics that wake them, in the thread that follows the jobs topic (`jobs_follower.Follower`).
 * While Kafka is unreachable, no worker is woken, and no record can have arrived.
 * Once a day every worker is woken, and is idle again after seconds if there is still no work. Kafka
-  drops the offsets of a group without members for some days, and some conditions are visible only
-  to a worker.
+    drops the offsets of a group without members for days, and some conditions only a worker sees.
 """
 
 from __future__ import annotations
@@ -151,6 +150,5 @@ class IdleMonitor:
                 continue
             words = {**each.words, "time": own_milliseconds()}
             value = json.dumps(words, allow_nan=False, separators=(",", ":")).encode()
-            # Do not check the result: without write access there is no heartbeat, and the next may
-            # succeed.
+            # Ignore the result: without write access there is no heartbeat; the next may succeed.
             cluster.producer.send(topic, value, key=self._key, partition=0)

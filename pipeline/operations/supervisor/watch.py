@@ -1,7 +1,6 @@
 """Serve the metrics and health of all workers of a supervisor as one.
 
-Each request queries all workers at once. A worker that does not answer is left out of a scrape and
-is unhealthy.
+Each request queries all workers at once. One that does not answer is unhealthy and not in a scrape.
 """
 
 from __future__ import annotations

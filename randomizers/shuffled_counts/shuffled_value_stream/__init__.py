@@ -238,13 +238,11 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         places = slice(None) if present is None else np.flatnonzero(present)
         squared_norm_budget = left[places]
         # In normal use devices never reach these limits. The limits ensure the loss for any input,
-        # and for any effect of absence on the boosted changes. Numbers below 2^52 have the right
-        # integer root.
+        # and for any effect of absence on the boosted changes. Below 2^52 integer roots are right.
         most = np.minimum(np.floor(np.sqrt(squared_norm_budget)), self._most)
         clipped = np.clip(exact[places], -most, most)
         lower = np.floor(clipped)
-        # A share close to 1 may be 1 as a float. Rounds up with a probability that is a multiple of
-        # 2^-64.
+        # A share near 1 may be 1 as a float. Rounds up with probabilities in multiples of 2^-64.
         share = np.minimum(clipped - lower, 1 - 2.0**-53)
         limits = np.ldexp(share, 64).astype(np.uint64)
         up = rng.integers(0, 1 << 64, len(limits), dtype=np.uint64) < limits
