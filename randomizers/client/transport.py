@@ -78,8 +78,10 @@ class HttpTransport:
                 while part := response.read1(65_536):
                     parts.append(part)
                     size += len(part)
-                    if size > ANSWER_MAX or time.monotonic() > deadline:
+                    if size > ANSWER_MAX:
                         raise UnreachableError("the server's response is too long")
+                    if time.monotonic() > deadline:
+                        raise UnreachableError("the server's response took too long: try again")
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return ServerResponse(response.status, b"".join(parts), fields)
         except (OSError, http.client.HTTPException, ValueError) as error:

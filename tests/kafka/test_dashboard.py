@@ -32,7 +32,7 @@ STAGES = ("shuffle", "aggregate", "publish")
 
 # Metric names, not label names, with their label matchers. Quoted text is matched as a whole.
 _SELECTOR = re.compile(
-    r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
+    r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z0-9_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
 )
 
 

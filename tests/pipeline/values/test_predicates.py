@@ -296,7 +296,7 @@ def test_crowds_require_one_message_per_device() -> None:
         ("fragments", {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}),
         ("future_rand", {"epsilon": 1, "max_changes": 1}),
     ):
-        with pytest.raises(JobError, match=r"one message of each device.*single_message"):
+        with pytest.raises(JobError, match=r"one message per device.*single_message"):
             make_job({**JOB, "protocol": protocol, "parameters": parameters})
     many = {**JOB["parameters"], "domain": [str(item) for item in range(20_000)]}
     with pytest.raises(JobError, match="give fewer crowds or items"):

@@ -125,9 +125,9 @@ def test_the_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("80", "value '80' is out of range; expected 0 to below"),
-        ("-0.1", "value '-0.1' is out of range; expected 0 to below"),
-        ("inf", "value 'inf' is out of range; expected 0 to below"),
+        ("80", "value '80' is out of range; expected 0 to below 80"),
+        ("-0.1", "value '-0.1' is out of range; expected 0 to below 80"),
+        ("inf", "value 'inf' is out of range; expected 0 to below 80"),
         ("ten", "value 'ten' is not a number"),
         ("", "value '' is not a number"),
         ("nan", "value 'nan' is not a number"),

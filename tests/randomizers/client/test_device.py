@@ -328,8 +328,9 @@ def test_join_uses_exactly_the_given_terms(phone: Phone) -> None:
     assert (terms.epochs.count, terms.deployed) == (4, START)
     assert str(terms) == terms.description
     assert terms.description.startswith(
-        "Job logins asks every day, without end, from 2026-03-01 00:00 UTC on. All answers before "
-        "2026-03-05 00:00 UTC together cost epsilon 1; every 4 times after that cost as much again."
+        "Job logins asks every day, with no end date, starting 2026-03-01 00:00 UTC. All answers "
+        "before 2026-03-05 00:00 UTC together cost epsilon 1; every further 4 times cost the same "
+        "again."
     )
     phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "max_changes": 2})
     assert device.join(terms).deployment == (1).to_bytes(16, "big")
@@ -590,7 +591,9 @@ def test_a_law_of_fewer_epochs_than_a_horizon_is_rejected(
     phone = make_phone({"values": JOBS[protocol][0]})
     whole = phone.statement()
     longer = {**whole, "epochs": {**whole["epochs"], "count": 1_000}}
-    with pytest.raises(StatementError, match=r"the law of job .* ends with epoch [48] .* of 1,000"):
+    with pytest.raises(
+        StatementError, match=r"the law of job .* ends with epoch [48], .* has 1,000"
+    ):
         phone.start().join(json.dumps(longer).encode())
     assert phone.store.text is None
 

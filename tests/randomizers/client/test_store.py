@@ -107,7 +107,7 @@ def test_answers_of_all_kinds_are_answers() -> None:
         assert transport.request("GET", "/v1/jobs/logins", None, {}).status == 200
         missing = transport.request("GET", "/v1/jobs/other", None, {})
         assert (missing.status, json.loads(missing.body)["type"]) == (404, "/problems/unknown-job")
-    with pytest.raises(UnreachableError, match=r"no answer .* \(\w+\): try again") as error:
+    with pytest.raises(UnreachableError, match=r"no response .* \(\w+\): try again") as error:
         transport.request("GET", "/v1/jobs/logins", None, {})
     assert "127.0.0.1" not in str(error.value)
 
@@ -122,7 +122,7 @@ def test_endless_response_is_rejected() -> None:
     endless = ServerResponse(200, b"x" * (8 * 1024 * 1024 + 1))
     with (
         served(lambda *_: endless) as url,
-        pytest.raises(UnreachableError, match="no end"),
+        pytest.raises(UnreachableError, match="is too long"),
     ):
         HttpTransport(url).request("GET", "/", None, {})
 
@@ -130,7 +130,7 @@ def test_endless_response_is_rejected() -> None:
 def test_slow_response_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes arrive one by one, each within the timeout."""
     with served(SmallCollector(deployed()).request) as url:
-        late = pytest.raises(UnreachableError, match="no end")
+        late = pytest.raises(UnreachableError, match="took too long")
         for taken, expected in ((29.0, nullcontext()), (31.0, late)):
             clock = SimpleNamespace(monotonic=chain([100.0], repeat(100.0 + taken)).__next__)
             monkeypatch.setattr("dpstream.randomizers.client.transport.time", clock)
