@@ -119,8 +119,8 @@ class FutureRand(Devices[FutureRandLaw]):
             delta=0.0,
             unit="stream",
             neighbors=(
-                "any two streams of a user's values (changes are followed up to the budget, "
-                "after that the device freezes)"
+                "any two streams of a user's values (changes are followed up to max_changes, "
+                "then the device is exhausted)"
             ),
             trust=(
                 "none; it holds against everyone who sees the reports; which devices exist and "
