@@ -42,7 +42,7 @@ def show_protocols(plan: Plan) -> None:
     print_text("\nprotocols that can run this job", "bold")
     print_table(columns, range(len(expected)))
     print_text(note)
-    print_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
+    print_pairs((f"{place} trusted", each.trusted) for place, each in enumerate(expected, 1))
     if not measured:
         _show_better(plan)
     elif plan.recommendation is not None:

@@ -163,7 +163,7 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from relative_error_lines(plan.rmse, plan.users)
     yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
     if plan.assumption is not None:
-        yield "  assumption", plan.assumption
+        yield "  limit of changes", plan.assumption
     if plan.messages_unit == "epoch":
         return
     yield (
