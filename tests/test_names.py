@@ -39,6 +39,7 @@ SMALL: Final = {
     "pipeline/protocols/registry.py": "the list of protocols, without any",
     "pipeline/results/kinds/known_kinds.py": "the list of kinds, without any",
     "pipeline/stages/sealed_admission.py": "only stages of sealed jobs import it",
+    "pipeline/stages/stage.py": "the interface that drivers know of all stages",
     "randomizers/accounting/clustered_noise.py": "one noise distribution, with its proof",
     "randomizers/accounting/crowd_counts.py": "accounting knows no protocol",
     "randomizers/cell_codes/codes.py": "what codes of cells have in common",

@@ -120,7 +120,7 @@ class FutureRand(Devices[FutureRandLaw]):
             unit="stream",
             neighbors=(
                 "any two streams of a user's values (changes are followed up to max_changes, "
-                "then the device is exhausted)"
+                "later ones are not)"
             ),
             trust=(
                 "none; it holds against everyone who sees the reports; which devices exist and "

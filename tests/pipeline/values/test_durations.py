@@ -252,5 +252,5 @@ def test_invalid_zones_and_starts_are_rejected(calendar: str, problem: str) -> N
 
 def test_device_jobs_use_utc() -> None:
     text = JOB.format(calendar="start: 2024-01-01, length: 1d, timezone: Europe/Berlin")
-    with pytest.raises(JobError, match=r"leave out epochs\.timezone"):
+    with pytest.raises(JobError, match=r"Remove epochs\.timezone"):
         parse_job(text + "devices: {}")

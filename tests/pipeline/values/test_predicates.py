@@ -108,9 +108,9 @@ def test_producer_accepts_values_and_rejects_too_many_items() -> None:
         deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
     ) as producer:
         producer.enroll(["a", "b"])
-        with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
+        with pytest.raises(ProducerError, match="user 'a': got 3 items; job sets allows 2"):
             producer.report(1, {"a": "18"})
-        with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
+        with pytest.raises(ProducerError, match="user 'a': got 3 items; job sets allows 2"):
             producer.report(1, {"a": ["60", "none", "17"]})
         producer.report(1, {"a": ["60", "none"], "b": "29.9"})
         assert [named(items) for items in producer._values.tolist()] == [
@@ -122,15 +122,15 @@ def test_producer_accepts_values_and_rejects_too_many_items() -> None:
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        ("{predicates: {}}", "predicates are 0, must be from 1 to 4096"),
-        ("{predicates: {a: []}}", "'a' holds for nothing: give a list of values"),
-        ("{predicates: {a: {from: 3, below: 3}}}", "from must be less than below"),
+        ("{predicates: {}}", "got 0 predicates; expected 1 to 4096"),
+        ("{predicates: {a: []}}", "'a' is empty; expected a list of values"),
+        ("{predicates: {a: {from: 3, below: 3}}}", "expected from < below"),
         ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
-        ("{predicates: {a: __import__('os')}}", "is not allowed: give a list of values"),
-        ("{bits: 99}", "bits is 99, must be from 1 to 61"),
-        ("{bitz: 9}", "is not allowed: give a list of labels, {file: NAME}, {bits: b}"),
-        ("{low: 3, high: 2, buckets: 4}", "numbers from 3 to 2, low must be below high"),
-        ("{grid: [1]}", "grid is [1], must be 1 to 6 numbers of at least 2"),
+        ("{predicates: {a: __import__('os')}}", "is not allowed; expected a list of values"),
+        ("{bits: 99}", "bits is 99; expected 1 to 61"),
+        ("{bitz: 9}", "is not allowed; expected a list of labels, {file: NAME}, {bits: b}"),
+        ("{low: 3, high: 2, buckets: 4}", "low is 3 and high is 2; expected low < high"),
+        ("{grid: [1]}", "grid is [1]; expected 1 to 6 numbers of at least 2"),
     ],
 )
 def test_invalid_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
@@ -161,10 +161,13 @@ def test_values_of_attributes_are_items() -> None:
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        (ATTRIBUTES, "'age' needs values, each of them once, and none empty"),
-        ("{attributes: {'a=b': [c]}}", "'a=b' is no name: give one without '='"),
-        ("{attributes: {a: b}}", '"b" is not allowed: give {NAME: \\[VALUE, ...\\], ...}'),
-        ("{attributes: {a: [[b]]}}", "is not a label: give text"),
+        (ATTRIBUTES, "'age' has invalid values; expected distinct, non-empty values"),
+        (
+            "{attributes: {'a=b': [c]}}",
+            "'a=b' is not a valid name; expected a non-empty name without '='",
+        ),
+        ("{attributes: {a: b}}", '"b" is not allowed; expected {NAME: \\[VALUE, ...\\], ...}'),
+        ("{attributes: {a: [[b]]}}", "is not a label; expected text"),
     ],
 )
 def test_invalid_attributes_are_rejected(domain: str, message: str) -> None:
@@ -224,7 +227,7 @@ def test_invalid_rows_are_rejected_with_the_reason(tmp_path: Path) -> None:
     said = str(caught.value)
     assert "version '3.0' is not in crowds.values" in said
     assert "value 'blue' is not in the domain" in said
-    assert "value 'dark' is of no crowd: version is empty" in said
+    assert "value 'dark' has no crowd: version is empty" in said
     with pytest.raises(InputError, match="expected the column version"):
         load_item_log(written(tmp_path, "user,epoch,value\n"), domain=DOMAIN, last_epoch=2)
 
@@ -244,7 +247,7 @@ def test_queries_of_a_crowd() -> None:
     assert QueryOptions(top=2, crowd="1.0").counts_query(DOMAIN) == Top(2, range(1, 4))
     with pytest.raises(QueryError, match=r"did you mean|not in the domain"):
         QueryOptions(crowd="2").counts_query(DOMAIN)
-    with pytest.raises(QueryError, match="this one has none"):
+    with pytest.raises(QueryError, match="this job has no crowds"):
         QueryOptions(crowd="2.0").counts_query(SetDomain(("dark",), slots=1))
 
 
@@ -275,10 +278,13 @@ def test_producer_accepts_crowds_and_items() -> None:
 @pytest.mark.parametrize(
     ("crowds", "problem"),
     [
-        ({"by": "value"}, "crowds.by: is value: crowds are of a column that is public, and never"),
+        (
+            {"by": "value"},
+            "crowds.by: is value; expected a public column, different from those of the value",
+        ),
         ({"by": " User "}, "crowds.by"),
         ({"values": ["a", "a"]}, "crowds.values: must be distinct"),
-        ({"values": ["a: b"]}, "give labels without"),
+        ({"values": ["a: b"]}, "expected labels without"),
         ({"values": {"file": "not there.txt"}}, "crowds.values.file"),
         ({"epsilon": 0}, "crowds.epsilon"),
         ({"delta": 0}, "crowds.delta"),
@@ -299,7 +305,7 @@ def test_crowds_require_one_message_per_device() -> None:
         with pytest.raises(JobError, match=r"one message per device.*single_message"):
             make_job({**JOB, "protocol": protocol, "parameters": parameters})
     many = {**JOB["parameters"], "domain": [str(item) for item in range(20_000)]}
-    with pytest.raises(JobError, match="give fewer crowds or items"):
+    with pytest.raises(JobError, match="Use fewer crowds or items"):
         make_job({**JOB, "parameters": many})
 
 
