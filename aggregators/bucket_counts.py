@@ -105,7 +105,7 @@ def by_transform(
     sums *= steps
     found = np.rint(sums)
     if np.abs(sums - found).max() > _ROUNDING:
-        raise ArithmeticError(f"sums over lines of {buckets} buckets are no whole numbers")
+        raise ArithmeticError(f"sums over lines of {buckets} buckets are not whole numbers")
     return found.reshape(-1, buckets)[:above, : hashes.row].astype(np.int64).ravel()
 
 

@@ -1,7 +1,6 @@
 """Cell counts of one window, or the sum of several, and the estimates derived from them.
 
-Counts have the mean of their noise subtracted and are scaled from the present users to the
-population.
+Counts have the mean of their noise subtracted and are scaled from present users to the population.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import CountedWindow, Counts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
-from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.prefix_search import heavy_items
 from dpstream.aggregators.row_estimates import RowEstimates
@@ -78,7 +77,7 @@ class PrefixCounts(Counts):
             value = float(cells[cell]) - usual
             yield item, Estimate.around(value, deviation, half_width, *self.about)
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         heaviest = heavy_items(
             self.code,
             self.cells,
@@ -145,7 +144,7 @@ class CellWindow(CountedWindow):
                 raise TypeError(f"cells of a code {self.code!r}")
 
     @property
-    def published(self) -> ItemEstimates | FoundItems:
+    def published(self) -> ItemEstimates | HeavyHitters:
         """All items of a domain that can be listed, otherwise the top items."""
         return self.estimates.listed(MOST_PUBLISHED) or self.estimates.top(FOUND)
 

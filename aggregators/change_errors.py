@@ -5,8 +5,7 @@ difference then has a smaller error than either of them. The correlation follows
 participation and published estimates, without any report.
 
 Where estimates follow kernels, every later epoch contains a share of an estimate's error and of the
-boosts estimated with it. The recursion of the estimates, applied without any symbols, gives that
-share.
+boosts estimated with it. The recursion of the estimates, applied without symbols, gives the share.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
-"""Function from the reports of an epoch, the devices enrolled and the approximate number of devices
-with value 1 to errors: the variance of the received count, and the standard deviation due to
-absent devices."""
+"""Function from an epoch's reports, the devices enrolled and the approximate number of devices with
+value 1 to errors: variance of the received count, and standard deviation due to absent devices."""
 
 
 class FollowedChanges:
@@ -41,8 +39,7 @@ class FollowedChanges:
         self._followed = Followed()
         self._value = 0.0
         # One column per recent epoch, the latest first. Rows: covariance of its error with the
-        # current value, and with the current boosts; its own variance; its own deviation due to
-        # absence.
+        # current value, and with the current boosts; own variance; own deviation due to absence.
         self._before = np.zeros((4, 0))
 
     def next(self, published: Published | None, population: int) -> float | None:
@@ -53,16 +50,16 @@ class FollowedChanges:
         self._followed, followed = self._after(reports, population), self._followed
         kept = self._kept(bool(reports))
         now = self._followed
-        own = [[now.variance], [now.covariance], [now.variance], [now.silence]]
+        own = [[now.variance], [now.covariance], [now.variance], [now.absence_error]]
         self._before = np.hstack([own, kept[:, : self._lag]])
         if estimate is None or estimate.value is None:
             return None
         if followed.epoch < self._lag:
             return None
-        common, _, variance, silence = self._before[:, self._lag].tolist()
+        common, _, variance, absence_error = self._before[:, self._lag].tolist()
         noise = max(now.variance + variance - 2 * common, 0.0)
         # There was no estimate before the first reports.
-        return math.hypot(math.sqrt(noise), now.silence, silence) if variance else None
+        return math.hypot(math.sqrt(noise), now.absence_error, absence_error) if variance else None
 
     def _after(self, reports: int, population: int) -> Followed:
         """Propagate variances by one epoch. The value is published and need not be followed."""
@@ -89,7 +86,7 @@ class ChangeErrors(Protocol):
         ...
 
 
-class KeptErrors:
+class RetainedErrors:
     """Errors of estimates that each contain a share of the previous one, and independent noise.
 
     With a share of 0, errors of all epochs are independent. Errors due to absent devices are
@@ -97,7 +94,7 @@ class KeptErrors:
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> estimate = Estimate.around(100.0, 10.0, 19.6, reports=500, population=500)
-    >>> errors = KeptErrors(1, kept=0.5)
+    >>> errors = RetainedErrors(1, kept=0.5)
     >>> [errors.next(each, 500) for each in (None, estimate, estimate)]
     [None, None, 10.0]
 
@@ -128,4 +125,4 @@ class KeptErrors:
 def deviation_of(published: Published) -> float | None:
     """Return the standard error of the counts of an epoch, or None if unknown."""
     headline = published.headline
-    return None if headline is None else headline.standard_deviation
+    return None if headline is None else headline.standard_error

@@ -13,8 +13,7 @@ two lower bounds, each valid by itself:
   the following epochs. This detects changes that cancel in the counts. The sum of squares is tested
   at eight epochs in every doubling of their number.
 
-Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of the sum of
-squares).
+Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of sums of squares).
 """
 
 from __future__ import annotations

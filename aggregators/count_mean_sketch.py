@@ -9,8 +9,7 @@ Its variance is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
 * C / m from other users who drew a row in which they share a bucket with the item
-* the sum of all squared counts over k m, from users who share a bucket with it in more rows than
-  one in m
+* the sum of all squared counts over k m, from users sharing its bucket in more rows than one in m
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
-from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_counts import item_estimates
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.word_aggregator import WordAggregator
+from dpstream.aggregators.message_aggregator import MessageAggregator
 from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
-class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
+class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     """Count the messages of each bucket of each row, for every epoch."""
 
     ordered: ClassVar[bool] = False
@@ -40,28 +39,29 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
     def _words(self, epoch: int) -> int:
         return self.law.words
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(
+        self, epoch: int, participation: Participation
+    ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        A domain too large to publish gets its top items only. The standard error is that of a rare
-        item.
+        A domain too large to publish gets only its top items. The standard error is of a rare item.
         """
-        found = self._of(epoch, attendance)
+        found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
-        return added_up(self._of(epoch, attendance) for epoch in epochs)
+    def window(self, epochs: Sequence[int], participation: Participation) -> ItemEstimates | None:
+        return added_up(self._of(epoch, participation) for epoch in epochs)
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        contributors = int(attendance.contributors[epoch])
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
+        contributors = int(participation.contributors[epoch])
         if contributors < self.law.minimum:
             return None
         law, (own, received) = self.law, self._sums(epoch)
         reversed_ = float(law.bits.flips.probability)
-        told = 1 - 2 * reversed_
-        senders = attendance.senders(epoch)
-        inside = (own - senders * reversed_) / told
-        holders = (received - senders * law.buckets * reversed_) / told
+        contrast = 1 - 2 * reversed_
+        senders = participation.senders(epoch)
+        inside = (own - senders * reversed_) / contrast
+        holders = (received - senders * law.buckets * reversed_) / contrast
         others = law.buckets / (law.buckets - 1)
         counts = others * (inside - holders / law.buckets)
         noise = bits_variance(law, senders)
@@ -70,7 +70,7 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
         few = max(0.0, float(counts.min())) if len(counts) > 1 else float(counts[0])
         noise += shared_variance(law, max(0.0, holders - few), max(0.0, squares - few**2))
         reports = received * contributors // senders
-        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
+        return item_estimates(counts, noise, np.max, reports, epoch, participation)
 
     def _sums(self, epoch: int) -> tuple[NDArray[np.float64], int]:
         """Return messages in each item's buckets, float64, shape (items,), and in all rows."""

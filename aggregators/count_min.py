@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.epoch_tables import EpochTables
-from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.cell_codes.grid import Grid
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
@@ -39,19 +39,20 @@ class CountMinAggregator:
         """True if the cells are those of a tree, which supports ranges and quantiles."""
         return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
-    def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.uint32]) -> None:
         """Raise `ValueError` unless messages are uint32, shape (messages, 1), and name cells."""
-        check_form(epoch, self.law.last_epoch, words, np.uint32)
+        check_format(epoch, self.law.last_epoch, words, np.uint32)
         if len(words) and int(words.max()) >= self.law.code.cells:
             raise ValueError(
-                f"cell {words.max()} at epoch {epoch}, must be below {self.law.code.cells}"
+                f"cell {words.max()} at epoch {epoch}; expected a number below "
+                f"{self.law.code.cells}"
             )
 
     def add(
         self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
     ) -> None:
         """Count messages, shape (messages, 1), with multiplicities `counts`; None for 1 each."""
-        self.check_words(epoch, words)
+        self.check_messages(epoch, words)
         self.state.add(epoch, words, counts)
 
     def merge(self, other: Self) -> None:
@@ -70,12 +71,14 @@ class CountMinAggregator:
         aggregator.state = EpochTables.from_bytes(law.code.cells, law.last_epoch, data)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(
+        self, epoch: int, participation: Participation
+    ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item, or the top items; return None if suppressed."""
-        window = self.window([epoch], attendance)
+        window = self.window([epoch], participation)
         return None if window is None else window.published
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> CellWindow | None:
+    def window(self, epochs: Sequence[int], participation: Participation) -> CellWindow | None:
         """Return the sum of the windows of some epochs, or None if one of them is suppressed.
 
         Absent users are assumed to be like present ones. The probability that a one-sided sum is
@@ -83,13 +86,13 @@ class CountMinAggregator:
         """
         total, variance, added = np.zeros(self.law.code.cells), 0.0, 0.0
         for epoch in epochs:
-            contributors = int(attendance.contributors[epoch])
+            contributors = int(participation.contributors[epoch])
             counts = self.state.counts(epoch) if contributors else None
             if counts is None:
                 return None
-            senders = attendance.senders(epoch)
+            senders = participation.senders(epoch)
             mean, own_variance = self.law.noise.moments(senders)
-            scale = int(attendance.population[epoch]) / contributors
+            scale = int(participation.population[epoch]) / contributors
             total += scale * (counts - mean)
             variance += scale**2 * own_variance
             added += scale * self._allowance(senders)
@@ -97,8 +100,8 @@ class CountMinAggregator:
             code=self.law.code,
             cells=total,
             noise_variance=variance,
-            contributors=int(attendance.contributors[list(epochs)].sum()),
-            population=int(attendance.population[list(epochs)].sum()),
+            contributors=int(participation.contributors[list(epochs)].sum()),
+            population=int(participation.population[list(epochs)].sum()),
             estimator="min" if isinstance(self.estimator, OneSided) else self.estimator,
             allowance=added,
         )

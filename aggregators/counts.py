@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from dpstream.aggregators.estimate import Estimate
-    from dpstream.aggregators.found_items import FoundItems
     from dpstream.aggregators.grid_counts import GridCounts
+    from dpstream.aggregators.heavy_hitters import HeavyHitters
     from dpstream.aggregators.item_estimates import ItemEstimates
     from dpstream.aggregators.range_estimates import Quantile
 
 
-class NotAskedForError(ValueError):
+class UnsupportedQueryError(ValueError):
     """The counts of a job do not support this query; the message names those that do."""
 
 
@@ -30,7 +30,7 @@ class Counts(ABC):
     """Answers to queries about items, ranges and quantiles.
 
     Items are numbered from 1; buckets and values along an axis are numbered from 0. Unsupported
-    queries raise `NotAskedForError`.
+    queries raise `UnsupportedQueryError`.
 
     Attributes:
         reports: Number of reports the counts are based on.
@@ -50,8 +50,7 @@ class Counts(ABC):
 
     @property
     def method(self) -> str:
-        """The estimation method, in words."""
-        return "of each item by itself, without bias"
+        return "each item separately, unbiased"
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
@@ -59,7 +58,7 @@ class Counts(ABC):
         return None
 
     @property
-    def withheld(self) -> tuple[int, ...]:
+    def suppressed(self) -> tuple[int, ...]:
         """Items suppressed because too few of their users are left."""
         return ()
 
@@ -68,12 +67,12 @@ class Counts(ABC):
         """Return the known items among these, or among all, and their estimates."""
 
     @abstractmethod
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         """Return the `count` items with the largest estimates, in descending order."""
 
-    def top_of(self, numbers: range, count: int) -> FoundItems:
+    def top_of(self, numbers: range, count: int) -> HeavyHitters:
         """Return the top items among these item numbers, which are those of a crowd."""
-        raise NotAskedForError("crowds are for jobs that have some")
+        raise UnsupportedQueryError("this job has no crowds")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
         """Return all estimates, or None if there are more than `most` or too many to list."""
@@ -93,9 +92,9 @@ class Counts(ABC):
         raise _no_order()
 
 
-def _no_order() -> NotAskedForError:
-    return NotAskedForError(
-        "ranges, boxes and quantiles are for jobs of count_min with queries: ranges"
+def _no_order() -> UnsupportedQueryError:
+    return UnsupportedQueryError(
+        "ranges, boxes and quantiles require protocol count_min with queries: ranges"
     )
 
 
@@ -131,15 +130,15 @@ class EstimatedCounts(Counts):
     """Published counts of an epoch: a single count or several items.
 
     Attributes:
-        standard_deviation: Standard error of each estimate; None if unknown.
-        found_above: Detection threshold: an item that more users have is included with a
+        standard_error: Standard error of each estimate; None if unknown.
+        detection_threshold: Detection threshold: an item that more users have is included with a
             probability of 95 %. None if all items of a domain are included.
     """
 
     __slots__ = ()
 
-    standard_deviation: float | None
-    found_above: float | None
+    standard_error: float | None
+    detection_threshold: float | None
 
     @property
     @abstractmethod
@@ -179,17 +178,16 @@ class EstimatedCounts(Counts):
     def may_be_of(self, items: int) -> bool:
         """Return whether this fits a domain of `items` items and all numbers are finite."""
         numbers, intervals = self.numbers, self.intervals
-        if self.found_above is None:
+        if self.detection_threshold is None:
             fits = len(numbers) == items
         else:
             fits = bool(((numbers >= 1) & (numbers <= items)).all())
-            fits = fits and math.isfinite(self.found_above)
+            fits = fits and math.isfinite(self.detection_threshold)
         return fits and intervals.shape == (3, len(numbers)) and bool(np.isfinite(intervals).all())
 
     def change_from(
-        self, earlier: EstimatedCounts, standard_deviation: float
+        self, earlier: EstimatedCounts, standard_error: float
     ) -> Estimate | ItemEstimates | None:
-        """Return the change since an earlier epoch with this standard error, or None."""
         return None
 
     def _with(self, earlier: EstimatedCounts) -> tuple[int, int, tuple[str, ...]]:

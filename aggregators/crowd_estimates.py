@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import CountedWindow, EstimatedCounts
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 
-WITHHELD: Final = "crowds-withheld"
+SUPPRESSED: Final = "crowds-suppressed"
 """Flag: some crowds are suppressed because too few of their messages were left."""
 
 
@@ -30,8 +30,8 @@ class CrowdEstimate:
 
     def plus(self, later: CrowdEstimate) -> CrowdEstimate:
         numbers = [self.size.value, later.size.value]
-        deviations = [self.size.standard_deviation, later.size.standard_deviation]
-        halves = [(each.high or 0.0) - (each.value or 0.0) for each in (self.size, later.size)]
+        deviations = [self.size.standard_error, later.size.standard_error]
+        halves = [(each.ci95_high or 0.0) - (each.value or 0.0) for each in (self.size, later.size)]
         size = Estimate.around(
             math.fsum(number or 0.0 for number in numbers),
             math.hypot(*(deviation or 0.0 for deviation in deviations)),
@@ -54,8 +54,7 @@ class CrowdEstimate:
 class CrowdEstimates(EstimatedCounts, CountedWindow):
     """Estimates of all crowds, None for a suppressed crowd.
 
-    Items are numbered crowd by crowd: first the crowd itself, whose estimate is its size, then the
-    items in it.
+    Items are numbered by crowd: first the crowd itself, whose estimate is its size, then its items.
 
     Attributes:
         reports: Messages left of all crowds.
@@ -74,22 +73,21 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         return {place: each for place, each in enumerate(self.crowds) if each is not None}
 
     @property
-    def withheld(self) -> tuple[int, ...]:
+    def suppressed(self) -> tuple[int, ...]:
         """Item numbers of the suppressed crowds."""
         per_crowd = self.items + 1
         places = range(len(self.crowds))
         return tuple(1 + place * per_crowd for place in places if self.crowds[place] is None)
 
     @property
-    def standard_deviation(self) -> float | None:  # type: ignore[override]
-        """The largest standard error of an item."""
-        deviations = (each.items.standard_deviation for each in self.released.values())
+    def standard_error(self) -> float | None:  # type: ignore[override]
+        deviations = (each.items.standard_error for each in self.released.values())
         return max(deviations, default=None)
 
     @property
-    def found_above(self) -> float | None:  # type: ignore[override]
+    def detection_threshold(self) -> float | None:  # type: ignore[override]
         """None if all crowds are released, else the population: suppressed crowds are unknown."""
-        return float(self.population) if self.withheld else None
+        return float(self.population) if self.suppressed else None
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
@@ -121,7 +119,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def method(self) -> str:
-        return "of each item in each crowd by itself, for as many users as the crowd is likely of"
+        return "each item in each crowd separately, for the estimated size of the crowd"
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         per_crowd = self.items + 1
@@ -131,11 +129,11 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
             if found is not None:
                 yield number, found.items.item(item - 1) if item else found.size
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         """Return the largest item estimates, without crowd sizes, with their widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
-    def top_of(self, numbers: range, count: int) -> FoundItems:
+    def top_of(self, numbers: range, count: int) -> HeavyHitters:
         per_crowd = self.items + 1
         places = (self.numbers - 1) // per_crowd
         items = (self.numbers - 1) % per_crowd > 0
@@ -146,14 +144,14 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         half_width = max((each.half_width for each in shown), default=0.0)
         # Suppressed crowds are unknown.
         above = float(self.population)
-        if len(order) and not self.withheld:
+        if len(order) and not self.suppressed:
             above = float(values[order[-1]]) + half_width
-        return FoundItems(
+        return HeavyHitters(
             items=found[order],
             values=values[order],
-            standard_deviation=max((each.standard_deviation for each in shown), default=0.0),
+            standard_error=max((each.standard_error for each in shown), default=0.0),
             half_width=half_width,
-            found_above=above,
+            detection_threshold=above,
             reports=self.reports,
             population=self.population,
             flags=self.flags,
@@ -188,6 +186,8 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         items = int(body["items_of_each"])
         for each in crowds:
             if each is not None and len(each.items.values) != items:
-                raise ValueError(f"{len(each.items.values)} items in a crowd, of {items}")
+                raise ValueError(
+                    f"a crowd has estimates of {len(each.items.values)} items; expected {items}"
+                )
         people = int(body["reports"]), int(body["population"])
         return cls(crowds, items, *people, tuple(body["flags"]))

@@ -14,11 +14,11 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.crowd_estimates import SUPPRESSED, CrowdEstimate, CrowdEstimates
 from dpstream.aggregators.epoch_tables import EpochTables
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
 _HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])
@@ -29,7 +29,7 @@ _OUTSIDE: Final = 0.05
 class Contents(Protocol):
     """Aggregator of the messages of one crowd."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None: ...
 
     def add(
         self,
@@ -42,7 +42,7 @@ class Contents(Protocol):
 
     def to_bytes(self) -> bytes: ...
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Any:
+    def estimate(self, epoch: int, participation: Participation) -> Any:
         """Return the `ItemEstimates` of an epoch, or None."""
         ...
 
@@ -60,14 +60,16 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         self._left = EpochTables(law.crowds)
         self._contents: dict[int, ContentsT] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` unless words can be messages of the epoch; crowd 0 means none."""
-        law, form = self.law, self.law.word_form
-        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        law, form = self.law, self.law.message_format
+        check_format(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))
         if largest > law.crowds:
-            raise ValueError(f"crowd {largest} at epoch {epoch}, there are {law.crowds:,}")
-        self._checks.check_words(epoch, words[:, law.digits :])
+            raise ValueError(
+                f"crowd {largest} at epoch {epoch} is out of range: there are {law.crowds:,} crowds"
+            )
+        self._checks.check_messages(epoch, words[:, law.digits :])
 
     def _count(
         self,
@@ -77,7 +79,9 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
     ) -> None:
         law, crowds = self.law, self.law.crowds_of(words)
         if not crowds.all():
-            raise ValueError(f"a message of no crowd at epoch {epoch}: the stage leaves none")
+            raise ValueError(
+                f"message without a crowd at epoch {epoch}: the shuffler removes these"
+            )
         # Integers below 2^53: sums are exact.
         weights = None if counts is None else counts.astype(np.float64)
         table = np.bincount(crowds - 1, weights, law.crowds).astype(np.int64)
@@ -114,12 +118,12 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         aggregator, position, last = cls(law, empty), 0, -1
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"{len(data)} bytes are no counts of crowds: they are cut short")
+                raise ValueError(f"{len(data)} bytes of crowd counts are truncated")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             crowd, size = int(header["crowd"]), int(header["bytes"])
             position += _HEADER.itemsize
             if not last < crowd <= law.crowds or not 0 < size <= len(data) - position:
-                raise ValueError(f"{size} bytes of crowd {crowd}: not as there must be")
+                raise ValueError(f"{size} bytes of crowd {crowd} have an unexpected size")
             part = data[position : position + size]
             if crowd:
                 aggregator._contents[crowd] = read(part)
@@ -128,13 +132,13 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             position, last = position + size, crowd
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> CrowdEstimates | None:
+    def estimate(self, epoch: int, participation: Participation) -> CrowdEstimates | None:
         """Estimate all crowds from their joint head counts; return None for a suppressed window."""
         law = self.law
-        contributors = int(attendance.contributors[epoch])
+        contributors = int(participation.contributors[epoch])
         if contributors < law.minimum:
             return None
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         left = self._left.counts(epoch)
         if left is None:
             left = np.zeros(law.crowds, np.int64)
@@ -142,7 +146,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             self._crowd(place + 1, epoch, number, contributors, population)
             for place, number in enumerate(left.tolist())
         )
-        flags = (WITHHELD,) if None in crowds else ()
+        flags = (SUPPRESSED,) if None in crowds else ()
         return CrowdEstimates(crowds, law.contents.items, int(left.sum()), population, flags)
 
     def _crowd(
@@ -154,7 +158,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             return None
         size = size_of_crowd(self.law.counts, left, contributors, population)
         assert size.value is not None
-        people = Attendance.empty(self.law.last_epoch)
+        people = Participation.empty(self.law.last_epoch)
         people.set(epoch, left, max(left, round(size.value)))
         items = contents.estimate(epoch, people)
         if items is None:
@@ -171,13 +175,13 @@ def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population:
 
     >>> law = CrowdCounts((2797128963144291325, 4611686018427387904), 30, 1e-6)
     >>> size = size_of_crowd(law, 970, 5000, 5000)
-    >>> size.value, round(size.standard_deviation, 2), size.low, size.high
+    >>> size.value, round(size.standard_error, 2), size.ci95_low, size.ci95_high
     (1000.0, 2.8, 994.0, 1006.0)
     """
     scale = population / contributors
     share = min(1.0, (left + counts.shift) / contributors)
-    silent = max(0, population - contributors) / max(1, population - 1) / contributors
-    sampling = population**2 * share * (1 - share) * silent
+    absent = max(0, population - contributors) / max(1, population - 1) / contributors
+    sampling = population**2 * share * (1 - share) * absent
     deviation = math.sqrt(scale**2 * counts.variance + sampling)
     half_width = math.hypot(scale * half_width_of_noise(counts), NORMAL_95 * math.sqrt(sampling))
     value = scale * (left + counts.shift)
@@ -196,16 +200,15 @@ def half_width_of_noise(counts: CrowdCounts) -> int:
 def with_size_unknown(items: ItemEstimates, size: Estimate) -> ItemEstimates:
     """Add the error of the estimated crowd size to the items, whose counts all scale with it.
 
-    The error is that of an item that the whole crowd has, scaled to the most frequent item: never
-    too small.
+    The error is of an item of the whole crowd, scaled to the most frequent one: never too small.
     """
     assert size.value is not None
-    assert size.standard_deviation is not None
-    assert size.high is not None
+    assert size.standard_error is not None
+    assert size.ci95_high is not None
     share = min(1.0, max(0.0, float(items.values.max()) / size.value))
-    half_width = share * (size.high - size.value)
+    half_width = share * (size.ci95_high - size.value)
     return replace(
         items,
-        standard_deviation=math.hypot(items.standard_deviation, share * size.standard_deviation),
+        standard_error=math.hypot(items.standard_error, share * size.standard_error),
         half_width=math.hypot(items.half_width, half_width),
     )

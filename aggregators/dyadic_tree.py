@@ -115,7 +115,9 @@ class DyadicTree:
             if tree._take_few(struct.unpack(f"<{len(data) // 8}q", data)):
                 return tree
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"a tree of {len(data)} bytes, counts take {_ENTRY.itemsize} each")
+            raise ValueError(
+                f"a tree has {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         entries = np.frombuffer(data, _ENTRY)
         positions, counts = entries["cell"], entries["count"]
         tree = cls(horizon, cells)
@@ -125,11 +127,11 @@ class DyadicTree:
             raise ValueError("the cells of a tree do not strictly increase")
         if int(positions[-1]) >= (2 * horizon - 1) * cells:
             raise ValueError(
-                f"cell {positions[-1]}, a horizon of {horizon} epochs has "
+                f"cell {positions[-1]} is out of range: a horizon of {horizon} epochs has "
                 f"{2 * horizon - 1} nodes of {cells} cells"
             )
         if (counts < 1).any() or (counts > COUNT_CAP).any():
-            raise ValueError("a count of a tree is 0, negative or beyond 2^53")
+            raise ValueError("a count of a tree is out of range; expected 1 to 2^53")
         positions = positions.astype(np.int64)
         start = 0
         while start < len(positions):

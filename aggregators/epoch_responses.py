@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 
 FEW_REPORTS = 30
 """Number of reports below which the variance uses 1/2 instead of the estimated share of ones."""
@@ -36,10 +36,10 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         super().__init__(law)
         self._counts: dict[int, NDArray[np.int64]] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint8)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0 or 1")
+            raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0 or 1")
 
     def _count(
         self,
@@ -71,7 +71,9 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     @classmethod
     def from_bytes(cls, law: ResponseLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"counts have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         entries = np.frombuffer(data, _ENTRY)
         epochs = entries["epoch"]
         counts = np.stack([entries["zeros"], entries["ones"]], axis=1)
@@ -79,16 +81,17 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
             raise ValueError("the epochs of counts do not strictly increase")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]}, the horizon has {law.last_epoch}"
+                f"counts of epochs {epochs[0]} to {epochs[-1]} are out of range: the last epoch "
+                f"is {law.last_epoch}"
             )
         if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError("counts of an epoch must be from 0 to 2^53, and not both 0")
+            raise ValueError("counts of an epoch are out of range; expected 0 to 2^53, not both 0")
         aggregator = cls(law)
         for epoch, row in zip(epochs.tolist(), counts, strict=True):
             aggregator._counts[epoch] = row.astype(np.int64)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of devices with value 1 at an epoch, or None if no reports arrived.
 
         Absent devices are assumed to be like those that report. With N devices, a share p of them
@@ -103,25 +106,25 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         if counts is None:
             return None
         zeros, ones = counts.tolist()
-        received, population = zeros + ones, int(attendance.population[epoch])
+        received, population = zeros + ones, int(participation.population[epoch])
         share = ((ones - zeros) / received / self.law.c_gap + 1) / 2
         known = min(max(share, 0.0), 1.0) if received >= FEW_REPORTS else 0.5
-        silent = max(0, population - received) / max(1, population - 1)
-        variance = response_variance(self.law, 1) + known * (1 - known) * silent
+        absent = max(0, population - received) / max(1, population - 1)
+        variance = response_variance(self.law, 1) + known * (1 - known) * absent
         deviation = population * math.sqrt(variance / received)
         value = population * share
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return the counts of an epoch as JSON values; later epochs do not depend on them."""
         counts = self._counts.get(epoch)
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
-            raise ValueError("these are no counts of an epoch")
+            raise ValueError("not the counts of an epoch")
         self._counts = {epoch: np.array([zeros, ones], np.int64)} if zeros + ones else {}
 
     def _add(self, epoch: int, counts: NDArray[np.int64]) -> None:

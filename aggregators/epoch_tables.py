@@ -84,7 +84,7 @@ class EpochTables:
         state, position = cls(cells), 0
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"{len(data)} bytes are no counts of cells: they are cut short")
+                raise ValueError(f"{len(data)} bytes of cell counts are truncated")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             position += _HEADER.itemsize
             epoch, many, width = int(header["epoch"]), int(header["cells"]), int(header["bytes"])
@@ -93,9 +93,11 @@ class EpochTables:
                 raise ValueError(f"{many} counts of {width} bytes, expected {cells}")
             table = np.frombuffer(data, dtype, many, position).astype(np.int64)
             if not max(state._epochs, default=0) < epoch <= last_epoch:
-                raise ValueError(f"epoch {epoch} is out of order or beyond {last_epoch}")
+                raise ValueError(
+                    f"epoch {epoch} is out of order or after the last epoch, {last_epoch}"
+                )
             if table.min(initial=0) < 0 or table.max(initial=0) > _COUNT_CAP:
-                raise ValueError(f"a count of epoch {epoch} is not from 0 to 2^53")
+                raise ValueError(f"a count of epoch {epoch} is out of range; expected 0 to 2^53")
             state._epochs[epoch] = table
             position += many * width
         return state

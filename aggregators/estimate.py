@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.counts import EstimatedCounts, NotAskedForError
+from dpstream.aggregators.counts import EstimatedCounts, UnsupportedQueryError
 
 if TYPE_CHECKING:
     from dpstream.aggregators.crowd_estimates import CrowdEstimates
-    from dpstream.aggregators.found_items import FoundItems
+    from dpstream.aggregators.heavy_hitters import HeavyHitters
     from dpstream.aggregators.item_estimates import ItemEstimates
 
 
-Published: TypeAlias = "Estimate | ItemEstimates | FoundItems | CrowdEstimates"
+Published: TypeAlias = "Estimate | ItemEstimates | HeavyHitters | CrowdEstimates"
 """One count, the counts of all items, of the top items, or of items by crowd."""
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
@@ -41,28 +41,28 @@ class Estimate(EstimatedCounts):
 
     Attributes:
         value: The estimate, in users.
-        standard_deviation: Its standard error.
-        low: Lower end of the interval, possibly negative.
-        high: Upper end of the interval.
+        standard_error: Its standard error.
+        ci95_low: Lower end of the interval, possibly negative.
+        ci95_high: Upper end of the interval.
         reports: Number of reports it is based on.
         population: Number of users it describes.
     """
 
     value: float | None
-    standard_deviation: float | None
-    low: float | None
-    high: float | None
+    standard_error: float | None
+    ci95_low: float | None
+    ci95_high: float | None
     reports: int
     population: int
     flags: tuple[str, ...] = ()
 
-    found_above = None
+    detection_threshold = None
 
     @classmethod
     def around(
         cls,
         value: float,
-        standard_deviation: float,
+        standard_error: float,
         half_width: float,
         reports: int,
         population: int,
@@ -70,7 +70,7 @@ class Estimate(EstimatedCounts):
     ) -> Self:
         """Return an estimate in the middle of its interval."""
         ends = value - half_width, value + half_width
-        return cls(value, standard_deviation, *ends, reports, population, flags)
+        return cls(value, standard_error, *ends, reports, population, flags)
 
     @property
     def single(self) -> Estimate:
@@ -92,37 +92,37 @@ class Estimate(EstimatedCounts):
         """Value, low and high, shape (3, 1); shape (3, 0) if the value is unknown."""
         if self.value is None:
             return np.zeros((3, 0))
-        return np.array([[self.value], [self.low], [self.high]], np.float64)
+        return np.array([[self.value], [self.ci95_low], [self.ci95_high]], np.float64)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """Return the count as item 1; see `Counts`."""
         if self.value is not None and (items is None or 1 in items):
             yield 1, self
 
-    def top(self, count: int) -> FoundItems:
-        """Raise `NotAskedForError`: a single count has no top items."""
-        raise NotAskedForError("the largest items are for jobs over items")
+    def top(self, count: int) -> HeavyHitters:
+        """Raise `UnsupportedQueryError`: a single count has no top items."""
+        raise UnsupportedQueryError("the largest items require a job that counts items")
 
     def may_be_of(self, items: int) -> bool:
         """Return whether the domain has one item and all numbers are finite."""
         return items == 1 and bool(np.isfinite(self.intervals).all())
 
-    def change_from(self, earlier: EstimatedCounts, standard_deviation: float) -> Estimate | None:
+    def change_from(self, earlier: EstimatedCounts, standard_error: float) -> Estimate | None:
         """Return the change since an earlier epoch; see `EstimatedCounts`."""
         before = earlier.single
         if before is None or before.value is None or self.value is None:
             return None
-        width = NORMAL_95 * standard_deviation
+        width = NORMAL_95 * standard_error
         change = self.value - before.value
-        return Estimate.around(change, standard_deviation, width, *self._with(earlier))
+        return Estimate.around(change, standard_error, width, *self._with(earlier))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return {
             "value": self.value,
-            "standard_deviation": self.standard_deviation,
-            "low": self.low,
-            "high": self.high,
+            "standard_error": self.standard_error,
+            "ci95_low": self.ci95_low,
+            "ci95_high": self.ci95_high,
             "reports": self.reports,
             "population": self.population,
             "flags": list(self.flags),
@@ -135,7 +135,7 @@ class Estimate(EstimatedCounts):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Attendance:
+class Participation:
     """Participation: public head counts that estimators scale by.
 
     Attributes:
@@ -150,12 +150,12 @@ class Attendance:
     added: int = 0
 
     @classmethod
-    def empty(cls, epochs: int, added: int = 0) -> Attendance:
+    def empty(cls, epochs: int, added: int = 0) -> Participation:
         """Return participation without any devices."""
         return cls(np.zeros(epochs + 1, np.int64), np.zeros(epochs + 1, np.int64), added)
 
     @classmethod
-    def constant(cls, epochs: int, devices: int) -> Attendance:
+    def constant(cls, epochs: int, devices: int) -> Participation:
         """Return participation with the same devices enrolled and present at every epoch."""
         return cls(np.full(epochs + 1, devices), np.full(epochs + 1, devices))
 

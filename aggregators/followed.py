@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 import numpy as np
 
 from dpstream.aggregators.change_use import ChangeUse
-from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Attendance, Estimate
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Estimate, Participation
 from dpstream.aggregators.law_aggregator import LawAggregator
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class Followed(NamedTuple):
         variance: Of the value's noise.
         covariance: Of the noise of the value and of `boosts`.
         boosts_variance: Of the noise of `boosts`.
-        silence: Standard deviation of the value due to absent devices, as if they were always the
-            same ones. At least what remains of that of earlier epochs.
+        absence_error: Standard deviation of the value due to absent devices, as if they were always
+            the same ones. At least what remains of that of earlier epochs.
         known: True if any epoch had reports so far.
         released: True if this one had.
     """
@@ -48,13 +48,13 @@ class Followed(NamedTuple):
     variance: float = 0.0
     covariance: float = 0.0
     boosts_variance: float = 0.0
-    silence: float = 0.0
+    absence_error: float = 0.0
     known: bool = False
     released: bool = False
 
     @property
     def deviation(self) -> float:
-        return math.hypot(math.sqrt(self.variance), self.silence)
+        return math.hypot(math.sqrt(self.variance), self.absence_error)
 
     def estimate(
         self, reports: int, population: int, *, changes_used: bool = False
@@ -81,7 +81,7 @@ class Followed(NamedTuple):
             self.variance,
             decay * self.covariance,
             decay * decay * self.boosts_variance,
-            self.silence,
+            self.absence_error,
             self.known,
         )
 
@@ -94,8 +94,7 @@ class Followed(NamedTuple):
     ) -> Followed:
         """Return the next epoch, with `value` from `next_value`.
 
-        `variance` is that of the received count's noise, `unseen` the `unseen_deviation` of
-        `value`.
+        `variance` is of the received count's noise, `unseen` the `unseen_deviation` of `value`.
         """
         step = _step(boost, decay)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
@@ -116,7 +115,7 @@ class Followed(NamedTuple):
             + into_boosts[1] * both
             + into_boosts[2] * of_boosts
             + into_boosts[3] * variance,
-            max(unseen, step.own * (boost * self.silence + unseen)),
+            max(unseen, step.own * (boost * self.absence_error + unseen)),
             known=True,
             released=True,
         )
@@ -128,8 +127,7 @@ class _Step(NamedTuple):
     Attributes:
         own: Weight of the received count.
         errors: One row each for the variance of the value, the covariance and the variance of
-            `boosts`. A row has the weights of the three previous ones and of the noise of the
-            received count.
+            `boosts`. A row: weights of the three previous ones and the received count's noise.
     """
 
     own: float
@@ -191,7 +189,7 @@ class BoostedLaw(Protocol):
     def last_epoch(self) -> int: ...
 
     @property
-    def changes(self) -> int:
+    def max_changes(self) -> int:
         """Number of changes of a device that are boosted, k."""
         ...
 
@@ -216,58 +214,56 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         super().__init__(law)
         self._followed = Followed()
         self._use = ChangeUse()
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         # Epoch and number of reports restored by `resume`, whose reports themselves are not stored.
         self._resumed: tuple[int, int] | None = None
 
     @abstractmethod
-    def reports(self, epoch: int, attendance: Attendance) -> int:
+    def reports(self, epoch: int, participation: Participation) -> int:
         """Return the number of devices whose reports of an epoch are known."""
 
     @abstractmethod
-    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+    def _received(self, epoch: int, participation: Participation) -> Received | None:
         """Return the summed reports of an epoch, or None if no reports arrived."""
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the devices with value 1 at an epoch; return None before the first reports.
 
         Absent devices are assumed to be like those that report. An epoch without reports repeats
         the previous estimate, flagged `GAP`. The interval covers the largest change of absent
-        devices, provided that absence does not depend on values: as if always the same devices were
-        absent.
+        devices, if absence does not depend on values: as if the same devices were always absent.
 
-        The contents of one and the same `attendance` object, up to the epoch, must not change
-        later.
+        The contents of the same `participation` object, up to the epoch, must not change later.
         """
-        found = self.followed(epoch, attendance)
-        reports = self._reports(epoch, attendance) if found.released else 0
+        found = self.followed(epoch, participation)
+        reports = self._reports(epoch, participation) if found.released else 0
         return found.estimate(
-            reports, int(attendance.population[epoch]), changes_used=self._changes_used
+            reports, int(participation.population[epoch]), changes_used=self._changes_used
         )
 
-    def followed(self, epoch: int, attendance: Attendance) -> Followed:
+    def followed(self, epoch: int, participation: Participation) -> Followed:
         """Return the estimate of an epoch and the propagation of its error; see `estimate`."""
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._begin_anew()
-            self._attendance = attendance
+        if self._participation is not participation or self._followed.epoch > epoch:
+            self._restart()
+            self._participation = participation
         while self._followed.epoch < epoch:
             before = self._followed
-            received = self._received(before.epoch + 1, attendance)
+            received = self._received(before.epoch + 1, participation)
             self._followed = self._next(before, received)
             if received is not None:
                 self._use = self._used(self._use, self._followed, received)
         return self._followed
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return what later estimates need from the reports up to an epoch, as JSON values."""
-        found = self.followed(epoch, attendance)
+        found = self.followed(epoch, participation)
         return {
             "followed": list(found),
             "use": list(self._use),
-            "reports": self._reports(epoch, attendance),
+            "reports": self._reports(epoch, participation),
         }
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the reports up to an epoch by `state_after`; requires an empty state."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
@@ -275,22 +271,21 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         finite = all(type(each) is float and math.isfinite(each) for each in floats)
         counted = all(type(each) is int and each >= 0 for each in (epoch, reports, use.fewest))
         if not (finite and counted and len(numbers) == len(Followed()) - 3):
-            raise ValueError("these are no numbers that were followed")
+            raise ValueError("not the state of followed numbers")
         self._followed = Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._use = use
-        self._attendance, self._resumed = attendance, (epoch, reports)
+        self._participation, self._resumed = participation, (epoch, reports)
 
-    def _reports(self, epoch: int, attendance: Attendance) -> int:
+    def _reports(self, epoch: int, participation: Participation) -> int:
         resumed = self._resumed
         if resumed is not None and resumed[0] == epoch:
             return resumed[1]
-        return self.reports(epoch, attendance)
+        return self.reports(epoch, participation)
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later reports add no information.
 
-        Biased estimates alongside them model the count as a random walk:
-        `dpstream.aggregators.random_walk`.
+        Biased ones alongside model the count as a random walk: `dpstream.aggregators.random_walk`.
         """
         from dpstream.aggregators.random_walk import random_walk
         from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -299,9 +294,9 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         values, deviations = np.zeros((2, last_epoch))
         counts, variances = np.zeros(last_epoch), np.full(last_epoch, np.inf)
         gaps = np.ones(last_epoch, np.bool_)
-        population = attendance.population[1 : last_epoch + 1]
+        population = participation.population[1 : last_epoch + 1]
         for at in range(last_epoch):
-            received = self._received(at + 1, attendance)
+            received = self._received(at + 1, participation)
             found = self._next(found, received)
             if received is not None:
                 counts[at] = received.total
@@ -313,7 +308,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         shrunk = random_walk(counts, variances, largest, boost=self.law.boost, decay=self.law.decay)
         return SmoothedEstimates(
             values=values[:, None],
-            standard_deviations=deviations,
+            standard_errors=deviations,
             half_widths=NORMAL_95 * deviations,
             gaps=gaps,
             population=population,
@@ -338,15 +333,15 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     def _changes_used(self) -> bool:
         """True if users made at least half of their changes and the horizon allows more."""
         law = self.law
-        return law.changes < law.last_epoch and 2 * self._use.changes >= law.changes
+        return law.max_changes < law.last_epoch and 2 * self._use.changes >= law.max_changes
 
-    def _forget(self, epoch: int) -> None:
+    def _drop(self, epoch: int) -> None:
         """Restart from scratch if the reports of a followed epoch have changed."""
         if epoch <= self._followed.epoch:
-            self._begin_anew()
+            self._restart()
 
-    def _begin_anew(self) -> None:
-        assert self._resumed is None, "resumed with what is gone"
+    def _restart(self) -> None:
+        assert self._resumed is None, "cannot resume: the saved state no longer exists"
         self._followed, self._use = Followed(), ChangeUse()
 
 
@@ -356,5 +351,5 @@ def unseen_deviation(value: float, population: int, present: int) -> float:
     About `value` of `population` devices have the value 1, and `present`, at least 1, report.
     """
     share = min(max(value / population, 0.0), 1.0)
-    silent = max(0, population - present) / max(1, population - 1)
-    return population * math.sqrt(share * (1 - share) * silent / present)
+    absent = max(0, population - present) / max(1, population - 1)
+    return population * math.sqrt(share * (1 - share) * absent / present)

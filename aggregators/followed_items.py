@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.word_aggregator import WordAggregator
+from dpstream.aggregators.message_aggregator import MessageAggregator
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ItemStreamLaw
 
 LawType = TypeVar("LawType", bound=ItemStreamLaw)
@@ -28,25 +28,25 @@ EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
 class FollowedEpoch:
     """The estimates of an epoch, in users, shape (items,); epoch 0 is before the first.
 
-    `variance` is that of `FollowedItems._signed`, `silence` the standard deviation due to absent
-    devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released,
+    `variance` is that of `FollowedItems._signed`, `absence_error` the standard deviation due to
+    absent devices, from `FollowedItems._sampled`. `known` is True if any epoch so far was released,
     `released` if this one was.
     """
 
     epoch: int
     values: NDArray[np.float64]
     variance: float = 0.0
-    silence: float = 0.0
+    absence_error: float = 0.0
     known: bool = False
     released: bool = False
 
 
-class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
+class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
     """Count messages; the state is independent of input order, splits and merges."""
 
     def __init__(self, law: LawType) -> None:
         super().__init__(law)
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         self._followed = FollowedEpoch(0, np.zeros(law.size))
 
     @abstractmethod
@@ -66,45 +66,45 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
 
     def _changed(self, epoch: int) -> None:
         if epoch <= self._followed.epoch:
-            self._forget()
+            self._drop()
 
-    def estimate(self, epoch: int, attendance: Attendance) -> EstimateType | None:
+    def estimate(self, epoch: int, participation: Participation) -> EstimateType | None:
         """Estimate the users with each item at an epoch; return None before the first release.
 
         A suppressed epoch repeats the previous estimates, flagged `GAP`. Absent users are accounted
         for as in `dpstream.aggregators.shuffled_counts`. The contents of one and the same
-        `attendance` object, up to the epoch, must not change later.
+        `participation` object, up to the epoch, must not change later.
         """
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._forget()
-            self._attendance = attendance
+        if self._participation is not participation or self._followed.epoch > epoch:
+            self._drop()
+            self._participation = participation
         while self._followed.epoch < epoch:
-            self._followed = self._next(attendance)
+            self._followed = self._next(participation)
         found = self._followed
-        return self._published(found, int(attendance.population[epoch])) if found.known else None
+        return self._published(found, int(participation.population[epoch])) if found.known else None
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._followed = FollowedEpoch(0, np.zeros(self.law.size))
 
-    def _next(self, attendance: Attendance) -> FollowedEpoch:
+    def _next(self, participation: Participation) -> FollowedEpoch:
         before, boost = self._followed, self.law.boost
         epoch = before.epoch + 1
-        contributors = int(attendance.contributors[epoch])
+        contributors = int(participation.contributors[epoch])
         if contributors < self.law.noises[0].minimum:
             return FollowedEpoch(
-                epoch, before.values, before.variance, before.silence, before.known
+                epoch, before.values, before.variance, before.absence_error, before.known
             )
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         scale = population / contributors
-        found, variance = self._signed(epoch, attendance.senders(epoch))
+        found, variance = self._signed(epoch, participation.senders(epoch))
         values = (boost * before.values + scale * found) / (boost + 1)
-        silent = max(0, population - contributors) / max(1, population - 1)
-        sampled = self._sampled(values, population) * silent / contributors
+        absent = max(0, population - contributors) / max(1, population - 1)
+        sampled = self._sampled(values, population) * absent / contributors
         return FollowedEpoch(
             epoch,
             values,
             (boost**2 * before.variance + scale**2 * variance) / (boost + 1) ** 2,
-            (boost * before.silence + population * math.sqrt(sampled)) / (boost + 1),
+            (boost * before.absence_error + population * math.sqrt(sampled)) / (boost + 1),
             known=True,
             released=True,
         )

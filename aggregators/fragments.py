@@ -21,34 +21,36 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.fragments import FragmentsLaw
 
 
 class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
     """Count all messages and the messages about each item, for every epoch.
 
-    >>> from dpstream.aggregators.estimate import Attendance
+    >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = FragmentsLaw(
     ...     1, 2, 1, 1, 1, "removal", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     ... )
     >>> aggregator = FragmentsAggregator(law)
     >>> aggregator.add(1, np.array([[0], [0], [0], [1]], np.uint8), None)
-    >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
     [4.0, 0.0]
     """
 
     may_be_silent = True
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype)
+        check_format(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= law.words:
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be below {law.words}")
+            raise ValueError(
+                f"word {words.max()} at epoch {epoch}; expected a number below {law.words}"
+            )
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
@@ -70,11 +72,11 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
                 ones = (ones - senders * reversed_) / (1 - 2 * reversed_)
         return ones, noise_variance(law, senders)
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        found = super()._of(epoch, attendance)
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
+        found = super()._of(epoch, participation)
         if found is None:
             return None
-        contributors = int(attendance.contributors[epoch])
+        contributors = int(participation.contributors[epoch])
         scale = found.population / contributors
         return replace(found, lasting=scale * math.sqrt(lasting_variance(self.law, contributors)))
 

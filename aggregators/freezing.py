@@ -24,7 +24,6 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.tree_variances import combined_variances
 
 LONGEST = 1 << 14
-"""Maximum number of epochs of the model."""
 
 # Bounds time and memory; users with more changes than it allows count as if they had the maximum.
 _WORK = 10**8
@@ -48,12 +47,12 @@ class FreezingModel:
     def __init__(self, changes: NDArray[np.float64], last_epoch: int) -> None:
         if not 1 <= last_epoch <= LONGEST:
             raise ValueError(
-                f"{last_epoch:,} epochs, freezing can be weighed for horizons of 1 to {LONGEST:,}"
+                f"a horizon of {last_epoch:,} epochs is out of range; expected 1 to {LONGEST:,}"
             )
         if len(changes) > last_epoch + 1 and changes[last_epoch + 1 :].any():
             raise ValueError(
-                f"{np.flatnonzero(changes)[-1]:,} changes, a horizon of {last_epoch:,} epochs has "
-                "room for no more than that"
+                f"{np.flatnonzero(changes)[-1]:,} changes do not fit: a user has at most one "
+                f"change per epoch, {last_epoch:,} in all"
             )
         self.last_epoch = last_epoch
         self._until = _changes_until(_capped(changes[: last_epoch + 1], last_epoch), last_epoch)
@@ -142,9 +141,8 @@ def _held_by_odd(
 ) -> NDArray[np.float64]:
     """Return the mean number of changes in odd intervals: odd (m,) of intervals (n, 1).
 
-    Each odd interval has one change for certain. The other changes are distributed in proportion
-    to the mean excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if
-    it is even.
+    Each odd interval has one change for certain. Others are distributed in proportion to the mean
+    excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if it is even.
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
     tilt, power = 1 - 2 * rate, (1 - 2 * rate) ** (length - 1)

@@ -3,8 +3,7 @@
 Algorithm 2 of "Randomize the Future", with two additions:
 
 * Each interval is scaled by the number of devices enrolled divided by that of its reports. Missing
-  reports do not bias, as long as absence does not depend on values. Devices may be enrolled at any
-  epoch.
+  reports do not bias if absence does not depend on values. Devices may be enrolled at any epoch.
 * By default, each interval is combined from its own reports and those of all the intervals in it.
 """
 
@@ -20,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.dyadic_tree import DyadicTree
-from dpstream.aggregators.estimate import GAP, Attendance, Estimate
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.increments import Increment
 from dpstream.aggregators.interval_scales import interval_scales
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from dpstream.aggregators.tree_smoothing import TreeEstimates
@@ -48,7 +47,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.future_rand import FutureRandParameters
-    >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=1), last_epoch=2)
+    >>> law = calibrate(FutureRandParameters(epsilon=1.0, max_changes=1), last_epoch=2)
     >>> aggregator = FutureRandAggregator(law)
     >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)
     >>> aggregator.tree.node(order=0, index=1)
@@ -61,9 +60,9 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self._prefixes = Prefixes(self._own_of_all, 1, combine=self._combine)
         self.tree = DyadicTree(law.horizon, cells=4)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` unless words are uint8, shape (reports, 1), and name intervals due."""
-        check_form(epoch, self.law.horizon, words, np.uint8)
+        check_format(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
         # No device was enrolled before the first interval of an order.
@@ -72,8 +71,8 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         wrong |= (words >= NEWCOMER) & ~later[np.minimum(orders, due - 1)]
         if wrong.any():
             raise ValueError(
-                f"word {words[wrong][0]} at epoch {epoch}, where the words due are 0 to "
-                f"{2 * due - 1}, and {NEWCOMER} more for newcomers after the first interval"
+                f"word {words[wrong][0]} at epoch {epoch} is out of range; expected 0 to "
+                f"{2 * due - 1}, plus {NEWCOMER} for new devices after the first interval"
             )
 
     def _count(
@@ -106,7 +105,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         aggregator.tree = DyadicTree.from_bytes(law.horizon, 4, data)
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate:
         """Estimate the devices with value 1 at an epoch, from the reports up to it.
 
         The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
@@ -115,50 +114,52 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         and set the flag `GAP`.
         """
         return prefix_estimate(
-            self._prefixes.at(epoch, attendance), int(attendance.population[epoch])
+            self._prefixes.at(epoch, participation), int(participation.population[epoch])
         )
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return what estimates of later epochs need from the reports up to an epoch."""
-        return self._prefixes.at(epoch, attendance).to_json()
+        return self._prefixes.at(epoch, participation).to_json()
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the reports up to an epoch by `state_after`; requires an empty state.
 
-        `attendance` must contain at least the epochs in which intervals of later ones begin.
+        `participation` must contain at least the epochs in which intervals of later ones begin.
         """
-        self._prefixes.resume(state, attendance)
+        self._prefixes.resume(state, participation)
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the estimates of every epoch from all reports up to the last one."""
         return smoothed_estimates(
             [
-                self._own_order(order, last_epoch, attendance)
+                self._own_order(order, last_epoch, participation)
                 for order in range(last_epoch.bit_length())
             ],
-            attendance.population[1 : last_epoch + 1],
+            participation.population[1 : last_epoch + 1],
             combine=self._combine,
         )
 
-    def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
+    def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
         """Return own estimates of the intervals complete at an epoch, by order."""
-        (increments,) = self._own_of_all(range(epoch, epoch + 1), attendance)
+        (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 
     def _own_of_all(
-        self, epochs: range, attendance: Attendance
+        self, epochs: range, participation: Participation
     ) -> Iterator[list[Increment | None]]:
         due = [orders_due(epoch) for epoch in epochs]
         counts = np.concatenate([self.tree.nodes_due(epoch) for epoch in epochs])
         orders = np.concatenate([np.arange(each) for each in due])
-        own = self._own(orders, np.repeat(epochs, due), counts, attendance)
+        own = self._own(orders, np.repeat(epochs, due), counts, participation)
         increments = iter(own.increments(reports=counts.sum(axis=1)))
         return (list(islice(increments, each)) for each in due)
 
-    def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+    def _own_order(
+        self, order: int, last_epoch: int, participation: Participation
+    ) -> TreeEstimates:
         counts = self.tree.order_counts(order, last_epoch)
         ends = np.arange(1, len(counts) + 1) << order
-        return self._own(np.full(len(counts), order), ends, counts, attendance)
+        return self._own(np.full(len(counts), order), ends, counts, participation)
 
     # Cached on first use: processes that only count reports never need it.
     @cached_property
@@ -174,13 +175,13 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         orders: NDArray[np.int64],
         ends: NDArray[np.int64],
         counts: NDArray[np.int64],
-        attendance: Attendance,
+        participation: Participation,
     ) -> TreeEstimates:
         """Return own estimates: the mean of the signs is c_gap times the mean partial sum."""
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)
-        scales = interval_scales(begins, ends, c_gaps, probabilities, attendance, received)
+        scales = interval_scales(begins, ends, c_gaps, probabilities, participation, received)
         values = scales.scale * signs[:, 0] + scales.newcomer_scale * signs[:, 1]
         of_group = np.divide(
             np.where(scales.all_newcomers, signs[:, 1], signs[:, 0]),
@@ -213,8 +214,7 @@ def variances_of_means(
 ) -> NDArray[np.float64]:
     """Return variances of means of signs: estimated, or bounded where there are few reports.
 
-    The expectation of a sign is at most c_gap. A mean beyond it is therefore no evidence of a
-    smaller variance.
+    The mean of a sign is at most c_gap. A mean beyond it does not show a smaller variance.
     """
     estimated = (1 - np.minimum(np.abs(means), c_gaps) ** 2) / np.maximum(received - 1, 1)
     return np.where(received < FEW_REPORTS, 1 / received, estimated)

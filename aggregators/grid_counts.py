@@ -3,8 +3,7 @@
 Cells are converted to values along one axis after the other. If all have equal noise, this is the
 least-squares estimate from all combinations of cells. The reason: the least squares of a tensor
 product are the tensor product of those of its factors. The variance of a box is the product of
-those of its ranges. It holds for users with at most one item: of several in a node only one is
-counted.
+those of its ranges. It holds for users with at most one item: of several in a node one is counted.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import Counts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.quantiles import quantile
 from dpstream.aggregators.range_estimates import Quantile
@@ -37,7 +36,7 @@ class GridCounts(Counts):
     >>> cells = np.array([100, 40, 60, 10, 30, 60, 0]) + 50
     >>> counts = GridCounts.from_cells(kept, cells, 50.0, 50.0, contributors=100)
     >>> found = counts.range(1, 3)
-    >>> round(found.value, 1), round(found.standard_deviation, 1)
+    >>> round(found.value, 1), round(found.standard_error, 1)
     (90.0, 7.6)
 
     Attributes:
@@ -80,9 +79,9 @@ class GridCounts(Counts):
             ValueError: If the number of cells is wrong, or there are no contributors.
         """
         if cells.shape != (code.cells,):
-            raise ValueError(f"counts of shape {cells.shape}, the code has {code.cells} cells")
+            raise ValueError(f"counts have shape {cells.shape}; expected {code.cells} cells")
         if contributors < 1:
-            raise ValueError("nobody contributed to the window: there is nothing to estimate from")
+            raise ValueError("the window has no contributors and cannot be estimated")
         axes = code.axes if isinstance(code, Grid) else (code,)
         people = contributors if population is None else population
         scale = people / contributors
@@ -95,11 +94,11 @@ class GridCounts(Counts):
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
         """Count the points with every coordinate from its zero-based start to before its end."""
         if not len(starts) == len(ends) == len(self.axes):
-            raise ValueError(f"a box has {len(self.axes)} starts and as many ends")
+            raise ValueError(f"a box requires {len(self.axes)} starts and {len(self.axes)} ends")
         factors = [self.noise_variance]
         for axis, start, end in zip(self.axes, starts, ends, strict=True):
             if not 0 <= start < end <= axis.size:
-                raise ValueError(f"values {start} to {end}, must be from 0 to {axis.size}")
+                raise ValueError(f"values {start} to {end}; expected 0 to {axis.size}")
             factors.append(float(range_variances(axis, start, end)))
         where = tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
         deviation = math.sqrt(math.prod(factors))
@@ -111,7 +110,7 @@ class GridCounts(Counts):
 
     def quantile(self, share: float) -> Quantile:
         estimate = quantile(self, share)
-        return Quantile(estimate.value, estimate.low, estimate.high + 1)
+        return Quantile(estimate.value, estimate.ci95_low, estimate.ci95_high + 1)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         """Return estimates of single values, or of points in the order of the grid."""
@@ -119,7 +118,7 @@ class GridCounts(Counts):
             starts = [int(each) for each in np.unravel_index(item - 1, self.values.shape)]
             yield item, self.box(starts, [each + 1 for each in starts])
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         return self._leaves.top(count)
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
@@ -163,7 +162,9 @@ class GridCounts(Counts):
     @property
     def only_axis(self) -> AxisCode:
         if len(self.axes) != 1:
-            raise ValueError(f"points of {len(self.axes)} coordinates have no order: ask for a box")
+            raise ValueError(
+                f"points with {len(self.axes)} coordinates have no order: query a box instead"
+            )
         return self.axes[0]
 
 

@@ -13,28 +13,31 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.hadamard_matches import matches
 from dpstream.aggregators.item_counts import ItemCountsAggregator
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
     """Count all messages and the messages in the set of each item, for every epoch.
 
-    >>> from dpstream.aggregators.estimate import Attendance
+    >>> from dpstream.aggregators.estimate import Participation
     >>> law = HadamardLaw(2, 1, 2, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
     >>> aggregator = HadamardAggregator(law)
     >>> aggregator.add(1, np.array([[2, 0], [3, 2], [1, 1], [2, 2]], np.uint8), None)
-    >>> estimates = aggregator.estimate(1, Attendance.constant(1, 4))
+    >>> estimates = aggregator.estimate(1, Participation.constant(1, 4))
     >>> estimates.values.round(2).tolist()  # 2 and 1 messages lie in the sets, of 4
     [1.33, 0.0]
     """
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        form = law.word_form
-        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        form = law.message_format
+        check_format(epoch, law.last_epoch, words, form.dtype, form.width)
         if words.size and int(words.max()) >= law.columns:
-            raise ValueError(f"column {words.max()} at epoch {epoch}, there are {law.columns}")
+            raise ValueError(
+                f"column {words.max()} at epoch {epoch} is out of range: there are {law.columns} "
+                "columns"
+            )
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None

@@ -2,8 +2,7 @@
 
 A tuple lies in H_r^tau (`dpstream.randomizers.hadamard`) if popcount(r & c) is even for each of its
 columns c. One way tests this for each item. The other way reads it as tau linear equations over
-GF(2) for the bits of r. About B 2^-tau rows r solve them: the sums of subsets of a basis of the
-kernel.
+GF(2) for the bits of r. About B 2^-tau rows r solve them: sums of subsets of a basis of the kernel.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ The mean of a symbol of a device with row r, divided by the gain, is b - 1/2 plu
 adds for the flips of b it follows. Here b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows,
 H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So the count of item z is twice the sum over
 rows of H[r, z] times the estimate from a row's symbols. What devices add for changes is removed row
-by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items at
-once.
+by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items.
 
 Rows are drawn uniformly, so all devices are assumed to be like those present. The scale is the
 number of all devices: scaling each row by its own size would divide by small numbers, and by zero
@@ -22,13 +21,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.hadamard_matches import walsh_hadamard
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-from dpstream.randomizers.value_stream.hadamard_values import LETTER_BITS, HadamardValuesLaw
+from dpstream.randomizers.value_stream.hadamard_values import SYMBOL_BITS, HadamardValuesLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
 _COUNT_CAP = 2**40
@@ -55,18 +54,18 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         super().__init__(law)
         self._sums: dict[int, NDArray[np.int64]] = {}
         self._path = _Path(law)
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint32)
-        row, letter = words[:, 0] >> LETTER_BITS, words[:, 0] & ((1 << LETTER_BITS) - 1)
-        wrong = (row >= self.law.rows) | (letter < FIRST) | (letter > LAST)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, np.uint32)
+        row, symbol = words[:, 0] >> SYMBOL_BITS, words[:, 0] & ((1 << SYMBOL_BITS) - 1)
+        wrong = (row >= self.law.rows) | (symbol < FIRST) | (symbol > LAST)
         if wrong.any():
             place = wrong.argmax()
             raise ValueError(
-                f"word {words[place, 0]} at epoch {epoch}: row {row[place]} and letter "
-                f"{letter[place]}, the {self.law.rows} rows begin at 0, and letters are from "
-                f"{FIRST} to {LAST}"
+                f"word {words[place, 0]} at epoch {epoch}: row {row[place]} and symbol "
+                f"{symbol[place]} are out of range; expected rows 0 to {self.law.rows - 1} and "
+                f"symbols {FIRST} to {LAST}"
             )
 
     def _count(
@@ -76,10 +75,10 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
         times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
-        letters = (words[:, 0] & ((1 << LETTER_BITS) - 1)).astype(np.int64) - ZERO
+        symbols = (words[:, 0] & ((1 << SYMBOL_BITS) - 1)).astype(np.int64) - ZERO
         sums = np.zeros(1 + self.law.rows, np.int64)
         sums[0] = times.sum()
-        np.add.at(sums, 1 + (words[:, 0] >> LETTER_BITS).astype(np.intp), letters * times)
+        np.add.at(sums, 1 + (words[:, 0] >> SYMBOL_BITS).astype(np.intp), symbols * times)
         self._add(epoch, sums)
 
     def sums(self, epoch: int) -> NDArray[np.int64]:
@@ -102,56 +101,57 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         aggregator, before = cls(law), 0
         if len(data) % aggregator._entry.itemsize:
             raise ValueError(
-                f"sums of {len(data)} bytes, an epoch takes {aggregator._entry.itemsize}"
+                f"sums have {len(data)} bytes; expected a multiple of {aggregator._entry.itemsize}"
             )
         for entry in np.frombuffer(data, aggregator._entry):
             epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
+                    f"last epoch, {law.last_epoch}"
                 )
             reports = int(sums[0])
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)
-            letters = float(np.abs(within).sum(dtype=np.float64))
-            if not 1 <= reports <= _COUNT_CAP or letters > _MOST * reports:
-                raise ValueError(f"no {reports} letters of epoch {epoch} have such sums")
+            symbols = float(np.abs(within).sum(dtype=np.float64))
+            if not 1 <= reports <= _COUNT_CAP or symbols > _MOST * reports:
+                raise ValueError(f"no {reports} symbols of epoch {epoch} have these sums")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def estimate(self, epoch: int, participation: Participation) -> ItemEstimates | None:
         """Estimate the devices with each item at an epoch; return None before the first reports.
 
         An epoch without reports repeats the previous estimates, flagged `GAP`. All items have the
         same 95 % interval: that of an item no device has, which is the widest. The contents of one
-        and the same `attendance` object, up to the epoch, must not change later.
+        and the same `participation` object, up to the epoch, must not change later.
         """
-        if self._attendance is not attendance or self._path.followed.epoch > epoch:
-            self._path, self._attendance = _Path(self.law), attendance
+        if self._participation is not participation or self._path.followed.epoch > epoch:
+            self._path, self._participation = _Path(self.law), participation
         while self._path.followed.epoch < epoch:
             after = self._path.followed.epoch + 1
-            self._path.advance(self.sums(after), int(attendance.population[after]))
-        return self._path.estimates(int(attendance.population[epoch]))
+            self._path.advance(self.sums(after), int(participation.population[after]))
+        return self._path.estimates(int(participation.population[epoch]))
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later symbols add no information."""
         path = _Path(self.law)
         values = np.zeros((last_epoch, self.law.items))
         deviations = np.full(last_epoch, np.inf)
         gaps = np.ones(last_epoch, np.bool_)
-        population = attendance.population[1 : last_epoch + 1]
+        population = participation.population[1 : last_epoch + 1]
         for epoch in range(1, last_epoch + 1):
-            path.advance(self.sums(epoch), int(attendance.population[epoch]))
-            found = path.estimates(int(attendance.population[epoch]))
+            path.advance(self.sums(epoch), int(participation.population[epoch]))
+            found = path.estimates(int(participation.population[epoch]))
             if found is None:
                 # Any count up to the population is possible.
                 deviations[epoch - 1] = population[epoch - 1]
                 continue
-            values[epoch - 1], deviations[epoch - 1] = found.values, found.standard_deviation
+            values[epoch - 1], deviations[epoch - 1] = found.values, found.standard_error
             gaps[epoch - 1] = GAP in found.flags
         return SmoothedEstimates(
             values=values,
-            standard_deviations=deviations,
+            standard_errors=deviations,
             half_widths=NORMAL_95 * deviations,
             gaps=gaps,
             population=population,
@@ -165,7 +165,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         if sums[0]:
             self._sums[epoch] = self.sums(epoch) + sums
             if epoch <= self._path.followed.epoch:
-                self._attendance = None
+                self._participation = None
 
 
 class _Path:
@@ -182,7 +182,7 @@ class _Path:
         if not self._reports:
             self.followed = self.followed.without_reports(law.decay)
             return
-        scale = population / self._reports * math.sqrt(law.clock) / law.gain
+        scale = population / self._reports * math.sqrt(law.squared_norm_budget) / law.gain
         self._chance = population**2 / self._reports
         received = np.asarray(2 * scale * STEP * sums[1:], np.float64)
         value = self.followed.next_value(law.boost, law.decay, received)
@@ -197,7 +197,7 @@ class _Path:
         deviation = math.sqrt(self.followed.variance + self._chance)
         return ItemEstimates(
             values=walsh_hadamard(self.followed.value)[1 : 1 + self._law.items],
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=NORMAL_95 * deviation,
             reports=self._reports,
             population=population,

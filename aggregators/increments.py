@@ -53,7 +53,7 @@ class Increment:
         numbers = all(type(number) is int and number >= 0 for number in (reports, *gaps))
         finite = np.isfinite(value).all() and all(0 <= each < math.inf for each in variances)
         if value.shape != (counts,) or not (numbers and finite):
-            raise ValueError(f"this is no estimate of the change of {counts} counts")
+            raise ValueError(f"not an estimate of the change of {counts} counts")
         return cls(value, *variances, reports, gaps)
 
 

@@ -17,15 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntervalScales:
     """Scales from signs to users, for several intervals; each array of shape (intervals,).
 
-    A sum of signs times `scale` or `newcomer_scale` estimates the sum of the partial sums of a
-    group.
+    A sum of signs times `scale` or `newcomer_scale` estimates the sum of partial sums of a group.
 
     Attributes:
         group: Devices of the larger group.
@@ -33,8 +32,8 @@ class IntervalScales:
         scale: group / (c_gap * received); 0 without reports.
         newcomer_scale: Of the newcomers' signs.
         newcomer_variance: Of the newcomers' sum.
-        all_newcomers: True for an interval after the first that began with an empty population: the
-            newcomers are then the larger group.
+        all_newcomers: True for an interval after the first that began with an empty population:
+            newcomers are the larger group.
         known: True if the interval has reports, or no devices.
     """
 
@@ -59,7 +58,7 @@ def interval_scales(
     ends: NDArray[np.int64],
     c_gaps: NDArray[np.float64],
     probabilities: NDArray[np.float64],
-    attendance: Attendance,
+    participation: Participation,
     received: NDArray[np.int64],
 ) -> IntervalScales:
     """Compute the scales of some intervals.
@@ -69,11 +68,11 @@ def interval_scales(
         ends: Last epochs of the intervals, shape (intervals,).
         c_gaps: By interval, or one for all.
         probabilities: That a device draws the interval's order; by interval, or one for all.
-        attendance: Participation.
+        participation: Participation.
         received: Reports of other devices and of newcomers, shape (intervals, 2).
     """
-    population = attendance.population[ends].astype(np.float64)
-    enrolled = np.where(begins > 0, attendance.population[np.maximum(begins, 0)], 0.0)
+    population = participation.population[ends].astype(np.float64)
+    enrolled = np.where(begins > 0, participation.population[np.maximum(begins, 0)], 0.0)
     newcomers = np.maximum(population - enrolled, 0.0)
     # Without devices enrolled at the start, all are newcomers, or it is the first interval.
     alone = enrolled == 0
@@ -81,7 +80,7 @@ def interval_scales(
     group = np.where(alone, population, enrolled)
     signs = np.where(alone & ~first, received[:, 1], received[:, 0])
     scale = np.divide(group, c_gaps * signs, out=np.zeros(len(ends)), where=signs > 0)
-    present = attendance.contributors[ends] / np.maximum(population, 1.0)
+    present = participation.contributors[ends] / np.maximum(population, 1.0)
     reporting = c_gaps * probabilities * np.where(alone, 0.0, present)
     newcomer_scale = np.divide(1.0, reporting, out=np.zeros(len(ends)), where=reporting > 0)
     return IntervalScales(

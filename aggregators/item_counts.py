@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.counts import added_up
 from dpstream.aggregators.epoch_tables import TableAggregator
-from dpstream.aggregators.estimate import NORMAL_95, Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import NORMAL_95, Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
@@ -52,8 +52,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> NDArray[np.int64]:
         """Return the number of messages and the state to add for them, shape (cells,).
 
-        The state counts the messages that support each item, unless a subclass defines it
-        otherwise.
+        The state counts messages that support each item, unless a subclass defines it otherwise.
         """
 
     @abstractmethod
@@ -70,30 +69,31 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> None:
         self._tables.add_table(epoch, self._matches(words, counts))
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(
+        self, epoch: int, participation: Participation
+    ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        A domain too large to publish gets its top items only. The standard error is the largest of
-        all items.
+        A domain too large to publish gets only its top items. The standard error is the largest.
         """
-        found = self._of(epoch, attendance)
+        found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
+    def window(self, epochs: Sequence[int], participation: Participation) -> ItemEstimates | None:
         """Return all items, summed over epochs, or None if one of them is suppressed."""
-        return added_up(self._of(epoch, attendance) for epoch in epochs)
+        return added_up(self._of(epoch, participation) for epoch in epochs)
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
-        contributors = int(attendance.contributors[epoch])
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
+        contributors = int(participation.contributors[epoch])
         matched = self._tables.counts(epoch)
         if matched is None and self.may_be_silent:
             matched = np.zeros(self.cells, np.int64)
         if matched is None or contributors < self.law.minimum:
             return None
-        senders = attendance.senders(epoch)
+        senders = participation.senders(epoch)
         counts, noise = self._counts(matched, senders)
         reports = int(matched[0]) * contributors // senders
-        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
+        return item_estimates(counts, noise, np.max, reports, epoch, participation)
 
 
 def spoken_for_variance(
@@ -115,13 +115,12 @@ def item_estimates(
     over_items: Callable[[NDArray[np.float64]], np.float64],
     reports: int,
     epoch: int,
-    attendance: Attendance,
+    participation: Participation,
 ) -> ItemEstimates:
     """Scale estimates from the contributors to the population.
 
     Absent users are assumed to be like those that report. With a share p of N users having an item
-    and n of them reporting at random, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the
-    variance.
+    and n of them reporting randomly, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
 
     Args:
         counts: Estimated contributors with each item, shape (items,).
@@ -129,18 +128,18 @@ def item_estimates(
         over_items: Reduces p (1 - p) over all items: the mean, or the largest.
         reports: Number of reports.
         epoch: Of the estimates.
-        attendance: Participation, with at least one contributor.
+        participation: Participation, with at least one contributor.
     """
-    contributors = int(attendance.contributors[epoch])
-    population = int(attendance.population[epoch])
+    contributors = int(participation.contributors[epoch])
+    population = int(participation.population[epoch])
     scale = population / contributors
     shares = np.clip(counts / contributors, 0.0, 1.0)
-    silent = max(0, population - contributors) / max(1, population - 1) / contributors
-    sampling = population**2 * float(over_items(shares * (1 - shares))) * silent
+    absent = max(0, population - contributors) / max(1, population - 1) / contributors
+    sampling = population**2 * float(over_items(shares * (1 - shares))) * absent
     deviation = math.sqrt(scale**2 * noise + sampling)
     return ItemEstimates(
         values=scale * counts,
-        standard_deviation=deviation,
+        standard_error=deviation,
         half_width=NORMAL_95 * deviation,
         reports=reports,
         population=population,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import CountedWindow, EstimatedCounts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 
 
 def norm_sub(values: NDArray[np.float64], population: float) -> NDArray[np.float64]:
@@ -45,7 +45,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     Attributes:
         values: float64, shape (items,), in users and in the order of the domain; some may be
             negative.
-        standard_deviation: Standard error of each value.
+        standard_error: Standard error of each value.
         half_width: Of the 95 % interval around each value.
         reports: Number of reports.
         population: Number of users the estimates describe.
@@ -54,14 +54,14 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     """
 
     values: NDArray[np.float64]
-    standard_deviation: float
+    standard_error: float
     half_width: float
     reports: int
     population: int
     flags: tuple[str, ...] = ()
     lasting: float = 0.0
 
-    found_above = None
+    detection_threshold = None
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -88,13 +88,13 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
     def item(self, index: int) -> Estimate:
         """Return the estimate of the item at a zero-based index."""
         value = float(self.values[index])
-        return Estimate.around(value, self.standard_deviation, self.half_width, *self.about)
+        return Estimate.around(value, self.standard_error, self.half_width, *self.about)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
         for item in range(1, len(self.values) + 1) if items is None else items:
             yield item, self.item(item - 1)
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         """Select the items with the largest estimates, at most `count`.
 
         Selection biases upwards: an item is more likely to be selected when its noise is positive.
@@ -110,8 +110,8 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         order = candidates[np.argsort(-self.values[candidates], kind="stable")][:count]
         values = self.values[order]
         above = float(values[-1]) + self.half_width
-        return FoundItems(
-            order + 1, values, self.standard_deviation, self.half_width, above, *self.about
+        return HeavyHitters(
+            order + 1, values, self.standard_error, self.half_width, above, *self.about
         )
 
     def listed(self, most: int | None = None) -> Self | None:
@@ -127,10 +127,10 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         Variances of independent noise add; so do the standard deviations of lasting noise.
         """
         shared = math.sqrt(2 * self.lasting * later.lasting)
-        deviation = math.hypot(self.standard_deviation, later.standard_deviation, shared)
+        deviation = math.hypot(self.standard_error, later.standard_error, shared)
         return ItemEstimates(
             values=np.asarray(self.values + later.values, np.float64),
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=math.hypot(self.half_width, later.half_width, NORMAL_95 * shared),
             reports=self.reports + later.reports,
             population=self.population + later.population,
@@ -138,21 +138,19 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
             lasting=self.lasting + later.lasting,
         )
 
-    def change_from(
-        self, earlier: EstimatedCounts, standard_deviation: float
-    ) -> ItemEstimates | None:
+    def change_from(self, earlier: EstimatedCounts, standard_error: float) -> ItemEstimates | None:
         before = earlier.listed()
         if before is None:
             return None
-        width = NORMAL_95 * standard_deviation
+        width = NORMAL_95 * standard_error
         values = self.values - before.values
-        return ItemEstimates(values, standard_deviation, width, *self._with(earlier))
+        return ItemEstimates(values, standard_error, width, *self._with(earlier))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with values rounded to a tenth of a user."""
         return {
             "items": np.round(self.values, 1).tolist(),
-            "standard_deviation": self.standard_deviation,
+            "standard_error": self.standard_error,
             "half_width": self.half_width,
             "reports": self.reports,
             "population": self.population,
@@ -168,7 +166,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         """Read the fields that subclasses share."""
         return {
             "values": np.array(body["items"], np.float64),
-            "standard_deviation": float(body["standard_deviation"]),
+            "standard_error": float(body["standard_error"]),
             "half_width": float(body["half_width"]),
             "reports": int(body["reports"]),
             "population": int(body["population"]),

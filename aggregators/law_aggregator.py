@@ -18,7 +18,7 @@ class LawAggregator(ABC, Generic[LawT]):
         self.law = law
 
     @abstractmethod
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` if words of shape (n, width) are invalid for an epoch."""
 
     @abstractmethod
@@ -43,9 +43,9 @@ class LawAggregator(ABC, Generic[LawT]):
         """Count words of shape (n, width), as devices report or the shuffler releases them.
 
         `counts`, unsigned, shape (n,), are multiplicities; None for 1 each. A `ValueError` from
-        `check_words` leaves the state unchanged.
+        `check_messages` leaves the state unchanged.
         """
-        self.check_words(epoch, words)
+        self.check_messages(epoch, words)
         if len(words):
             self._count(epoch, words, counts)
 
@@ -56,7 +56,7 @@ class LawAggregator(ABC, Generic[LawT]):
         self._merge(other)
 
 
-def check_form(
+def check_format(
     epoch: int,
     last_epoch: int,
     words: NDArray[np.unsignedinteger],
@@ -65,9 +65,9 @@ def check_form(
 ) -> None:
     """Raise `ValueError` unless words fit the epoch, the dtype and (reports, width)."""
     if not 1 <= epoch <= last_epoch:
-        raise ValueError(f"epoch {epoch}, the horizon has {last_epoch} epochs")
+        raise ValueError(f"epoch {epoch} is out of range: the last epoch is {last_epoch}")
     if words.dtype != dtype or words.ndim != 2 or words.shape[1] != width:
         raise ValueError(
-            f"words of epoch {epoch} are {words.dtype} of shape {words.shape}, "
-            f"must be {np.dtype(dtype)} of shape (reports, {width})"
+            f"words of epoch {epoch} are {words.dtype} of shape {words.shape}; expected "
+            f"{np.dtype(dtype)} of shape (reports, {width})"
         )

@@ -17,8 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT, unpacked_examples
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.gradient_directions import UNIT, directions
@@ -76,9 +76,11 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
     def _start_over(self) -> None:
         self._learned, self._model = 0, np.zeros(self.law.dimensions)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype, law.word_form.width)
+        check_format(
+            epoch, law.last_epoch, words, law.message_format.dtype, law.message_format.width
+        )
         if not len(words):
             return
         largest = (1 << (law.seed_bits - 8 * (law.seed_bytes - 1))) - 1
@@ -129,7 +131,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         aggregator = cls(law, parameters)
         size = _HEADER_BYTES + 8 * law.dimensions
         if len(data) % size:
-            raise ValueError(f"sums of {len(data)} bytes, must be {size} for each step")
+            raise ValueError(f"sums of {len(data)} bytes; expected {size} for each step")
         before = 0
         for start in range(0, len(data), size):
             epoch, reports = (
@@ -140,7 +142,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
                 raise ValueError(f"sums of epoch {epoch} after those of epoch {before}")
             # No coordinate of a direction exceeds 2^15.
             if not 1 <= reports <= _COUNT_CAP or np.abs(total).max() > reports << 15:
-                raise ValueError(f"sums of epoch {epoch} that {reports} reports do not make")
+                raise ValueError(f"sums of epoch {epoch} cannot result from {reports} reports")
             aggregator._add(epoch, reports, total.astype(np.int64))
             before = epoch
         return aggregator
@@ -166,14 +168,14 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         self._learned = epoch
         return self._model.copy()
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the test-set accuracy of the model after a step, in percent.
 
         Its standard error is that of a share of as many examples drawn at random. Without a test
         set, the result is the length of the mean clipped gradient, minus the mean effect of noise,
         in percent of clip.
         """
-        reports, population = self._reports.get(epoch, 0), int(attendance.population[epoch])
+        reports, population = self._reports.get(epoch, 0), int(participation.population[epoch])
         if self._test_set is None:
             return self._length(epoch, reports, population)
         right = accuracy(self.model(epoch), self._test_set, self.law.classes)
@@ -188,8 +190,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             return None
         noise = gradient_deviation(self.law, reports) ** 2
         square = math.fsum(np.square(found)) - self.law.dimensions * noise
-        # Of the square: a chi-square distribution of `dimensions` degrees, and a product with the
-        # noise.
+        # Of the square: a chi-square distribution of `dimensions` degrees; a product with noise.
         spread = math.sqrt(2 * self.law.dimensions * noise**2 + 4 * noise * max(square, 0.0))
         low, value, high = (
             100 / self.law.clip * math.sqrt(max(square + times * NORMAL_95 * spread, 0.0))

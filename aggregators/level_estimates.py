@@ -24,20 +24,20 @@ class LevelEstimates(OrderedEstimates):
     >>> levels = Levels(4, (2, 2))
     >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)
     >>> middle = found.range(1, 3)
-    >>> middle.value, round(middle.standard_deviation, 1), found.quantile(0.4).value
+    >>> middle.value, round(middle.standard_error, 1), found.quantile(0.4).value
     (90.0, 7.6, 2.0)
 
     Attributes:
         noise_variance: Of a node's own estimate, the same for all.
         rooted: True if the root is counted.
-        silence: Standard deviation, in users, that absent devices add to a range, divided by that
-            of the value of one user in it.
+        absence_error: Standard deviation, in users, that absent devices add to a range, divided by
+            that of the value of one user in it.
     """
 
     levels: Levels = field(kw_only=True)
     noise_variance: float = field(kw_only=True)
     rooted: bool = field(kw_only=True)
-    silence: float = field(kw_only=True)
+    absence_error: float = field(kw_only=True)
 
     @classmethod
     def of_levels(
@@ -46,7 +46,7 @@ class LevelEstimates(OrderedEstimates):
         values: NDArray[np.float64],
         noise_variance: float,
         *,
-        silence: float = 0.0,
+        absence_error: float = 0.0,
         rooted: bool = True,
         reports: int = 0,
         population: int = 0,
@@ -55,7 +55,7 @@ class LevelEstimates(OrderedEstimates):
         """Create estimates with the standard error of a single value, the same for all values."""
         own = level_range_variances(levels, equal_variances(levels, rooted=rooted), 0, 1)
         shares = np.clip(values / max(1, population), 0.0, 1.0)
-        sampled = silence**2 * float((shares * (1 - shares)).mean())
+        sampled = absence_error**2 * float((shares * (1 - shares)).mean())
         deviation = math.sqrt(noise_variance * float(own) + sampled)
         return cls(
             values,
@@ -67,7 +67,7 @@ class LevelEstimates(OrderedEstimates):
             levels=levels,
             noise_variance=noise_variance,
             rooted=rooted,
-            silence=silence,
+            absence_error=absence_error,
         )
 
     @classmethod
@@ -75,13 +75,13 @@ class LevelEstimates(OrderedEstimates):
         """Create estimates of ranges from values alone, each with independent noise."""
         return cls(
             found.values,
-            found.standard_deviation,
+            found.standard_error,
             found.half_width,
             *found.about,
             levels=Levels(len(found.values), (max(2, len(found.values)),)),
             noise_variance=(found.half_width / NORMAL_95) ** 2,
             rooted=False,
-            silence=0.0,
+            absence_error=0.0,
         )
 
     @property
@@ -91,11 +91,11 @@ class LevelEstimates(OrderedEstimates):
     def variances(self, starts: Ends, ends: Ends) -> NDArray[np.float64]:
         own = equal_variances(self.levels, self.noise_variance, rooted=self.rooted)
         noise = level_range_variances(self.levels, own, starts, ends)
-        if not self.silence:
+        if not self.absence_error:
             return noise
         below = np.insert(np.cumsum(self.values), 0, 0.0)
         shares = np.clip((below[ends] - below[starts]) / self.population, 0.0, 1.0)
-        return np.asarray(noise + self.silence**2 * shares * (1 - shares), np.float64)
+        return np.asarray(noise + self.absence_error**2 * shares * (1 - shares), np.float64)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -103,7 +103,7 @@ class LevelEstimates(OrderedEstimates):
             "branching": list(self.levels.branching),
             "noise_variance": self.noise_variance,
             "rooted": self.rooted,
-            "silence": self.silence,
+            "absence_error": self.absence_error,
         }
 
     @classmethod
@@ -114,5 +114,5 @@ class LevelEstimates(OrderedEstimates):
             levels=Levels(len(found["values"]), tuple(body["branching"])),
             noise_variance=float(body["noise_variance"]),
             rooted=bool(body["rooted"]),
-            silence=float(body["silence"]),
+            absence_error=float(body["absence_error"]),
         )

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.hadamard_matches import kernels, walsh_hadamard
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.measurements import BucketLaw, MeasurementsLaw, SparseRecoveryLaw
 from dpstream.randomizers.public_matrices import (
     OneHot,
@@ -42,16 +42,15 @@ _AT_ONCE: Final = 1 << 22
 class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     """Count reports and sum their measurements, for every epoch.
 
-    Where measurements are sampled, the state is the multiplicity of each message. `label` names
-    items in flags.
+    If sampled, the state is the multiplicity of each message. `label` names items in flags.
 
-    >>> from dpstream.aggregators.estimate import Attendance
+    >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
     >>> from dpstream.randomizers.measurements.calibration import calibrate
     >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1, minimum=1)
     >>> aggregator = MeasurementsAggregator(law)
     >>> aggregator.add(1, np.array([[4, 3], [4, 3], [3, 3]], np.uint8), None)
-    >>> aggregator.estimate(1, Attendance.constant(1, 3)).values.round(3).tolist()
+    >>> aggregator.estimate(1, Participation.constant(1, 3)).values.round(3).tolist()
     [2.0, 0.0]
     """
 
@@ -62,12 +61,12 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         measurements = self.law.matrix.measurements
         return 1 + (measurements if self.law.odds is None else 2 * measurements)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        form, noise = self.law.word_form, self.law.noise
-        check_form(epoch, self.law.last_epoch, words, form.dtype, form.width)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        form, noise = self.law.message_format, self.law.noise
+        check_format(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
         if words.size and int(words.max()) >= most:
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be below {most}")
+            raise ValueError(f"word {words.max()} at epoch {epoch}; expected a number below {most}")
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
@@ -103,9 +102,9 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         below, above = matched[1:].reshape(-1, 2).T.astype(np.float64)
         return (above - below) * len(below) / self.law.odds.c_gap, variance
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
         """Return the estimates, flagged with the items that the mechanism names."""
-        estimates = super()._of(epoch, attendance)
+        estimates = super()._of(epoch, participation)
         if estimates is None:
             return None
         return replace(estimates, flags=(*estimates.flags, *self._flags(epoch)))
@@ -125,7 +124,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         item, votes = most_named(self.named(epoch))
         of_trials = f"{votes} of {trials} trials"
         if 2 * votes <= trials:
-            return f"no item was found: no more than {of_trials} agree"
+            return f"no item was found: at most {of_trials} agree"
         return f"item {self.label(item)} was found by {of_trials}"
 
     def named(self, epoch: int) -> NDArray[np.int64]:

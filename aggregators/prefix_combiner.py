@@ -15,10 +15,10 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance
+from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.increments import Increment, combined, joined
 
-OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Increment | None]]]
+OwnIncrements: TypeAlias = Callable[[range, Participation], Iterable[Sequence[Increment | None]]]
 """Function from some epochs and the participation to the own estimates of the intervals complete at
 each epoch, by order; None where there are no reports."""
 
@@ -87,9 +87,9 @@ class PrefixCombiner:
                 combiner._known[int(order)] = int(known)
                 combiner._squares[int(order)] = float(squares)
         except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"this is no prefix of epochs: {error!r}") from None
+            raise ValueError(f"not a prefix of epochs: {error!r}") from None
         if sum(1 << order for order in combiner._pieces) != combiner.epoch:
-            raise ValueError(f"these are not the intervals of the epochs 1 to {combiner.epoch}")
+            raise ValueError(f"intervals do not cover epochs 1 to {combiner.epoch}")
         return combiner
 
     def total(self) -> Increment:
@@ -123,33 +123,34 @@ class Prefixes:
         self._counts = counts
         self._combine = combine
         self._combiner = PrefixCombiner(counts, combine=combine)
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         self._resumed = 0
 
     def changed(self, first_epoch: int) -> None:
         """Discard prefixes after a change of own estimates, from this epoch on."""
         if first_epoch <= self._combiner.epoch:
-            assert not self._resumed or first_epoch > self._resumed, "resumed with what is gone"
+            assert not self._resumed or first_epoch > self._resumed, (
+                "cannot resume: the saved state no longer exists"
+            )
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
-    def resume(self, body: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
         """Start with a prefix whose own estimates are no longer known.
 
-        `body` is from `PrefixCombiner.to_json`. All later calls of `at` must pass the same
-        `attendance` object.
+        `body` is from `PrefixCombiner.to_json`. Later calls must pass the same `participation`.
         """
         self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
-        self._attendance, self._resumed = attendance, self._combiner.epoch
+        self._participation, self._resumed = participation, self._combiner.epoch
 
-    def at(self, epoch: int, attendance: Attendance) -> PrefixCombiner:
-        """Return the prefix up to an epoch; the contents of `attendance` must not change later."""
-        if self._attendance is not attendance:
+    def at(self, epoch: int, participation: Participation) -> PrefixCombiner:
+        """Return the prefix up to an epoch; `participation` must not change later."""
+        if self._participation is not participation:
             self.changed(first_epoch=0)
-            self._attendance = attendance
+            self._participation = participation
         if self._combiner.epoch > epoch:
             self.changed(first_epoch=0)
         while self._combiner.epoch < epoch:
             begin = self._combiner.epoch + 1
-            for own in self._own(range(begin, min(begin + _AT_ONCE, epoch + 1)), attendance):
+            for own in self._own(range(begin, min(begin + _AT_ONCE, epoch + 1)), participation):
                 self._combiner.add_epoch(own)
         return self._combiner

@@ -21,16 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 
 MOST_CANDIDATES: Final = 1 << 22
 """Maximum number of prefixes examined per level."""
 
-# Noise hides an item above `FoundItems.found_above` with this probability at most. Where counts are
-# nearly equal, an item may also be mistaken for another one that shares a cell with each of
-# several. The counts of these in their other cells then remain unexplained, and `found_above` is
-# larger.
+# Noise hides an item above `HeavyHitters.detection_threshold` with this probability at most. Where
+# counts are nearly equal, an item may also be mistaken for one that shares a cell with each of
+# several. Their counts in other cells then remain unexplained, and `detection_threshold` is larger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
@@ -91,7 +90,7 @@ def heavy_items(
     width: int | None = None,
     possible: Possible | None = None,
     held_variance: float = 0.0,
-) -> FoundItems:
+) -> HeavyHitters:
     """Find the top items.
 
     Args:
@@ -110,10 +109,10 @@ def heavy_items(
         ValueError: If the number of counts is wrong, or top or width is below 1.
     """
     if counts.shape != (code.cells,):
-        raise ValueError(f"counts of shape {counts.shape} for {code.cells} cells")
+        raise ValueError(f"counts have shape {counts.shape}; expected {code.cells} cells")
     width = _WIDTH_PER_ITEM * max(top, _FEWEST_SEARCHED) if width is None else width
     if min(top, width) < 1:
-        raise ValueError(f"top is {top} and width is {width}, both must be at least 1")
+        raise ValueError(f"top is {top} and width is {width}; expected at least 1 for both")
     starts = code.starts
     levels = [counts[starts[index] : starts[index + 1]] for index in range(code.messages)]
     known = [level.astype(np.float64) - noise_mean for level in levels]
@@ -143,8 +142,8 @@ def _candidates(
         extension = level.length - length
         if 1 << extension > MOST_CANDIDATES:
             raise ValueError(
-                f"level {index} is {extension} bits longer than the one before: more than "
-                f"{MOST_CANDIDATES} prefixes to look at, put levels between"
+                f"level {index} is {extension} bits longer than the previous level, which "
+                f"requires checking more than {MOST_CANDIDATES} prefixes. Add levels in between"
             )
         length = level.length
         children = np.arange(1 << extension, dtype=np.int64)
@@ -172,7 +171,7 @@ def _candidates(
 
 def _listed(
     cells: _Cells, candidates: Numbers, cuts: list[float], contributors: int, top: int
-) -> FoundItems:
+) -> HeavyHitters:
     """Accept candidates one by one, then estimate the accepted ones."""
     code = cells.code
     last = code.messages - 1
@@ -205,11 +204,11 @@ def _listed(
     by_level = zip(cells.counts, buckets, strict=True)
     unexplained = np.max([level[cell] - np.median(level) for level, cell in by_level], axis=0)
     others = np.delete(np.minimum(highest + shortfall, unexplained + cells.noise), accepted)
-    found_above = float(others.max(initial=cut + shortfall))
+    detection_threshold = float(others.max(initial=cut + shortfall))
     if not accepted:
         deviation = cells.with_users(cells.deviation)
         none = np.zeros(0, np.int64), np.zeros(0), deviation, NORMAL_95 * deviation
-        return FoundItems(*none, found_above, contributors, contributors)
+        return HeavyHitters(*none, detection_threshold, contributors, contributors)
 
     own = buckets[:, accepted]
     background, measured = _measured(cells, own[last])
@@ -220,11 +219,13 @@ def _listed(
     values = np.minimum(counts[last] - background, most)
     order = np.argsort(-values, kind="stable")
     if len(order) > top:
-        found_above = max(found_above, float(values[order[top]]) + shortfall)
+        detection_threshold = max(detection_threshold, float(values[order[top]]) + shortfall)
     first = order[:top]
     errors = deviation, NORMAL_95 * deviation
     items = candidates[accepted][first] + 1
-    return FoundItems(items, values[first], *errors, found_above, contributors, contributors)
+    return HeavyHitters(
+        items, values[first], *errors, detection_threshold, contributors, contributors
+    )
 
 
 def _left(cells: _Cells, buckets: Numbers) -> Array:

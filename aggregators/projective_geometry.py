@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from dpstream.aggregators.cell_window import FOUND, CellWindow
 from dpstream.aggregators.counts import CountedWindow, added_up
 from dpstream.aggregators.epoch_tables import TableAggregator
-from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.aggregators.item_counts import item_estimates, spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
@@ -33,12 +33,12 @@ from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     """Count the multiplicity of each message, for every epoch.
 
-    >>> from dpstream.aggregators.estimate import Attendance
+    >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, ComposedLaw((2, 1)), 1.0, 1.0, 1e-6)
     >>> aggregator = ProjectiveGeometryAggregator(law)
     >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
-    >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # 3 and 0, of 4
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()  # 3 and 0, of 4
     [8.0, -4.0]
     """
 
@@ -46,12 +46,12 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def cells(self) -> int:
         return self.law.words
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        check_form(epoch, law.last_epoch, words, law.word_form.dtype)
+        check_format(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
             raise ValueError(
-                f"word {words.max()} at epoch {epoch}, must be below {self._tables.cells}"
+                f"word {words.max()} at epoch {epoch}; expected a number below {self._tables.cells}"
             )
 
     def _count(
@@ -62,36 +62,42 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     ) -> None:
         self._tables.add(epoch, words, counts)
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
+    def estimate(
+        self, epoch: int, participation: Participation
+    ) -> ItemEstimates | HeavyHitters | None:
         """Estimate items, or top items, with their largest standard error; None without reports."""
-        found = self._of(epoch, attendance)
+        found = self._of(epoch, participation)
         if isinstance(found, CellWindow):
             return found.published
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
+    def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
         """Return all items, or all prefix cells, summed over epochs; None if one has no report."""
-        return added_up(self._of(epoch, attendance) for epoch in epochs)
+        return added_up(self._of(epoch, participation) for epoch in epochs)
 
-    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | CellWindow | None:
+    def _of(self, epoch: int, participation: Participation) -> ItemEstimates | CellWindow | None:
         received, prefixes = self._tables.counts(epoch), self.law.prefixes
-        if received is None or attendance.contributors[epoch] < 1:
+        if received is None or participation.contributors[epoch] < 1:
             return None
         if prefixes is None:
-            return self._items(received, epoch, attendance)
-        return self._prefixes(prefixes, received, epoch, attendance)
+            return self._items(received, epoch, participation)
+        return self._prefixes(prefixes, received, epoch, participation)
 
     def _items(
-        self, received: NDArray[np.int64], epoch: int, attendance: Attendance
+        self, received: NDArray[np.int64], epoch: int, participation: Participation
     ) -> ItemEstimates:
         counts, noise, reports = self._counts(received, self.law.items)
-        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
+        return item_estimates(counts, noise, np.max, reports, epoch, participation)
 
     def _prefixes(
-        self, code: PrefixCells, received: NDArray[np.int64], epoch: int, attendance: Attendance
+        self,
+        code: PrefixCells,
+        received: NDArray[np.int64],
+        epoch: int,
+        participation: Participation,
     ) -> CellWindow:
         """Scale from the users who drew a level and reported to the population."""
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         cells: list[NDArray[np.float64]] = []
         empty: list[float] = []
         held: list[float] = []
@@ -106,7 +112,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
             code=code,
             cells=np.concatenate(cells),
             noise_variance=max(empty),
-            contributors=int(attendance.contributors[epoch]),
+            contributors=int(participation.contributors[epoch]),
             population=population,
             held_variance=max(held) - max(empty),
         )
@@ -141,6 +147,6 @@ def level_variance(
         spoken_for_variance(law.probabilities, reports, holders)
         for holders in (0.0, most * reports)
     )
-    silent = max(0.0, population - reports) / max(1.0, population - 1) / reports
+    absent = max(0.0, population - reports) / max(1.0, population - 1) / reports
     spread = min(most, 0.5) * (1 - min(most, 0.5))
-    return population**2 * (noise / reports**2 + spread * silent)
+    return population**2 * (noise / reports**2 + spread * absent)

@@ -29,14 +29,14 @@ class ValueQuantile:
     Attributes:
         share: Of all values.
         value: Zero-based.
-        low: Smallest value in the 95 % interval.
-        high: Largest value in the 95 % interval.
+        ci95_low: Smallest value in the 95 % interval.
+        ci95_high: Largest value in the 95 % interval.
     """
 
     share: float
     value: int
-    low: int
-    high: int
+    ci95_low: int
+    ci95_high: int
 
 
 def quantile(counts: GridCounts, share: float) -> ValueQuantile:
@@ -54,10 +54,10 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     >>> cells = np.array([1000, 400, 600, 100, 300, 600, 0]) + 50
     >>> window = GridCounts.from_cells(Levels(4, (2, 2)), cells, 50.0, 50.0, contributors=1000)
     >>> quantile(window, 0.3)
-    ValueQuantile(share=0.3, value=1, low=1, high=1)
+    ValueQuantile(share=0.3, value=1, ci95_low=1, ci95_high=1)
     """
     if not 0 < share < 1:
-        raise ValueError(f"quantile {share}, must lie between 0 and 1")
+        raise ValueError(f"quantile {share}; expected a number between 0 and 1")
     # Imported here: devices import the parts of queries but need no scipy.
     from scipy.optimize import isotonic_regression
 
@@ -66,15 +66,15 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     prefixes, _ = counts.cumulative()
     total = prefixes[-1]
     if total <= 0:
-        raise NoValuesError(f"about {total:.0f} users have a value, too few for a quantile")
+        raise NoValuesError(f"about {total:.0f} users have a value: too few for a quantile")
     increasing = np.clip(isotonic_regression(prefixes).x, 0, total)
     increasing[0], increasing[-1] = 0, total
-    wanted = share * total
-    value = int(np.searchsorted(increasing, wanted)) - 1
+    target = share * total
+    value = int(np.searchsorted(increasing, target)) - 1
     # Of prefix - share * (prefix + rest), from the variances of the prefix, the rest and the whole.
     before, after = range_variances(axis, 0, ends), range_variances(axis, ends, axis.size)
     variances = (1 - share) * before + share * after - share * (1 - share) * before[-1]
     margin = NORMAL_95 * np.sqrt(counts.noise_variance * variances)
-    possible = (increasing[:-1] - margin[:-1] <= wanted) & (wanted <= increasing[1:] + margin[1:])
+    possible = (increasing[:-1] - margin[:-1] <= target) & (target <= increasing[1:] + margin[1:])
     low, high = np.flatnonzero(possible)[[0, -1]]
     return ValueQuantile(share, value, int(low), int(high))

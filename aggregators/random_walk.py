@@ -86,8 +86,7 @@ def random_walk(
     offline = np.zeros(epochs)
     later = np.zeros_like(state)
     for epoch in reversed(range(epochs)):
-        # Information from this epoch and later ones beyond the prediction: h e / S + (I - K h')'
-        # later.
+        # Information of this and later epochs beyond the prediction: h e / S + (I - K h')' later.
         told = surprises[epoch] / totals[epoch] - (gains[epoch] * later).sum(axis=1)
         later = later + told[:, None]
         values = predicted[epoch, :, 0] + (spreads[epoch, :, 0] * later).sum(axis=1)

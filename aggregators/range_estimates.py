@@ -35,7 +35,7 @@ class OrderedEstimates(ItemEstimates, ABC):
     def range(self, start: int, end: int) -> Estimate:
         """Count the values in the buckets from the zero-based `start` to before `end`."""
         if not 0 <= start < end <= len(self.values):
-            raise ValueError(f"buckets {start} to {end}, must be from 0 to {len(self.values)}")
+            raise ValueError(f"buckets {start} to {end}; expected 0 to {len(self.values)}")
         deviation = math.sqrt(float(self.variances(start, end)))
         value, half_width = float(self.values[start:end].sum()), NORMAL_95 * deviation
         return Estimate.around(value, deviation, half_width, *self.about)
@@ -73,26 +73,26 @@ class OrderedEstimates(ItemEstimates, ABC):
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
         """
         if not 0 < share < 1:
-            raise ValueError(f"quantile {share}, must lie between 0 and 1")
+            raise ValueError(f"quantile {share}; expected a number between 0 and 1")
         if not self.total > 0:
-            raise NoValuesError("no users: no quantile")
+            raise NoValuesError("a quantile requires at least one user")
         # Imported here: devices import this module but need no scipy.
         from scipy.optimize import isotonic_regression
 
         counts, _ = self.cumulative()
-        wanted = share * self.total
+        target = share * self.total
         increasing = np.clip(isotonic_regression(counts).x, 0, self.total)
         # Of the count below an end, minus the share of the counts below and above it.
         size, ends = len(self.values), np.arange(len(self.values) + 1)
         below, above = self.variances(0, ends), self.variances(ends, size)
         variances = (1 - share) * below + share * above - share * (1 - share) * below[-1]
         margins = NORMAL_95 * np.sqrt(np.maximum(variances, 0))
-        reached = increasing[1:] + margins[1:] >= wanted
-        not_passed = increasing[:-1] - margins[:-1] <= wanted
+        reached = increasing[1:] + margins[1:] >= target
+        not_passed = increasing[:-1] - margins[:-1] <= target
         possible = np.flatnonzero(reached & not_passed)
-        after = int(np.searchsorted(increasing, wanted))
+        after = int(np.searchsorted(increasing, target))
         before = increasing[after - 1]
-        value = after - 1 + (wanted - before) / (increasing[after] - before)
+        value = after - 1 + (target - before) / (increasing[after] - before)
         low, high = int(possible[0]), int(possible[-1]) + 1
         return Quantile(min(max(float(value), low), high), low, high)
 
@@ -106,8 +106,7 @@ class RangeEstimates(OrderedEstimates):
     (`dpstream.randomizers.value_tree`).
 
     Attributes:
-        level_variances: Of a node's own estimate, for the levels 1 to L; infinite for unused
-            levels.
+        level_variances: Of a node's own estimate, for levels 1 to L; infinite for unused levels.
     """
 
     level_variances: tuple[float, ...] = field(kw_only=True)
@@ -137,7 +136,7 @@ class RangeEstimates(OrderedEstimates):
         )
         found = cls(**cls._shared(body), level_variances=variances)
         if len(found.values) != 1 << len(variances):
-            raise ValueError(f"{len(found.values)} buckets and {len(variances)} levels")
+            raise ValueError(f"{len(found.values)} buckets do not match {len(variances)} levels")
         return found
 
 
@@ -146,11 +145,10 @@ class Quantile:
     """A quantile, in buckets from 0: 2.5 is the middle of the third bucket.
 
     Attributes:
-        value: Its estimate.
-        low: Lower end of the 95 % interval, where a bucket starts.
-        high: Upper end, where a bucket ends.
+        ci95_low: Lower end of the 95 % interval, where a bucket starts.
+        ci95_high: Upper end, where a bucket ends.
     """
 
     value: float
-    low: int
-    high: int
+    ci95_low: int
+    ci95_high: int

@@ -13,10 +13,10 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.aggregators.tree_smoothing import consistent_buckets
@@ -45,8 +45,8 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         super().__init__(law)
         self.levels = [HadamardValuesAggregator(level) for level in law.levels]
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint32)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, np.uint32)
         drawn = np.flatnonzero([0, *self.law.level_weights])
         wrong = ~np.isin(words[:, 0] >> LEVEL_SHIFT, drawn)
         if wrong.any():
@@ -56,7 +56,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
                 f"{', '.join(map(str, drawn))}"
             )
         for level, _, part in self._by_level(words):
-            level.check_words(epoch, part)
+            level.check_messages(epoch, part)
 
     def _count(
         self,
@@ -83,25 +83,28 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             begin = start + _LENGTH_BYTES
             start = begin + int.from_bytes(data[start:begin], "little")
             if start > len(data) or begin > len(data):
-                raise ValueError(f"counts of {len(data)} bytes end within level {index + 1}")
+                raise ValueError(
+                    f"counts of {len(data)} bytes are truncated within level {index + 1}"
+                )
             state = data[begin:start]
             aggregator.levels[index] = HadamardValuesAggregator.from_bytes(level, state)
         if start != len(data):
-            raise ValueError(f"counts of {len(data)} bytes, {len(law.levels)} levels take {start}")
+            raise ValueError(
+                f"counts have {len(data)} bytes; expected {start} for {len(law.levels)} levels"
+            )
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> RangeEstimates | None:
+    def estimate(self, epoch: int, participation: Participation) -> RangeEstimates | None:
         """Estimate the devices with values in each bucket at an epoch, or None if unknown.
 
         Every enrolled device is assumed to have a value: the total is the population. A level with
-        an interval that no report covers is left out, unless it is the level of the buckets. In
-        that case all levels are used, each with the deviation its gaps add, and the result is
-        flagged `GAP`.
+        an interval that no report covers is left out, unless it is the level of the buckets. Then
+        all levels are used, each with the deviation its gaps add, and the result is flagged `GAP`.
         """
-        found = [level.estimate(epoch, attendance) for level in self.levels]
+        found = [level.estimate(epoch, participation) for level in self.levels]
         if found[-1] is None:
             return None
-        population = int(attendance.population[epoch])
+        population = int(participation.population[epoch])
         nodes = [level or _nothing(2 << index, population) for index, level in enumerate(found)]
         widths = np.array([[level.half_width] for level in nodes])
         gaps = np.array([[GAP in level.flags] for level in nodes])
@@ -110,7 +113,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         deviation = math.sqrt(float(range_variances(variances, 0, 1)))
         return RangeEstimates(
             values=values,
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=NORMAL_95 * deviation,
             reports=sum(
                 level.reports
@@ -122,9 +125,9 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             level_variances=tuple(variances.tolist()),
         )
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Estimate the values in each bucket at every epoch from all reports up to the last one."""
-        nodes = [level.smoothed(last_epoch, attendance) for level in self.levels]
+        nodes = [level.smoothed(last_epoch, participation) for level in self.levels]
         gaps = np.array([level.gaps for level in nodes])
         variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
         population = nodes[-1].population
@@ -143,7 +146,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         deviations = np.sqrt(range_variances(variances, 0, 1))
         return SmoothedEstimates(
             values=over_the_tree([level.values for level in nodes]),
-            standard_deviations=deviations,
+            standard_errors=deviations,
             half_widths=NORMAL_95 * deviations,
             gaps=gaps[-1],
             population=population,
@@ -157,8 +160,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     ) -> NDArray[np.float64]:
         """Return the variances of nodes, shape (levels, epochs), infinite for levels left out.
 
-        `half_widths` of 95 % intervals, and `gaps`, set for intervals without any report, have the
-        same shape.
+        `half_widths` of 95 % intervals and `gaps` (intervals without reports) have that shape.
         """
         drawn = np.array(self.law.level_weights)[:, None] > 0
         return np.where(drawn & (gaps[-1] | ~gaps), np.square(half_widths / NORMAL_95), np.inf)

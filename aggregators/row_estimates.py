@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import Counts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.count_min import Estimator
@@ -42,7 +42,7 @@ class RowEstimates(Counts):
         offset: Subtracted from the combined cells.
         shrinking: Share of an item that remains: less than 1 where the offset is a mean over all
             cells, which include the item's.
-        standard_deviation: Standard error of an estimate.
+        standard_error: Standard error of an estimate.
         half_width: Of its 95 % interval.
         errors: A sample of its errors, float64.
         flags: The estimator used.
@@ -53,7 +53,7 @@ class RowEstimates(Counts):
     estimator: Estimator | None
     offset: float
     shrinking: float
-    standard_deviation: float
+    standard_error: float
     half_width: float
     errors: NDArray[np.float64]
     reports: int
@@ -92,7 +92,7 @@ class RowEstimates(Counts):
                 estimator=None,
                 offset=-allowance,
                 shrinking=1.0,
-                standard_deviation=math.hypot(deviation, allowance),
+                standard_error=math.hypot(deviation, allowance),
                 half_width=NORMAL_95 * deviation + allowance,
                 errors=normal_errors(deviation) + allowance,
                 reports=reports,
@@ -115,7 +115,7 @@ class RowEstimates(Counts):
             estimator=best,
             offset=offset,
             shrinking=seen,
-            standard_deviation=math.sqrt(float(np.square(found).mean())),
+            standard_error=math.sqrt(float(np.square(found).mean())),
             half_width=float(np.quantile(np.abs(found), 0.95)),
             errors=found,
             reports=reports,
@@ -159,10 +159,10 @@ class RowEstimates(Counts):
         for item, value in zip(chosen, values, strict=True):
             yield (
                 item,
-                Estimate.around(value, self.standard_deviation, self.half_width, *self.about),
+                Estimate.around(value, self.standard_error, self.half_width, *self.about),
             )
 
-    def top(self, count: int) -> FoundItems:
+    def top(self, count: int) -> HeavyHitters:
         return self.all_items().top(count)
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
@@ -170,17 +170,17 @@ class RowEstimates(Counts):
 
     def all_items(self) -> ItemEstimates:
         values = self.values(np.arange(1, self.code.size + 1))
-        return ItemEstimates(values, self.standard_deviation, self.half_width, *self.about)
+        return ItemEstimates(values, self.standard_error, self.half_width, *self.about)
 
     @property
     def method(self) -> str:
         code = self.code
         if self.flags == _ONE_SIDED:
-            return "the smallest cell of each item, less what its noise is hardly ever below"
+            return "the smallest cell of each item, minus a lower bound of its noise"
         if code.direct:
             return "the cell of each item"
         rows = "one row" if code.rows == 1 else f"the {self.estimator} of {code.rows} rows"
-        return f"{rows} of {code.buckets:,} buckets, less what any bucket holds"
+        return f"{rows} of {code.buckets:,} buckets, minus the expected count of a bucket"
 
 
 def _debiasing(
@@ -213,7 +213,7 @@ def _sampled_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     buckets = np.uint64(cells.shape[1])
     return np.stack(
         [
-            row[public_words(f"nobody in row {number}", _SAMPLED) % buckets]
+            row[public_words(f"no user in row {number}", _SAMPLED) % buckets]
             for number, row in enumerate(cells)
         ],
         axis=1,

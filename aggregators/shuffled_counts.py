@@ -17,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator, check_form
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Participation
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
 _COUNT_CAP = 2**53
@@ -29,14 +29,14 @@ _ENTRY = np.dtype([("epoch", "<u8"), ("count", "<i8")])
 class _Followed:
     """The estimate of an epoch, in users; epoch 0 is before the first.
 
-    `silence` is the standard deviation due to absent devices. `known` is True if any epoch so far
-    was released, `released` if this one was.
+    `absence_error` is the standard deviation due to absent devices. `known` is True if any epoch so
+    far was released, `released` if this one was.
     """
 
     epoch: int = 0
     value: float = 0.0
     variance: float = 0.0
-    silence: float = 0.0
+    absence_error: float = 0.0
     known: bool = False
     released: bool = False
 
@@ -48,13 +48,13 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         super().__init__(law)
         self._counts: dict[int, int] = {}
         self._followed = _Followed()
-        self._attendance: Attendance | None = None
+        self._participation: Participation | None = None
         self._resumed = 0
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint8)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.any():
-            raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0")
+            raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0")
 
     def _count(
         self,
@@ -75,14 +75,17 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
     @classmethod
     def from_bytes(cls, law: ShuffledCountsLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"counts have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         entries = np.frombuffer(data, _ENTRY)
         epochs, counts = entries["epoch"], entries["count"]
         if (epochs[1:] <= epochs[:-1]).any():
             raise ValueError("the epochs of counts do not strictly increase")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]}, the horizon has {law.last_epoch}"
+                f"counts of epochs {epochs[0]} to {epochs[-1]} are out of range: the last epoch "
+                f"is {law.last_epoch}"
             )
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
             raise ValueError("the count of an epoch must be from 1 to 2^53")
@@ -90,7 +93,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         aggregator._counts = dict(zip(epochs.tolist(), counts.tolist(), strict=True))
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate | None:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the devices with value 1 at an epoch; return None before the first release.
 
         Absent devices are assumed to be like present ones. An epoch whose window is suppressed,
@@ -98,66 +101,67 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         The interval covers the largest change of absent devices, provided that absence does not
         depend on values: as if always the same devices were absent.
 
-        The contents of one and the same `attendance` object, up to the epoch, must not change
-        later.
+        The contents of the same `participation` object, up to the epoch, must not change later.
         """
-        if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._begin_anew()
-            self._attendance = attendance
+        if self._participation is not participation or self._followed.epoch > epoch:
+            self._restart()
+            self._participation = participation
         while self._followed.epoch < epoch:
-            self._followed = self._next(attendance)
+            self._followed = self._next(participation)
         found = self._followed
         if not found.known:
             return None
-        deviation = math.hypot(math.sqrt(found.variance), found.silence)
+        deviation = math.hypot(math.sqrt(found.variance), found.absence_error)
         return Estimate.around(
             found.value,
             deviation,
             NORMAL_95 * deviation,
             reports=self._counts.get(epoch, 0),
-            population=int(attendance.population[epoch]),
+            population=int(participation.population[epoch]),
             flags=() if found.released else (GAP,),
         )
 
-    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+    def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
         """Return what later estimates need from the messages up to an epoch, as JSON values."""
-        self.estimate(epoch, attendance)
+        self.estimate(epoch, participation)
         return {"followed": list(astuple(self._followed)), "count": self._counts.get(epoch, 0)}
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
         """Replace the messages up to an epoch by `state_after`; requires an empty state."""
         epoch, *numbers, known, released = state["followed"]
         count = state["count"]
         finite = all(type(each) is float and math.isfinite(each) for each in numbers)
         counted = all(type(each) is int and each >= 0 for each in (epoch, count))
         if not (finite and counted and len(numbers) == 3):
-            raise ValueError("these are no numbers that were followed")
+            raise ValueError("not the state of followed numbers")
         self._followed = _Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._counts = {epoch: count} if count else {}
-        self._attendance, self._resumed = attendance, epoch
+        self._participation, self._resumed = participation, epoch
 
-    def _next(self, attendance: Attendance) -> _Followed:
+    def _next(self, participation: Participation) -> _Followed:
         before, boost, noise = self._followed, self.law.boost, self.law.noise
         epoch = before.epoch + 1
-        contributors = int(attendance.contributors[epoch])
+        contributors = int(participation.contributors[epoch])
         if contributors < noise.minimum:
-            return _Followed(epoch, before.value, before.variance, before.silence, before.known)
-        population = int(attendance.population[epoch])
+            return _Followed(
+                epoch, before.value, before.variance, before.absence_error, before.known
+            )
+        population = int(participation.population[epoch])
         scale = population / contributors
-        senders = attendance.senders(epoch)
+        senders = participation.senders(epoch)
         mean, spread = noise.moments(senders)
         always = boost * senders + mean
         received = scale * (self._counts.get(epoch, 0) - always)
         value = (boost * before.value + received) / (boost + 1)
         share = min(max(value / population, 0.0), 1.0)
-        silent = max(0, population - contributors) / max(1, population - 1)
-        unseen = population * math.sqrt(share * (1 - share) * silent / contributors)
+        absent = max(0, population - contributors) / max(1, population - 1)
+        unseen = population * math.sqrt(share * (1 - share) * absent / contributors)
         variance = boost**2 * before.variance + scale**2 * spread
         return _Followed(
             epoch,
             value,
             variance / (boost + 1) ** 2,
-            (boost * before.silence + unseen) / (boost + 1),
+            (boost * before.absence_error + unseen) / (boost + 1),
             known=True,
             released=True,
         )
@@ -166,10 +170,10 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         if count:
             self._counts[epoch] = self._counts.get(epoch, 0) + count
             if epoch <= self._followed.epoch:
-                self._begin_anew()
+                self._restart()
 
-    def _begin_anew(self) -> None:
-        assert not self._resumed, "resumed with what is gone"
+    def _restart(self) -> None:
+        assert not self._resumed, "cannot resume: the saved state no longer exists"
         self._followed = _Followed()
 
 

@@ -4,8 +4,7 @@ All items have the same 95 % interval width: that of a mean variance over them.
 
 Messages are of several kinds with consecutive numbers. Of M messages of a kind, N lie in the bucket
 of an item: its own, a share q of all others, and dummies. With their mean known, (N - dummies - q
-M) / (1 - q) is unbiased. It remains unbiased if M is the number of messages received minus all
-dummies.
+M) / (1 - q) is unbiased. It stays unbiased if M is the number of messages received minus dummies.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from dpstream.aggregators.bucket_counts import bucket_counts
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.followed_items import FollowedEpoch, FollowedItems, averaged_noise
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.word_counts import WordCounts
+from dpstream.aggregators.message_counts import MessageCounts
 from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
 
 
 def counts_of_kind(
-    received: WordCounts, kind: int, hashes: AffineHashes, items: int, dummies: float
+    received: MessageCounts, kind: int, hashes: AffineHashes, items: int, dummies: float
 ) -> tuple[NDArray[np.float64], float]:
     """Estimate every item's count, float64, shape (items,), from messages of one kind.
 
     `dummies` are expected among an item's messages. The second result estimates the number of real
     messages. The messages of kind k start at k * `hashes.words`.
 
-    >>> received = WordCounts(np.dtype("<u1"))
+    >>> received = MessageCounts(np.dtype("<u1"))
     >>> received.add(np.array([1, 3, 5], np.uint8), np.array([7, 10, 12]))
     >>> counts_of_kind(received, 1, AffineHashes(3, 1), items=3, dummies=4.0)
     (array([ 6., -4.,  8.]), 10.0)
@@ -64,10 +63,10 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
     """Count messages and estimate every item."""
 
     def _published(self, found: FollowedEpoch, population: int) -> ItemEstimates:
-        deviation = math.hypot(math.sqrt(found.variance), found.silence)
+        deviation = math.hypot(math.sqrt(found.variance), found.absence_error)
         return ItemEstimates(
             values=found.values,
-            standard_deviation=deviation,
+            standard_error=deviation,
             half_width=NORMAL_95 * deviation,
             reports=self._received.of(found.epoch).messages,
             population=population,
@@ -75,7 +74,6 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Return the mean over the items."""
         shares = np.clip(values / population, 0.0, 1.0)
         return float((shares * (1 - shares)).mean())
 
@@ -97,8 +95,7 @@ def predicted_deviations(
 ) -> NDArray[np.float64]:
     """Predict standard errors of items, in users, shape (last_epoch,).
 
-    Assumes that all devices report and have an item. The few collisions of boosted messages are
-    left out.
+    Assumes that all devices report and have an item. Omits the few collisions of boosted messages.
     """
     variance = collisions_variance(law.hashes, law.size, users) + sum(
         dummies_variance(law.hashes, noise.moments(users)[1]) for noise in law.noises

@@ -26,7 +26,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
             self.law.levels,
             found.values,
             found.variance,
-            silence=found.silence,
+            absence_error=found.absence_error,
             rooted=self.law.rooted,
             reports=self._received.of(found.epoch).messages,
             population=population,

@@ -13,9 +13,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MOST_SUM,
@@ -35,8 +35,8 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
-    >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
-    >>> aggregator = ShuffledValueStreamAggregator(calibrate(asked, 170, 100))
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> aggregator = ShuffledValueStreamAggregator(calibrate(requested, 170, 100))
     >>> aggregator.add(1, np.array([[2**62 + 512]], np.uint64), None)
     >>> aggregator.sums(1)  # windows, and their sum in steps of 1/256
     (1, 512)
@@ -46,12 +46,12 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         super().__init__(law)
         self._sums: dict[int, tuple[int, int]] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint64)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, np.uint64)
         least, most = SUM_ZERO - MOST_SUM, SUM_ZERO + MOST_SUM
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
-            raise ValueError(f"sum {wrong} at epoch {epoch}, must be from {least} to {most}")
+            raise ValueError(f"sum {wrong} at epoch {epoch}; expected {least} to {most}")
 
     def _count(
         self,
@@ -79,26 +79,29 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     @classmethod
     def from_bytes(cls, law: ShuffledValueStreamLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"sums have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         aggregator, before = cls(law), 0
         for epoch, windows, steps in np.frombuffer(data, _ENTRY).tolist():
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
+                    f"last epoch, {law.last_epoch}"
                 )
             if not 1 <= windows <= _MOST_WINDOWS or abs(steps) > windows * MOST_SUM:
-                raise ValueError(f"no {windows} sums of epoch {epoch} add up to {steps}")
+                raise ValueError(f"{windows} sums of epoch {epoch} cannot total {steps}")
             aggregator._sums[epoch] = windows, steps
             before = epoch
         return aggregator
 
-    def reports(self, epoch: int, attendance: Attendance) -> int:
-        return int(attendance.contributors[epoch])
+    def reports(self, epoch: int, participation: Participation) -> int:
+        return int(participation.contributors[epoch])
 
-    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+    def _received(self, epoch: int, participation: Participation) -> Received | None:
         windows, steps = self.sums(epoch)
-        present = int(attendance.contributors[epoch])
-        population = int(attendance.population[epoch])
+        present = int(participation.contributors[epoch])
+        population = int(participation.population[epoch])
         if not windows or not present:
             return None
         scale = population / present
@@ -111,10 +114,10 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         held, total = self.sums(epoch)
         if held + windows > _MOST_WINDOWS:
             raise ValueError(
-                f"{held + windows} sums of epoch {epoch}, at most {_MOST_WINDOWS} can be"
+                f"{held + windows} sums of epoch {epoch} exceed the maximum, {_MOST_WINDOWS}"
             )
         self._sums[epoch] = held + windows, total + steps
-        self._forget(epoch)
+        self._drop(epoch)
 
 
 def received_errors(

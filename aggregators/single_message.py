@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import ItemCountsAggregator, spoken_for_variance
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.single_message import SingleMessageLaw
 
 # Batch size, in messages whose bits are unpacked.
@@ -21,23 +21,25 @@ _COUNTED_AT_ONCE = 1 << 12
 class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
     """Count all messages and the messages that support each item, for every epoch.
 
-    >>> from dpstream.aggregators.estimate import Attendance
+    >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.composed import ComposedLaw
     >>> odds = ComposedLaw((3, 1))
     >>> law = SingleMessageLaw(2, 1, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
     >>> aggregator = SingleMessageAggregator(law)
     >>> aggregator.add(1, np.array([[1], [3], [1], [0]], np.uint8), None)
-    >>> aggregator.estimate(1, Attendance.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
     [4.0, 0.0]
     """
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
-        form = law.word_form
-        check_form(epoch, law.last_epoch, words, form.dtype, form.width)
+        form = law.message_format
+        check_format(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = (1 << (law.items - 8 * (form.width - 1))) - 1 if law.bits else law.items
         if len(words) and int(words[:, -1].max()) > largest:
-            raise ValueError(f"word {words[:, -1].max()} at epoch {epoch}, must be up to {largest}")
+            raise ValueError(
+                f"word {words[:, -1].max()} at epoch {epoch}; expected at most {largest}"
+            )
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None

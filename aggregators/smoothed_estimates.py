@@ -25,7 +25,7 @@ class SmoothedEstimates:
     Attributes:
         values: float64, shape (epochs, counts), in users: unbiased, and consistent: increments of
             single epochs sum to those of all longer intervals.
-        standard_deviations: Shape (epochs,): standard error of every value of an epoch.
+        standard_errors: Shape (epochs,): standard error of every value of an epoch.
         half_widths: Shape (epochs,): of the 95 % intervals around the values.
         gaps: bool, shape (epochs,): no report separates some epochs, and no coverage is claimed.
         population: int64, shape (epochs,): number of users an epoch describes.
@@ -36,7 +36,7 @@ class SmoothedEstimates:
     """
 
     values: NDArray[np.float64]
-    standard_deviations: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
     half_widths: NDArray[np.float64]
     gaps: NDArray[np.bool_]
     population: NDArray[np.int64]
@@ -59,7 +59,7 @@ class SmoothedEstimates:
         return ItemEstimates(self.values[index], *self._about(index, reports))
 
     def _about(self, index: int, reports: int) -> tuple[float, float, int, int, tuple[str, ...]]:
-        deviation, width = float(self.standard_deviations[index]), float(self.half_widths[index])
+        deviation, width = float(self.standard_errors[index]), float(self.half_widths[index])
         flags = (GAP,) if self.gaps[index] else ()
         return deviation, width, reports, int(self.population[index]), flags
 
@@ -75,9 +75,8 @@ def smoothed_estimates(
     """Estimate all epochs of a horizon so far.
 
     Increments of epochs that no report separates are taken as 0, or as equal if their sum is known.
-    The intervals of prefixes that end there are then wider by 1.96 times the root mean square of
-    the known increments of single epochs. Without known increments, they are wider by 1.96 times
-    the population.
+    The intervals of prefixes ending there are then wider by 1.96 times the root mean square of
+    the known increments of single epochs. Without any, they are wider by 1.96 times the population.
 
     Args:
         orders: Own estimates of the intervals, as for
@@ -94,7 +93,7 @@ def smoothed_estimates(
     widening = typical * np.sqrt(prefixes.unknown)
     return SmoothedEstimates(
         values=prefixes.values,
-        standard_deviations=deviations,
+        standard_errors=deviations,
         half_widths=NORMAL_95 * (deviations + widening),
         gaps=prefixes.unknown > 0,
         population=population,

@@ -3,8 +3,7 @@
 On the way up the count of every node is combined with the sum of its children's, by inverse
 variance. On the way down, a node's excess over its children is distributed among them. The result
 is consistent, the best linear unbiased estimate for the given variances, and takes time in
-proportion to the cells. The accuracy of its ranges is known in advance:
-`dpstream.randomizers.code_variances`.
+proportion to the cells. Its accuracy is known in advance: `dpstream.randomizers.code_variances`.
 
 Some binary trees count only the root and the left children. There, a leaf is the counted node that
 ends with it, minus the counted nodes within that node. There are as many nodes as leaves, so

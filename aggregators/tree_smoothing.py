@@ -6,8 +6,7 @@ distributed between them, in proportion to their variances. The result is consis
 an interval sum to it. It is the best linear unbiased estimate for the given variances, and costs
 time proportional to the number of epochs.
 
-Where the last epoch is not a power of two, the intervals that all epochs consist of are separate
-trees.
+If the last epoch is not a power of two, the intervals that make up all epochs are separate trees.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ class TreeEstimates:
     Attributes:
         values: float64, shape (intervals, counts); ignored where there are no reports.
         variances: float64, shape (intervals,), from the number of reports alone; determines
-            weights. Infinite where there are no reports.
-        estimated: float64, shape (intervals,), as estimated from the reports; None: equal to
-            `variances`.
+            weights. Infinite without reports.
+        estimated: float64, shape (intervals,), estimated from the reports; None: `variances`.
     """
 
     values: NDArray[np.float64]

@@ -16,40 +16,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.change_use import ChangeUse
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.law_aggregator import check_form
+from dpstream.aggregators.law_aggregator import check_format
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
-_ENTRY = np.dtype([("epoch", "<u8"), ("reports", "<i8"), ("letters", "<i8"), ("squares", "<i8")])
+_ENTRY = np.dtype([("epoch", "<u8"), ("reports", "<i8"), ("symbols", "<i8"), ("squares", "<i8")])
 _COUNT_CAP = 2**40
 _MOST = LAST - ZERO
 
 
 @dataclass(frozen=True, slots=True)
-class LetterSums:
+class SymbolSums:
     """State of an epoch's symbols.
 
     Attributes:
         reports: Number of symbols.
-        letters: Their sum, in steps of 1/8.
+        symbols: Their sum, in steps of 1/8.
         squares: Sum of their squares, in steps of 1/64.
     """
 
     reports: int = 0
-    letters: int = 0
+    symbols: int = 0
     squares: int = 0
 
     @classmethod
-    def of(cls, letters: NDArray[np.int64], counts: NDArray[np.int64]) -> LetterSums:
+    def of(cls, symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> SymbolSums:
         """Sum symbols, in steps from 0, with their multiplicities; shape (rows,) each."""
-        return cls(int(counts.sum()), int(letters @ counts), int(np.square(letters) @ counts))
+        return cls(int(counts.sum()), int(symbols @ counts), int(np.square(symbols) @ counts))
 
-    def __add__(self, other: LetterSums) -> LetterSums:
-        return LetterSums(
+    def __add__(self, other: SymbolSums) -> SymbolSums:
+        return SymbolSums(
             self.reports + other.reports,
-            self.letters + other.letters,
+            self.symbols + other.symbols,
             self.squares + other.squares,
         )
 
@@ -58,14 +58,14 @@ class LetterSums:
         most = self.reports * _MOST
         return (
             1 <= self.reports <= _COUNT_CAP
-            and abs(self.letters) <= most
-            and self.letters**2 <= self.reports * self.squares
+            and abs(self.symbols) <= most
+            and self.symbols**2 <= self.reports * self.squares
             and self.squares <= most * _MOST
-            and (self.letters - self.squares) % 2 == 0
+            and (self.symbols - self.squares) % 2 == 0
         )
 
 
-_NO_LETTERS = LetterSums()
+_NO_SYMBOLS = SymbolSums()
 
 
 class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
@@ -73,24 +73,24 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
 
     >>> from dpstream.randomizers.value_stream import ValueStreamParameters
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
-    >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
+    >>> law = calibrate(ValueStreamParameters(epsilon=1, max_changes=2), last_epoch=170)
     >>> aggregator = ValueStreamAggregator(law)
     >>> aggregator.add(1, np.array([[80], [88], [76]], np.uint8), None)
     >>> aggregator.sums(1)
-    LetterSums(reports=3, letters=4, squares=80)
+    SymbolSums(reports=3, symbols=4, squares=80)
     """
 
     def __init__(self, law: ValueStreamLaw) -> None:
         super().__init__(law)
-        self._sums: dict[int, LetterSums] = {}
+        self._sums: dict[int, SymbolSums] = {}
         # Value of one step of a symbol, in users.
         self._worth = _spread(law) * STEP
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        check_form(epoch, self.law.last_epoch, words, np.uint8)
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+        check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and not FIRST <= int(words.min()) <= int(words.max()) <= LAST:
             wrong = words[(words < FIRST) | (words > LAST)][0]
-            raise ValueError(f"word {wrong} at epoch {epoch}, must be from {FIRST} to {LAST}")
+            raise ValueError(f"word {wrong} at epoch {epoch}; expected {FIRST} to {LAST}")
 
     def _count(
         self,
@@ -103,19 +103,19 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         else:
             table = np.zeros(LAST + 1, np.int64)
             np.add.at(table, words[:, 0], counts.astype(np.int64))
-        self._add(epoch, LetterSums.of(np.arange(-ZERO, LAST + 1 - ZERO), table))
+        self._add(epoch, SymbolSums.of(np.arange(-ZERO, LAST + 1 - ZERO), table))
 
-    def sums(self, epoch: int) -> LetterSums:
-        return self._sums.get(epoch, _NO_LETTERS)
+    def sums(self, epoch: int) -> SymbolSums:
+        return self._sums.get(epoch, _NO_SYMBOLS)
 
     def _merge(self, other: Self) -> None:
         for epoch, sums in other._sums.items():
             self._add(epoch, sums)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8) and `LetterSums` (i8 each) for every epoch with reports, ascending."""
+        """Return epoch (u8) and `SymbolSums` (i8 each) for every epoch with reports, ascending."""
         entries = [
-            (epoch, sums.reports, sums.letters, sums.squares)
+            (epoch, sums.reports, sums.symbols, sums.squares)
             for epoch, sums in sorted(self._sums.items())
         ]
         return np.array(entries, _ENTRY).tobytes()
@@ -123,29 +123,32 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     @classmethod
     def from_bytes(cls, law: ValueStreamLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
-            raise ValueError(f"sums of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
+            raise ValueError(
+                f"sums have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+            )
         aggregator, before = cls(law), 0
         for epoch, *numbers in np.frombuffer(data, _ENTRY).tolist():
             if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
+                    f"sums of epoch {epoch} after epoch {before} are out of order or after the "
+                    f"last epoch, {law.last_epoch}"
                 )
-            sums = LetterSums(*numbers)
+            sums = SymbolSums(*numbers)
             if not sums.possible():
-                raise ValueError(f"no letters of epoch {epoch} have the sums {numbers}")
+                raise ValueError(f"no symbols of epoch {epoch} have the sums {numbers}")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator
 
-    def reports(self, epoch: int, attendance: Attendance) -> int:
+    def reports(self, epoch: int, participation: Participation) -> int:
         return self.sums(epoch).reports
 
-    def _received(self, epoch: int, attendance: Attendance) -> Received | None:
+    def _received(self, epoch: int, participation: Participation) -> Received | None:
         sums = self.sums(epoch)
         if not sums.reports:
             return None
-        population, reports = int(attendance.population[epoch]), sums.reports
-        total = population / reports * (self._worth * sums.letters + reports / 2)
+        population, reports = int(participation.population[epoch]), sums.reports
+        total = population / reports * (self._worth * sums.symbols + reports / 2)
         return Received(total, _variance(self.law, reports, population), reports, population)
 
     def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
@@ -159,14 +162,14 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
             sums.reports,
             found.epoch,
             law.last_epoch,
-            unit=law.theta * law.gain / law.clock,
+            unit=law.theta * law.gain / law.squared_norm_budget,
             change=law.boost / (1 - law.decay) + law.boost**2 / (1 - law.decay**2),
         )
 
-    def _add(self, epoch: int, sums: LetterSums) -> None:
+    def _add(self, epoch: int, sums: SymbolSums) -> None:
         if sums.reports:
             self._sums[epoch] = self.sums(epoch) + sums
-            self._forget(epoch)
+            self._drop(epoch)
 
 
 def received_errors(
@@ -188,4 +191,4 @@ def _variance(law: ValueStreamLaw, reports: int, population: int) -> float:
 
 def _spread(law: ValueStreamLaw) -> float:
     """Return the value of a symbol of variance 1: its standard deviation, in users."""
-    return math.sqrt(law.clock) / law.gain
+    return math.sqrt(law.squared_norm_budget) / law.gain

@@ -12,10 +12,18 @@ import typer
 from typer.main import get_command
 
 from dpstream.pipeline.cli.command_errors import UsageProblem, run_command
+from dpstream.pipeline.cli.commands import PlainCommand
 from dpstream.pipeline.cli.inputs import progress_bar
 from dpstream.pipeline.cli.options import AsJson
-from dpstream.pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
-from dpstream.pipeline.cli.verbs import PlainCommand
+from dpstream.pipeline.cli.output import (
+    number,
+    plural,
+    print_json,
+    print_pairs,
+    print_table,
+    print_text,
+    tell,
+)
 from dpstream.pipeline.plots import PlotError
 from dpstream.pipeline.results.smoothing import BIASED
 from dpstream.pipeline.state import FolderLock
@@ -63,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(build_command(), given or ["--list"], PROGRAM)
 
 
-def _print_list(wanted: bool) -> None:
-    if wanted:
-        say_pairs((each.name, _in_a_sentence(each)) for each in listed())
+def _print_list(print_and_exit: bool) -> None:
+    if print_and_exit:
+        print_pairs((each.name, _in_a_sentence(each)) for each in listed())
         programs = "; ".join(each.command for each in PROGRAMS.values())
-        say(f"\nRun one: {PROGRAM} NAME; programs of their own: {programs}", whole=True)
-        say(f"Options: {PROGRAM} --help")
+        print_text(f"\nRun one: {PROGRAM} NAME; programs of their own: {programs}", whole=True)
+        print_text(f"Options: {PROGRAM} --help")
         raise typer.Exit
 
 
@@ -107,7 +115,9 @@ def run(
             "always drawn).",
         ),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the trials in FOLDER.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget the trials in FOLDER.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure protocols on data: every parameter and seed of an experiment, on all cores.
@@ -120,7 +130,7 @@ def run(
     folder = Path(f"{loaded.name}-results") if output is None else output
     folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder, f"{PROGRAM} {loaded.name}"):
-        if fresh:
+        if restart:
             (folder / JOURNAL).unlink(missing_ok=True)
         planned = planned_trials(loaded)
         total = len({one.key for one in planned})
@@ -129,8 +139,8 @@ def run(
             if len(pending) < total:
                 done = total - len(pending)
                 tell(f"{done:,} of {plural(total, 'trial')} are already in {folder}")
-            for notice in check_inputs(pending):
-                tell(notice)
+            for warning in check_inputs(pending):
+                tell(warning)
             try:
                 _run(pending, journal, processes, total)
             except KeyboardInterrupt:
@@ -149,7 +159,7 @@ def run(
         lines = summarize(finished)
         files = [folder / TABLE, *_plots(loaded.name, lines, loaded.cases, curves, folder)]
     if as_json:
-        say_json(
+        print_json(
             {
                 "experiment": loaded.name,
                 "seeds": loaded.seeds,
@@ -214,11 +224,13 @@ def _show(
         measures += _MEASURES_OF_SELECTION
     if not all(line.through_topics for line in lines):
         measures += _MEASURES_OF_TOPICS
-    compared = [name for name in experiment.beside if any(name in line.beside for line in lines)]
+    compared = [
+        name for name in experiment.references if any(name in line.references for line in lines)
+    ]
     varying = variables(lines)
     with_loss = any(map(loss_differs_from_request, lines))
     names = list(dict.fromkeys(key for variable in varying for key in variable))
-    say_table(
+    print_table(
         [
             *(key if key in ("data", "label", "estimate") else f">{key}" for key in names),
             *([">loss"] if with_loss else []),
@@ -229,15 +241,15 @@ def _show(
                 *(_cell(variable.get(key)) for key in names),
                 *([_loss(line)] if with_loss else []),
                 *(_measured(line, measure) for measure in measures),
-                *(number(line.beside.get(name)) for name in compared),
+                *(number(line.references.get(name)) for name in compared),
             ]
             for line, variable in zip(lines, varying, strict=True)
         ],
     )
     trials, seeds = plural(len(finished), "trial"), plural(experiment.seeds, "seed")
-    say(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
+    print_text(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
     pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
-    pairs += [(name, experiment.beside[name]) for name in compared]
+    pairs += [(name, experiment.references[name]) for name in compared]
     if with_loss:
         pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
     if any(line.estimate in BIASED for line in lines):
@@ -250,14 +262,14 @@ def _show(
     messages = {line.predicted_messages for line in lines if not drawn}
     if sent := sorted(each for each in messages if each is not None):
         pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
-    withheld = sum(one.trial.withheld for one in finished)
-    if withheld:
-        pairs.append(("suppressed windows", f"{withheld:,}: fewer devices than shuffle.minimum"))
-    most_frozen = max((line.frozen for line in lines), default=0.0)
-    if most_frozen:
-        pairs.append(("users that dropped changes", f"at most {most_frozen:.1%}"))
+    suppressed = sum(one.trial.suppressed for one in finished)
+    if suppressed:
+        pairs.append(("suppressed windows", f"{suppressed:,}: fewer devices than shuffle.minimum"))
+    most_exhausted = max((line.exhausted for line in lines), default=0.0)
+    if most_exhausted:
+        pairs.append(("users that dropped changes", f"at most {most_exhausted:.1%}"))
     pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
-    say_pairs(pairs)
+    print_pairs(pairs)
 
 
 def _cell(value: Any) -> str:

@@ -138,33 +138,35 @@ def estimated(ones: Counts | NDArray[np.float64], users: int, loss: float) -> ND
 
 
 def fragments(
-    truth: Counts, users: int, loss: float, rng: np.random.Generator
+    ground_truth: Counts, users: int, loss: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Estimate all items from one message for every bit that is 1."""
-    return estimated(sent(truth, users, loss, rng), users, loss)
+    return estimated(sent(ground_truth, users, loss, rng), users, loss)
 
 
 def reports(
-    truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
+    ground_truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Estimate all items from `number` reports of each bit behind a backstop."""
-    of_report, behind = loss_of_report(loss, number), sent(truth, users, loss, rng)
+    of_report, behind = loss_of_report(loss, number), sent(ground_truth, users, loss, rng)
     # Reports of a bit are drawn identically: `number` times as many bits.
     received = sent(number * behind, number * users, of_report, rng) / number
     return estimated(estimated(received, users, of_report), users, loss)
 
 
 def sketches(
-    truth: Counts, losses_of: list[float], rng: np.random.Generator
+    ground_truth: Counts, losses_of: list[float], rng: np.random.Generator
 ) -> list[NDArray[np.float64]]:
     """Estimate all items from a count-mean sketch, whose rows users draw once for all losses."""
-    users, items = int(truth.sum()), np.arange(1, len(truth) + 1)
-    held = np.repeat(np.arange(len(truth), dtype=np.int32), truth)
+    users, items = int(ground_truth.sum()), np.arange(1, len(ground_truth) + 1)
+    held = np.repeat(np.arange(len(ground_truth), dtype=np.int32), ground_truth)
     rng.shuffle(held)
     ends = np.cumsum(rng.multinomial(users, np.full(ROWS, 1 / ROWS)))
-    inside = [np.zeros(len(truth)) for _ in losses_of]
+    inside = [np.zeros(len(ground_truth)) for _ in losses_of]
     for row, of_row in enumerate(np.split(held, ends[:-1])):
-        buckets = PairwiseHash.of(f"sketch of {len(truth)}, row {row}").buckets(items, BUCKETS)
+        buckets = PairwiseHash.of(f"sketch of {len(ground_truth)}, row {row}").buckets(
+            items, BUCKETS
+        )
         ones = np.bincount(buckets[of_row], minlength=BUCKETS).astype(np.int64)
         for total, loss in zip(inside, losses_of, strict=True):
             total += sent(ones, len(of_row), loss, rng)[buckets]
@@ -174,15 +176,15 @@ def sketches(
     ]
 
 
-def found(estimates: NDArray[np.float64], truth: Counts, wanted: int) -> tuple[int, float]:
-    """Return how many of the top `wanted` items have the largest estimates, and the RMSE of all."""
-    most = np.argsort(-truth, kind="stable")[:wanted]
-    largest = np.argsort(-estimates, kind="stable")[:wanted]
-    error = math.sqrt(float(np.square(estimates - truth).mean()))
+def found(estimates: NDArray[np.float64], ground_truth: Counts, target: int) -> tuple[int, float]:
+    """Return how many of the top `target` items have the largest estimates, and the RMSE of all."""
+    most = np.argsort(-ground_truth, kind="stable")[:target]
+    largest = np.argsort(-estimates, kind="stable")[:target]
+    error = math.sqrt(float(np.square(estimates - ground_truth).mean()))
     return len(np.intersect1d(most, largest)), error
 
 
-def rows(users: int, items: int, wanted: int, *, with_sketch: bool) -> Iterator[str]:
+def rows(users: int, items: int, target: int, *, with_sketch: bool) -> Iterator[str]:
     table = [losses(epsilon, users, items) for epsilon in EPSILONS]
     yield (
         f"{'epsilon':>7} {'sigma':>9} {'loss':>6} {'to one of 4, 16, 256':>20} {'to all':>19} "
@@ -198,33 +200,38 @@ def rows(users: int, items: int, wanted: int, *, with_sketch: bool) -> Iterator[
             f"{row.messages:12,.2f} {row.sketched:9,.2f}"
         )
     rng = seeded_generator(1)
-    truth = histogram(users, items, rng)
-    last = int(np.sort(truth)[-wanted])
-    yield f"{users:,} users, {items:,} items; item {wanted:,} has {last:,} users"
-    yield f"{'epsilon':>7} {'':30} {'loss':>6} {f'of {wanted:,}':>10} {'RMSE':>10}"
+    ground_truth = histogram(users, items, rng)
+    last = int(np.sort(ground_truth)[-target])
+    yield f"{users:,} users, {items:,} items; item {target:,} has {last:,} users"
+    yield f"{'epsilon':>7} {'':30} {'loss':>6} {f'of {target:,}':>10} {'RMSE':>10}"
     sketched = (
-        sketches(truth, [row.loss for row in table], seeded_generator(2)) if with_sketch else []
+        sketches(ground_truth, [row.loss for row in table], seeded_generator(2))
+        if with_sketch
+        else []
     )
     for place, row in enumerate(table):
         exact = exact_loss(row.epsilon, users)
         deviations = row.sigma, exact_deviation(row.epsilon, DELTA)
         measured = {
-            "fragments, published": (row.loss, fragments(truth, users, row.loss, rng)),
+            "fragments, published": (row.loss, fragments(ground_truth, users, row.loss, rng)),
             **{
-                f"the same, {each} reports": (row.loss, reports(truth, users, row.loss, each, rng))
+                f"the same, {each} reports": (
+                    row.loss,
+                    reports(ground_truth, users, row.loss, each, rng),
+                )
                 for each in REPORTS
             },
-            "fragments, exact": (exact, fragments(truth, users, exact, rng)),
+            "fragments, exact": (exact, fragments(ground_truth, users, exact, rng)),
             **({"sketch": (row.loss, sketched[place])} if with_sketch else {}),
             **{
-                name: (math.nan, truth + rng.normal(0, deviation, items))
+                name: (math.nan, ground_truth + rng.normal(0, deviation, items))
                 for name, deviation in zip(
                     ("curator as published", "curator, exact"), deviations, strict=True
                 )
             },
         }
         for name, (loss, estimates) in measured.items():
-            number, error = found(estimates, truth, wanted)
+            number, error = found(estimates, ground_truth, target)
             shown = "" if math.isnan(loss) else f"{loss:6.3f}"
             yield f"{row.epsilon:7g} {name:30} {shown:>6} {number:10,} {error:10,.1f}"
 
@@ -236,7 +243,7 @@ def main() -> None:
     parser.add_argument("--wanted", type=int, default=WANTED, help="(%(default)s)")
     parser.add_argument("--no-sketch", action="store_true", help="skip what takes minutes")
     chosen = parser.parse_args()
-    for row in rows(chosen.users, chosen.items, chosen.wanted, with_sketch=not chosen.no_sketch):
+    for row in rows(chosen.users, chosen.items, chosen.target, with_sketch=not chosen.no_sketch):
         print(row, flush=True)
 
 

@@ -30,7 +30,7 @@ from dpstream.aggregators.ldp_sgd import accuracy, losses
 from dpstream.pipeline.plots import INSTALL, PlotError, tidy
 from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDevices
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.labeled_examples import FEATURE_UNIT
 from dpstream.randomizers.randomness import seeded_generator
@@ -100,13 +100,13 @@ def learn_until(
     examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
 ) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
     """Yield the guarantee and the model after each of some ascending numbers of steps."""
-    users, protocol, asked = len(examples), PROTOCOLS["ldp_sgd"], _asked(setting)
+    users, protocol, requested = len(examples), PROTOCOLS["ldp_sgd"], _parameters_of(setting)
 
     def law_of(steps: int) -> Any:
-        return protocol.calibrate(asked, steps, users // setting.groups)
+        return protocol.calibrate(requested, steps, users // setting.groups)
 
     law = law_of(stops[-1])
-    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, asked)
+    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, requested)
     assert isinstance(devices, LearningDevices)
     assert isinstance(aggregator, LearningAggregator)
     rng = seeded_generator(seed)
@@ -121,7 +121,7 @@ def learn_until(
             yield protocol.randomizer(law_of(epoch)).guarantee, aggregator.model(epoch)
 
 
-def _asked(setting: Setting) -> Any:
+def _parameters_of(setting: Setting) -> Any:
     return PROTOCOLS["ldp_sgd"].parameters(
         EPSILON,
         1e-5,
@@ -140,13 +140,13 @@ def rows(folder: Path, seeds: int) -> Iterator[str]:
         f"{'TPR-FPR':>8} {'by chance':>9} {'epsilon at least':>16}"
     )
     for setting in SETTINGS:
-        found, told = [], []
+        found, memberships = [], []
         for seed in range(seeds):
             guarantee, model = learn(learned_from, setting, seed)
             found.append(100 * accuracy(model, tested, CLASSES))
             of_both = (losses(model, each, CLASSES) for each in (learned_from, tested))
-            told.append(membership(*of_both))
-        worst = max(told, key=lambda each: each.advantage)
+            memberships.append(membership(*of_both))
+        worst = max(memberships, key=lambda each: each.advantage)
         alone = EPSILON * setting.reports * -(-setting.steps // setting.groups)
         yield (
             f"{len(learned_from) // setting.groups:7,} {setting.reports:7} {setting.steps:5} "
@@ -216,8 +216,7 @@ def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) ->
                 markersize=8,
                 markerfacecolor="white",
                 linestyle=":",
-                label=f"the same in the paper: a neural network, {setting.reports * 2000:,} "
-                "reports",
+                label=f"the paper's neural network, {setting.reports * 2000:,} reports",
             )
     axes.set_xscale("log")
     axes.set_xticks([0.2, 0.5, 1, 2, 5, 10, 18], ["0.2", "0.5", "1", "2", "5", "10", "18"])

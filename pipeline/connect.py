@@ -19,10 +19,10 @@ from dpstream.pipeline.kafka.deployed_jobs import (
     check_has_producers,
     find_deployed,
 )
-from dpstream.pipeline.kafka.kept_topics import check_kept
 from dpstream.pipeline.kafka.producer_checks import check_registered, ends_before
+from dpstream.pipeline.kafka.stored_topics import check_stored
 from dpstream.topics.names import Role
-from dpstream.topics.records import Farewell
+from dpstream.topics.records import Deregistration
 
 
 def _to_stderr(message: str) -> None:
@@ -34,21 +34,23 @@ def ask_broker_clock(
 ) -> BrokerClock:
     """Return the broker's clock, read now if the job's epochs follow a calendar.
 
-    A broker reveals its time only in replies to writes: this one is the farewell of an enrollment
-    that does not exist, which every reader skips. Calls `notify` if the local clock is off.
+    A broker reveals its time only in replies to writes: here the deregistration of an
+    enrollment that does not exist, which every reader skips. Calls `notify` if the clock is off.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:
         return clock
 
     def ask() -> Steps[None]:
-        yield Append(Role.PRODUCERS, 0, Farewell(job.deployment, token_bytes(16), 0).to_bytes())
+        yield Append(
+            Role.PRODUCERS, 0, Deregistration(job.deployment, token_bytes(16), 0).to_bytes()
+        )
         yield Flush()
 
     KafkaTransport(cluster, job.name, notify, clock).run(ask())
     problem = clock.problem()
     if problem is not None:
-        notify(f"{problem}: epochs begin and end by the broker's; set this one")
+        notify(f"{problem}: epochs start and end by the broker's clock. Set this machine's clock")
     return clock
 
 
@@ -70,7 +72,7 @@ def open_producer(
     """
     check_has_devices(job)
     check_has_producers(job)
-    check_kept(cluster, job, (*job.route.reports, Role.PRODUCERS))
+    check_stored(cluster, job, (*job.route.reports, Role.PRODUCERS))
     clock = clock or ask_broker_clock(cluster, job, notify)
     before = ends_before(cluster, job, state_directory / STATE_FILE)
     with Producer(

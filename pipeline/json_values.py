@@ -44,7 +44,7 @@ def json_value(value: object) -> object:
         return value.isoformat()
     if isinstance(value, PurePath | Exception):
         return str(value)
-    raise TypeError(f"no JSON value is known for {type(value).__name__}")
+    raise TypeError(f"{type(value).__name__} has no JSON representation")
 
 
 def json_fields(result: Any) -> dict[str, Any]:

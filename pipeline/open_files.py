@@ -5,10 +5,10 @@ from __future__ import annotations
 import resource
 
 
-def room_for_files(wanted: int) -> int:
-    """Raise the soft limit of open files up to `wanted`; return how many of these are available."""
+def room_for_files(requested: int) -> int:
+    """Raise the soft limit of open files up to `requested`; return how many are available."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft < requested:
+        soft = requested if hard == resource.RLIM_INFINITY else min(requested, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return min(wanted, soft)
+    return min(requested, soft)

@@ -24,7 +24,7 @@ def new_figure(width: float, height: float, what: str = "plot") -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise PlotError(f"no {what} without matplotlib: {INSTALL}") from None
+        raise PlotError(f"{what} requires matplotlib. Install it: {INSTALL}") from None
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -34,7 +34,7 @@ JOB_VALUES: Final[Mapping[tuple[Path, str], str]] = {
 }
 """Replacements of values in a job file, by path of the key and value."""
 
-COMMANDS: Final = {
+REMOVED_COMMANDS: Final = {
     "evaluate": "use 'python -m experiments' in a clone of the repository",
     "relay": "send reports of gateways directly to Kafka with 'dpstream produce'",
     "verify-stage": _SIGNED,

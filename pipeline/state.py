@@ -108,8 +108,8 @@ class FolderLock:
             while not self._try_lock():
                 if time.monotonic() >= deadline:
                     raise FolderInUse(
-                        f"{folder} is in use by {_holder(path)}: "
-                        "wait for it or stop it, or use another folder"
+                        f"{folder} is in use by {_holder(path)}. Wait for it, stop it, or use "
+                        "another folder"
                     )
                 time.sleep(0.05)
             os.ftruncate(self._descriptor, 0)
@@ -155,7 +155,9 @@ def _home(own: str, xdg: str, default: str) -> Path:
 
 def _component(name: str) -> str:
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} cannot name a folder: use letters, digits, '.', '-' and '_'")
+        raise ValueError(
+            f"{name!r} is not a folder name; expected letters, digits, '.', '-' and '_'"
+        )
     return name
 
 

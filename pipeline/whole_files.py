@@ -39,7 +39,7 @@ def open_regular(path: Path) -> BufferedReader:
         # Opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError:
-        raise WholeFileError("no file can have a name with a NUL character", path) from None
+        raise WholeFileError("a file name cannot contain a NUL character", path) from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -56,7 +56,7 @@ def read_whole_file(path: Path, largest: int = LARGEST) -> bytes:
     with open_regular(path) as file:
         content = file.read(largest + 1)
     if len(content) > largest:
-        raise WholeFileError(f"more than {largest:,} bytes, too large for such a file", path)
+        raise WholeFileError(f"more than {largest:,} bytes, the maximum size of this file", path)
     return content
 
 

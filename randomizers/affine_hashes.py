@@ -48,7 +48,7 @@ class AffineHashes:
 
     def __post_init__(self) -> None:
         if not is_prime(self.buckets) or self.buckets > MOST_BUCKETS:
-            raise ValueError(f"{self.buckets!r} buckets, must be a prime up to 2^29")
+            raise ValueError(f"{self.buckets!r} buckets; expected a prime up to 2^29")
         if type(self.digits) is not int or self.digits < 1 or self.words > MOST_WORDS:
             raise ValueError(f"{self.digits!r} digits of base {self.buckets} are too many to hash")
 

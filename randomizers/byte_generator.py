@@ -45,7 +45,7 @@ class ByteGenerator:
             return b""
         read = self._read(length)
         if len(read) != length:
-            raise ValueError(f"asked for {length} random bytes, {len(read)} were read")
+            raise ValueError(f"read {len(read)} random bytes; expected {length}")
         return read
 
     def integers(
@@ -65,10 +65,12 @@ class ByteGenerator:
         values = end - least + endpoint
         kind = np.dtype(dtype)
         if values < 1:
-            raise ValueError(f"no integers from {least} to below {least + values}")
+            raise ValueError(
+                f"the range of integers from {least} to below {least + values} is empty"
+            )
         limits = np.iinfo(kind)
         if not limits.min <= least <= least + values - 1 <= limits.max:
-            raise ValueError(f"integers from {least} to {least + values - 1} are none of {kind}")
+            raise ValueError(f"integers from {least} to {least + values - 1} do not fit {kind}")
         shape = () if size is None else size
         count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
         steps = self._below(values, count)

@@ -41,20 +41,20 @@ class CellNoiseLaw(Constants):
 
     def __post_init__(self) -> None:
         if self.dummies not in get_args(DummyLaw):
-            raise ValueError(f"dummies is {self.dummies!r}, must be one of {get_args(DummyLaw)}")
+            raise ValueError(f"dummies is {self.dummies!r}; expected one of {get_args(DummyLaw)}")
         if not 0 < self.mean < math.inf:
-            raise ValueError(f"mean is {self.mean!r}, must be positive and finite")
+            raise ValueError(f"mean is {self.mean!r}; expected a positive finite number")
         if type(self.minimum) is not int or self.minimum < 1:
-            raise ValueError(f"minimum is {self.minimum!r}, must be a whole number, at least 1")
+            raise ValueError(f"minimum is {self.minimum!r}; expected a whole number, at least 1")
         if (self.shape is not None) != (self.dummies == "negative_binomial"):
             raise ValueError(
-                f"shape is {self.shape!r} with {self.dummies} dummies: it goes with "
-                "negative_binomial ones, which need it"
+                f"shape is {self.shape!r} with {self.dummies} dummies; shape is required with "
+                "negative_binomial dummies and not allowed with others"
             )
         if self.dummies == "bernoulli" and not self.mean < self.minimum:
             raise ValueError(
-                f"a mean of {self.mean} needs dummies with a probability of "
-                f"{self.mean / self.minimum:.3g}"
+                f"a mean of {self.mean} requires dummies with a probability of "
+                f"{self.mean / self.minimum:.3g}; expected at most 1"
             )
 
     @property
@@ -105,25 +105,25 @@ def _rounded_up(value: float) -> float:
 def trusted(noise: CellNoiseLaw) -> str:
     if noise.dummies == "shuffle":
         return (
-            "the shuffle stage: to add its dummies, to shuffle, and to keep its noise key; it sees "
-            "every message as it was sent"
+            "the shuffler, to add its dummies, to shuffle, and to keep its noise key secret; it "
+            "sees every message as it was sent"
         )
     return (
-        f"the shuffle stage to shuffle, and {noise.minimum:,} honest contributors of each window "
-        "to add their dummies; the messages alone protect nobody from a stage that keeps them apart"
+        f"the shuffler to shuffle, and {noise.minimum:,} honest users in each window to add their "
+        "dummies; the messages alone do not protect against a shuffler that keeps them apart"
     )
 
 
 def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
     reason = (
-        f"up to {messages:,.1f} messages a user over {last_epoch:,} epochs, messages_per_user "
-        f"allows {allowed:g}: allow more"
+        f"up to {messages:,.1f} messages per user over {last_epoch:,} epochs exceed "
+        f"messages_per_user, {allowed:g}. Raise it"
     )
     if noise.dummies == "shuffle":
         return reason
     return (
-        f"{reason}, raise shuffle.minimum, or have the shuffle stage add the dummies, by "
-        "`dummies: shuffle`"
+        f"{reason}, raise shuffle.minimum, or let the shuffler add the dummies with `dummies: "
+        "shuffle`"
     )
 
 

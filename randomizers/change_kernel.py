@@ -20,14 +20,16 @@ class Kernel:
         """q, the per-epoch share of an unboosted change that estimates still lack."""
         return (self.boost + self.decay) / (1 + self.boost)
 
-    def clock(self, last_epoch: int, changes: int, rounding: float = 0.0) -> float:
-        """Return the maximum of the sum of (|u| + rounding)^2, with `changes` boosted changes.
+    def squared_norm_budget(
+        self, last_epoch: int, max_changes: int, rounding: float = 0.0
+    ) -> float:
+        """Return the maximum of the sum of (|u| + rounding)^2, with `max_changes` boosted changes.
 
         Changes alternate in sign and the remainder of each decays, so |u| is at most 1/2 + a b^l, l
         epochs after the last change. The sum over a segment between two changes is concave in its
         length, so equal lengths maximize it.
         """
-        segments, least = min(changes, last_epoch), 0.5 + rounding
+        segments, least = min(max_changes, last_epoch), 0.5 + rounding
         short, longer = divmod(last_epoch, segments)
         beyond = (segments - longer) * self._of_a_change(short, least)
         if longer:

@@ -42,8 +42,8 @@ class ClampedNoise(Constants):
     def __post_init__(self) -> None:
         if not 0 < self.decay < 1 or not 2 <= self.most <= MOST_BOUND:
             raise ValueError(
-                f"noise that decays by {self.decay!r}, up to {self.most!r}: must be from 0 to 1, "
-                f"and from 2 to {MOST_BOUND:,}"
+                f"decay is {self.decay!r} and the bound {self.most!r}; expected 0 to 1, and 2 to "
+                f"{MOST_BOUND:,}"
             )
 
     @property

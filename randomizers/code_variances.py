@@ -2,13 +2,11 @@
 
 Levels of a tree are combined by weighted least squares. The covariance is diagonal in the
 generalized Haar basis. The levels from l on observe the difference between the children of a node
-of level l - 1. A node of width w and variance V observes it with precision w / V for each of its
-values.
+of level l - 1. A node of width w and variance V observes it with precision w / V for each value.
 
-Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of
-(values in the range)^2 / width. The variance is the sum over l of
-(|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l of w_m / V_m). Kept nodes leave no choice:
-exactly one signed sum of nodes gives a range.
+Let r be the indicator of a range, and |P_l r|^2 the sum over the nodes of level l of (values in the
+range)^2 / width. The variance is the sum over l of (|P_l r|^2 - |P_(l-1) r|^2) / (sum over m >= l
+of w_m / V_m). Kept nodes leave no choice: exactly one signed sum of nodes gives a range.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ _STEPS = np.array([0.7548776662466927, 0.5698402909980532])
 def range_variances(code: AxisCode, starts: Ends, ends: Ends) -> NDArray[np.float64]:
     """Return the variance of the number of values in [start, end), for cell variance 1.
 
-    `starts` count from 0, and `ends` are exclusive, at least the starts. Both are numbers or
-    arrays.
+    `starts` count from 0; `ends` are exclusive, at least the starts. Both are numbers or arrays.
 
     >>> range_variances(Levels(4, (4,)), 0, np.array([1, 4])).tolist()  # with the root, and alone
     [0.8, 0.8]

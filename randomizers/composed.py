@@ -41,7 +41,7 @@ class ComposedLaw:
     def __post_init__(self) -> None:
         if len(self.weights) < 2:
             raise ValueError(
-                f"{len(self.weights)} weights, must be k + 1 for k signs, k at least 1"
+                f"{len(self.weights)} weights; expected k + 1 for k signs, k at least 1"
             )
         if not all(type(weight) is int and weight > 0 for weight in self.weights):
             raise ValueError("the weights of a composed law must be positive integers")
@@ -85,8 +85,7 @@ class ComposedLaw:
         left = draw_categories(self.masses, count, rng).astype(np.uint16)
         signs = np.empty((self.k, count), np.int8)
         for position, row in enumerate(signs):
-            # Each subset of the remaining positions, of the size still to differ, is equally
-            # likely.
+            # Every subset of remaining positions, of the size still to differ, is equally likely.
             choices = self.k - position
             differs = rng.integers(0, choices, count, dtype=_narrowest(choices)) < left
             left -= differs
@@ -131,7 +130,7 @@ def _unpacked(runs: list[list[Any]]) -> Iterator[int]:
         total += length
         if length < 1 or total > MAX_SIGNS + 1:
             raise ValueError(
-                f"a run of {length} weights, {total} in all: must be at least 1, and at most "
+                f"a run has {length} weights, {total} in all; expected at least 1, and at most "
                 f"{MAX_SIGNS + 1} in all"
             )
         yield from [int(weight)] * length

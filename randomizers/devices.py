@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.guarantee import Guarantee
 
 LawT = TypeVar("LawT")
@@ -62,7 +62,7 @@ class Devices(ABC, Generic[LawT]):
         return 0.0
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped a change after exhausting their change budget."""
         return 0
 
@@ -73,7 +73,7 @@ class Devices(ABC, Generic[LawT]):
         values: NDArray[Any],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[Any] | CountedWords:
+    ) -> NDArray[Any] | CountedMessages:
         """Randomize one epoch of values and return the reports due.
 
         Args:
@@ -137,8 +137,8 @@ class Devices(ABC, Generic[LawT]):
             array = arrays[name].astype(declared.dtype)
             if declared.allowed is not None and not np.isin(array, declared.allowed).all():
                 raise ValueError(
-                    f"state array {name} has a value that is not from {declared.allowed[0]} to "
-                    f"{declared.allowed[-1]}: it is of another law"
+                    f"state array {name} has a value out of range; expected {declared.allowed[0]} "
+                    f"to {declared.allowed[-1]}. The state belongs to another law"
                 )
             devices._keep(name, array)
         devices._index()
@@ -184,15 +184,16 @@ class Devices(ABC, Generic[LawT]):
         empty = self.state_arrays()
         if arrays.keys() != empty.keys():
             raise ValueError(
-                f"state arrays {sorted(arrays)}, {type(self).__name__} keeps {sorted(empty)}"
+                f"state arrays are {sorted(arrays)}; expected {sorted(empty)} for "
+                f"{type(self).__name__}"
             )
         length = len(arrays[next(iter(empty))]) if self._declared else 1
         for name, of_none in empty.items():
             shape = (length, *of_none.shape[1:])
             if arrays[name].dtype != of_none.dtype or arrays[name].shape != shape:
                 raise ValueError(
-                    f"state array {name} is {arrays[name].dtype} of shape {arrays[name].shape}, "
-                    f"must be {of_none.dtype} of shape {shape}"
+                    f"state array {name} is {arrays[name].dtype} of shape {arrays[name].shape}; "
+                    f"expected {of_none.dtype} of shape {shape}"
                 )
         return length if self._declared else int(arrays["population"].astype(np.int64)[0])
 

@@ -6,7 +6,8 @@ post-processing, and the guarantee of the union holds. An observer of one shuffl
 of a device's t messages with probability 1/K.
 
 If the number of messages is secret, each part has a capacity that depends only on the maximum
-number of messages. In the rare case that a part does not fit, all labels are redrawn (`MISFIT`).
+number of messages. In the rare case that a part does not fit, all labels are redrawn
+(`REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import CountedWords, Reports
+from dpstream.randomizers.counted_messages import CountedMessages, Reports
 
 MOST_INSTANCES: Final = 4
 
-MISFIT: Final = 2.0**-200
+REDRAW_PROBABILITY: Final = 2.0**-200
 """Maximum probability that the parts of one division do not all fit. It bounds the total variation
 distance of the labels from independent ones; delta includes its cost."""
 
@@ -33,14 +34,14 @@ _BLOCK = 1 << 20
 def room_of_part(most: int, instances: int) -> int:
     """Return the message capacity of a shuffler, for at most `most` messages in total.
 
-    The probability that at least one shuffler's part exceeds it is at most `MISFIT`, by Bernstein's
-    inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
+    The probability that at least one shuffler's part exceeds it is at most `REDRAW_PROBABILITY`, by
+    Bernstein's inequality: P(Bin(n, q) >= n q + t) <= exp(-t^2 / (2 n q (1 - q) + 2 t / 3)).
 
     >>> room_of_part(100, 2), room_of_part(1_000_000, 2), room_of_part(1_000_000, 4)
     (100, 508393, 257293)
     """
     # A margin above what is needed: the bound is computed with rounding errors.
-    rarity = math.log(instances) - math.log(MISFIT) + 1e-3
+    rarity = math.log(instances) - math.log(REDRAW_PROBABILITY) + 1e-3
     mean = most / instances
     variance = mean * (1 - 1 / instances)
     beyond = rarity / 3 + math.sqrt((rarity / 3) ** 2 + 2 * rarity * variance)
@@ -74,14 +75,14 @@ def chances_of_one_instance(reports: int, instances: int) -> Sequence[Fraction]:
 
 
 def _divided(reports: Reports, instances: int, rng: np.random.Generator) -> list[Reports]:
-    if isinstance(reports, CountedWords):
+    if isinstance(reports, CountedMessages):
         return _divided_counts(reports, instances, rng)
     labels = rng.integers(0, instances, len(reports), np.uint8)
     return [reports[labels == label] for label in range(instances)]
 
 
 def _divided_counts(
-    reports: CountedWords, instances: int, rng: np.random.Generator
+    reports: CountedMessages, instances: int, rng: np.random.Generator
 ) -> list[Reports]:
     """Draw a label for every message of a count, in integers, one block at a time."""
     rows = len(reports.counts)
@@ -100,10 +101,10 @@ def _divided_counts(
     return [_counted(reports, tables[:, label]) for label in range(instances)]
 
 
-def _counted(reports: CountedWords, counts: NDArray[np.int64]) -> CountedWords:
+def _counted(reports: CountedMessages, counts: NDArray[np.int64]) -> CountedMessages:
     there = counts > 0
-    return CountedWords(reports.values[there], counts[there].astype(reports.counts.dtype))
+    return CountedMessages(reports.values[there], counts[there].astype(reports.counts.dtype))
 
 
 def _messages(reports: Reports) -> int:
-    return reports.messages if isinstance(reports, CountedWords) else len(reports)
+    return reports.messages if isinstance(reports, CountedMessages) else len(reports)

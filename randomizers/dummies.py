@@ -6,7 +6,7 @@ is drawn at once, exactly, and one device is a population of one.
 
 The size of what is sent must not reveal the number of dummies. A population has a capacity that
 depends only on the number of contributors. In the rare case of a larger draw, all dummies are
-redrawn (`MISFIT`).
+redrawn (`REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from dpstream.randomizers.noise_tables import (
 from dpstream.randomizers.search import least_integer
 
 LARGEST_TABLE_MEAN: Final = 1 << 16
-"""Maximum mean of a Poisson table. Numbers of larger means are sums of draws: longer tables take
-long to create."""
+"""Maximum mean of a Poisson table. Larger means are sums of draws: large tables are slow."""
 
-MISFIT: Final = 2.0**-100
+REDRAW_PROBABILITY: Final = 2.0**-100
 """Maximum probability that the dummies of one draw exceed their capacity. It bounds the total
 variation distance of the sent dummies from their distribution; delta includes its cost."""
 
@@ -67,7 +66,7 @@ class Dummies(ABC):
     def most(self, contributors: int) -> int:
         """Return the dummy capacity of all contributors together, independent of their draws.
 
-        It is the least number, up to rounding, that is exceeded with probability at most `MISFIT`.
+        The least number, up to rounding, exceeded with probability at most `REDRAW_PROBABILITY`.
 
         >>> PoissonDummies(0.5).most(1), PoissonDummies(0.5).most(1_000_000)
         (23, 508348)
@@ -75,7 +74,7 @@ class Dummies(ABC):
         if contributors == 0:
             return 0
         # A margin above what is needed: the bound is computed with rounding errors.
-        wanted = -math.log(MISFIT) + 1e-3
+        wanted = -math.log(REDRAW_PROBABILITY) + 1e-3
         fits = math.floor(self.mean * contributors) + 1
         # The bound holds from `most` + 1.
         return least_integer(lambda most: self.rarity(most, contributors) >= wanted, fits - 1) - 1
@@ -184,7 +183,7 @@ class ClusteredDummies(Dummies):
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
-            raise ValueError(f"made for {self.cells} cells, asked for {cells}")
+            raise ValueError(f"sampler has {self.cells} cells; requested {cells}")
         most = self.most(contributors)
         while True:
             clusters = self._clusters.draw(contributors, cells, rng)
@@ -220,7 +219,7 @@ class BernoulliDummies(Dummies):
     def draw(self, contributors: int, cells: int, rng: np.random.Generator) -> NDArray[np.uint32]:
         """Draw as `Dummies.draw`; `cells` must equal the distribution's."""
         if cells != self.cells:
-            raise ValueError(f"dummies for {self.cells} cells, asked for {cells}")
+            raise ValueError(f"dummies have {self.cells} cells; requested {cells}")
         most = self.most(contributors)
         wanted = self.table.draw(contributors, rng)
         while wanted.sum() > most:

@@ -24,12 +24,14 @@ def orders_due(epoch: int) -> int:
     return (epoch & -epoch).bit_length()
 
 
-def check_signs(epsilon: float, changes: int, estimator: str) -> None:
+def check_signs(epsilon: float, max_changes: int, estimator: str) -> None:
     check_epsilon(epsilon)
-    if type(changes) is not int or not 1 <= changes <= MAX_SIGNS:
-        raise ValueError(f"changes is {changes!r}, must be a whole number from 1 to {MAX_SIGNS}")
+    if type(max_changes) is not int or not 1 <= max_changes <= MAX_SIGNS:
+        raise ValueError(
+            f"max_changes is {max_changes!r}; expected a whole number from 1 to {MAX_SIGNS}"
+        )
     if estimator not in ("tree", "prefix"):
-        raise ValueError(f"estimator is {estimator!r}, must be 'tree' or 'prefix'")
+        raise ValueError(f"estimator is {estimator!r}; expected 'tree' or 'prefix'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +53,20 @@ class FutureRandLaw:
     def __post_init__(self) -> None:
         if not 1 <= self.horizon <= MAX_HORIZON or self.horizon.bit_count() != 1:
             raise ValueError(
-                f"a horizon of {self.horizon} epochs, must be a power of two up to 2^63"
+                f"horizon is {self.horizon} epochs; expected a power of two up to 2^63"
             )
         orders = self.horizon.bit_length()
         if len(self.order_weights) != orders or len(self.composed) != orders:
             raise ValueError(
                 f"{len(self.order_weights)} order weights and {len(self.composed)} laws of signs, "
-                f"a horizon of {self.horizon} epochs has {orders} orders"
+                f"expected {orders} of each for a horizon of {self.horizon} epochs"
             )
         if any(type(weight) is not int or weight < 0 for weight in self.order_weights):
-            raise ValueError("order weights must be integers, none negative")
+            raise ValueError("order weights must be non-negative integers")
         if not any(self.order_weights):
-            raise ValueError("one order weight at least must be positive")
+            raise ValueError("at least one order weight must be positive")
         if self.loss > self.epsilon:
-            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+            raise ValueError(f"loss is {self.loss}; expected at most epsilon, {self.epsilon}")
 
     @property
     def last_epoch(self) -> int:

@@ -38,12 +38,12 @@ class EqualBuckets:
     def __post_init__(self) -> None:
         low, high = float(self.low), float(self.high)
         if not (math.isfinite(high - low) and low < high):
-            raise ValueError(f"high is {high}, must be a number above low, {low}")
+            raise ValueError(f"high is {high}; expected a number above low, {low}")
         finest = max(4 * math.ulp(max(abs(low), abs(high))), _FINEST)
         if (high - low) / self.count < finest:
             raise ValueError(
                 f"{self.count:,} buckets from {low} to {high} are narrower than {finest:.2g}, the "
-                "least that numbers of this size can differ by: give fewer buckets"
+                "smallest difference of numbers of this size. Use fewer buckets"
             )
 
     @property

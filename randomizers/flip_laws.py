@@ -54,9 +54,8 @@ def _mean_flip_law(
 ) -> NDArray[np.float64]:
     """Return the distribution of flips of the tracked Boolean, the mean over kinds of rows.
 
-    Given a row it is a Markov chain of two states. Its transitions depend on the row only by the
-    number of items that have +1 there: `positive`, with the probabilities `shares`, both of shape
-    (kinds,).
+    Given a row it is a Markov chain of two states. Transitions depend on the row only by the number
+    of items with +1 there: `positive`, with the probabilities `shares`, both of shape (kinds,).
     """
     up, down = positive[:, None] / (items - 1), (items - positive[:, None]) / (items - 1)
     # Probability of the current Boolean and the flips up to now, for each kind of row.

@@ -1,7 +1,7 @@
 """Base of devices that track the changes of a Boolean, for any form of report.
 
 A change adds or subtracts a from f, and the share b of it remains an epoch later. Only the first
-`changes` changes made while the value was known are boosted this way.
+`max_changes` changes made while the value was known are boosted this way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FollowingLaw(typing.Protocol):
         ...
 
     @property
-    def changes(self) -> int:
+    def max_changes(self) -> int:
         """k, number of boosted changes of a device."""
         ...
 
@@ -62,22 +62,22 @@ class FollowingDevices(Devices[LawT]):
         # first epoch counts as 0.
         self._value = self._declare("value", np.uint8, new=_NEW)
         # Changes made, up to one more than the number of boosted ones.
-        self._changes = self._declare("changes", np.min_scalar_type(booleans.changes + 2))
+        self._changes = self._declare("changes", np.min_scalar_type(booleans.max_changes + 2))
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped the boost of a change."""
-        return int(np.count_nonzero(self._changes > self._rules.changes))
+        return int(np.count_nonzero(self._changes > self._rules.max_changes))
 
-    def _begin_epoch(
+    def _start_epoch(
         self,
         epoch: int,
         values: NDArray[np.integer] | NDArray[np.bool_],
-        told: NDArray[np.bool_] | None,
+        observed: NDArray[np.bool_] | None,
     ) -> NDArray[np.int8]:
         """Validate an epoch's input and advance over skipped epochs; return int8 values."""
         check_epoch(epoch, after=self.epoch, last_epoch=self._rules.last_epoch)
-        now = checked_booleans(epoch, values, told, self.population)
+        now = checked_booleans(epoch, values, observed, self.population)
         for _ in range(epoch - self.epoch - 1):
             self._followed *= self._rules.decay
         if epoch > self.epoch + 1:
@@ -86,7 +86,7 @@ class FollowingDevices(Devices[LawT]):
         return now
 
     def _take_in(
-        self, devices: slice, now: NDArray[np.int8], told: NDArray[np.bool_] | None
+        self, devices: slice, now: NDArray[np.int8], observed: NDArray[np.bool_] | None
     ) -> None:
         """Apply the values of some devices to f and the state it derives from."""
         rules = self._rules
@@ -97,14 +97,14 @@ class FollowingDevices(Devices[LawT]):
         )
         value[value == _NEW] = 0
         changed = (value & 1) != now
-        if told is not None:
-            changed &= told
-        boosted = np.flatnonzero(changed & (value < _UNKNOWN) & (made < rules.changes))
-        np.minimum(made + changed, rules.changes + 1, out=made, casting="unsafe")
+        if observed is not None:
+            changed &= observed
+        boosted = np.flatnonzero(changed & (value < _UNKNOWN) & (made < rules.max_changes))
+        np.minimum(made + changed, rules.max_changes + 1, out=made, casting="unsafe")
         followed *= rules.decay
         followed[np.abs(followed) < _NOTHING] = 0
         followed[boosted] += np.where(now[boosted], rules.boost, -rules.boost)
-        if told is None:
+        if observed is None:
             value[:] = now
         else:
-            value[:] = np.where(told, now, value | _UNKNOWN)
+            value[:] = np.where(observed, now, value | _UNKNOWN)

@@ -16,9 +16,8 @@ def checked_sets(
     """Return users' positions, ascending, and their items, each once per user; shape (items,).
 
     `values` are items from 1, shape (population, slots), in any order and slot, 0 for none.
-    `present` is True for devices that are present, shape (population,); None: all are. `ValueError`
-    if an array has another shape or dtype, an item is negative, or a present device has more than
-    `most` items.
+    `present` is True for present devices, shape (population,); None: all. `ValueError` if an array
+    has another shape or dtype, an item is negative, or a present device has more than `most` items.
 
     >>> users, items = checked_sets(1, np.array([[7, 7], [0, 5]]), None, 2, most=2)
     >>> users.tolist(), items.tolist()
@@ -26,20 +25,22 @@ def checked_sets(
     """
     if values.ndim != 2 or len(values) != population or values.dtype.kind not in "iu":
         raise ValueError(
-            f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
+            f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
             f"({population}, slots): the items of each device"
         )
     if present is not None:
         if present.shape != (population,) or present.dtype != np.bool_:
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}, must be bool of shape "
+                f"present is {present.dtype} of shape {present.shape}; expected bool of shape "
                 f"({population},)"
             )
         values = np.where(present[:, None], values, 0)
     users, slots = np.nonzero(values)
     items = values[users, slots].astype(np.int64)
     if len(items) and items.min() < 1:
-        raise ValueError(f"item {items.min()} at epoch {epoch}, items are numbered from 1")
+        raise ValueError(
+            f"item {items.min()} at epoch {epoch} is out of range: items are numbered from 1"
+        )
     if values.shape[1] > 1:
         order = np.lexsort((items, users))
         users, items = users[order], items[order]
@@ -49,7 +50,7 @@ def checked_sets(
         held = np.bincount(users, minlength=1)
         if held.max() > most:
             raise ValueError(
-                f"device {held.argmax()} holds {held.max()} items at epoch {epoch}, must be at "
+                f"device {held.argmax()} has {held.max()} items at epoch {epoch}; expected at "
                 f"most {most}"
             )
     return users, items
@@ -73,7 +74,9 @@ def set_rows(
     """
     users, items = checked_sets(epoch, values, present, population, most)
     if len(items) and int(items.max()) > domain:
-        raise ValueError(f"item {items.max()} at epoch {epoch}, there are {domain:,}")
+        raise ValueError(
+            f"item {items.max()} at epoch {epoch} is out of range: there are {domain:,} items"
+        )
     rows = np.zeros((population, most), np.int64)
     held = np.bincount(users, minlength=population)
     rows[users, np.arange(len(users)) - (np.cumsum(held) - held)[users]] = items

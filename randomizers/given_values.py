@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 def check_epoch(epoch: int, *, after: int, last_epoch: int) -> None:
     if not after < epoch <= last_epoch:
         raise ValueError(
-            f"epoch {epoch}, must be after the last one reported, {after}, "
-            f"and at most the horizon, {last_epoch}"
+            f"epoch {epoch} is out of range; expected an epoch after the last one reported, "
+            f"{after}, and at most {last_epoch}, the horizon"
         )
 
 
@@ -26,14 +26,16 @@ def checked_booleans(
     `ValueError` if an array has another shape or dtype, or a value is neither 0 nor 1.
     """
     if values.shape != (population,):
-        raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
+        raise ValueError(
+            f"values have shape {values.shape}; expected ({population},), one value per device"
+        )
     if values.dtype.kind not in "biu":
-        raise ValueError(f"values of dtype {values.dtype}, must be integers or bool")
-    refuse_wrong(epoch, values, (values >> 1).astype(np.bool_), present, "0 or 1")
+        raise ValueError(f"values have dtype {values.dtype}; expected integers or bool")
+    reject_wrong(epoch, values, (values >> 1).astype(np.bool_), present, "0 or 1")
     return values.astype(np.int8, copy=False)
 
 
-def refuse_wrong(
+def reject_wrong(
     epoch: int,
     values: NDArray[np.integer] | NDArray[np.bool_],
     wrong: NDArray[np.bool_],
@@ -47,12 +49,12 @@ def refuse_wrong(
     if present is not None:
         if present.shape != values.shape or present.dtype != np.bool_:
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}, "
-                f"must be bool of shape {values.shape}"
+                f"present is {present.dtype} of shape {present.shape}; expected bool of shape "
+                f"{values.shape}"
             )
         wrong = wrong & present
     if wrong.any():
         device = int(wrong.argmax())
         raise ValueError(
-            f"value {values[device]} of device {device} at epoch {epoch}, must be {allowed}"
+            f"value {values[device]} of device {device} at epoch {epoch}; expected {allowed}"
         )

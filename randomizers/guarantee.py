@@ -44,7 +44,7 @@ class Guarantee:
         delta: Rounded up; 0 for a pure guarantee.
         unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
             "epoch" of it, or a single "value", for users whose value never changes.
-        neighbors: Pairs of inputs that cannot be told apart.
+        neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Parties that have to be trusted, and parties that need not be.
         basis: "exact": computed from the whole output distribution; "bound": proven upper bound.
         horizons: Number of horizons covered, for a recurring job, each with fresh draws; None for
@@ -117,7 +117,7 @@ class Guarantee:
         delta = f", delta {self.delta:g}" if self.delta else ""
         return (
             f"epsilon {self.epsilon:.6g}{delta} for a user's {self.spent_on} ({self.basis}); "
-            f"cannot be told apart: {self.neighbors}; trusted: {self.trust}{self._besides}"
+            f"neighbors: {self.neighbors}; trusted party: {self.trust}{self._besides}"
         )
 
     @property
@@ -126,13 +126,12 @@ class Guarantee:
             return ""
         shuffled = self.shuffled
         return (
-            f"; epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:g} where these are trusted: "
+            f"; epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:g} if these are trusted: "
             f"{shuffled.trust}"
         )
 
 
 def _times(count: int, loss: float) -> float:
-    """Return the product, rounded up."""
     product = count * loss
     return product if product >= count * Fraction(loss) else math.nextafter(product, math.inf)
 
@@ -171,7 +170,7 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
         shuffled,
         epsilon=epsilon,
         delta=0.0,
-        trust="nobody",
+        trust="none",
         basis="bound",
         stream_epsilon=_times(messages, epsilon),
     )
@@ -180,17 +179,17 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
 def whole_streams(contributors: int) -> str:
     """Return the trust assumptions of whole streams hidden among others, as text."""
     return (
-        f"the shuffle stage to shuffle, and {contributors - 1:,} honest others; it is about users "
-        "whose producers are in every window, as these others are, whose messages nothing links "
-        "across epochs and whose values do not react to what is published"
+        f"the shuffler to shuffle, and {contributors - 1:,} honest other users; it applies to "
+        "users whose producers are in every window, as these others are, whose messages nothing "
+        "links across epochs and whose values do not react to published estimates"
     )
 
 
 def shuffle_to_mix(minimum: int) -> str:
     """Return the trust assumptions of messages hidden among others, as text."""
     return (
-        "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-        f"{minimum - 1:,} honest others in each window"
+        f"the shuffler to shuffle and to suppress windows below the minimum, and {minimum - 1:,} "
+        "honest other users in each window"
     )
 
 
@@ -200,5 +199,6 @@ def shuffle_and_others(minimum: int, apart: str) -> str:
     `apart` is epsilon against a shuffler that links the messages of a device.
     """
     return (
-        f"{shuffle_to_mix(minimum)}; against a stage that keeps messages apart epsilon is {apart}"
+        f"{shuffle_to_mix(minimum)}; against a shuffler that keeps messages apart epsilon is "
+        f"{apart}"
     )

@@ -15,34 +15,33 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.given_values import refuse_wrong
+from dpstream.randomizers.given_values import reject_wrong
 
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 
 MAX_LABEL = 100
-"""Maximum characters of a label."""
 
 
 def check_labels(labels: tuple[str, ...]) -> None:
     if not MIN_ITEMS <= len(labels) <= MAX_ITEMS:
         raise ValueError(
-            f"domain has {len(labels):,} labels, must have from {MIN_ITEMS} to {MAX_ITEMS:,}"
+            f"domain has {len(labels):,} labels; expected {MIN_ITEMS} to {MAX_ITEMS:,}"
         )
     seen = set[str]()
     for label in labels:
         if not 1 <= len(label) <= MAX_LABEL or label != label.strip() or not label.isprintable():
             raise ValueError(
-                f"domain has the label {label[:MAX_LABEL]!a}, a label must have 1 to "
-                f"{MAX_LABEL} printable characters and no space at either end"
+                f"domain has the label {label[:MAX_LABEL]!a}; expected 1 to {MAX_LABEL} printable "
+                "characters without leading or trailing spaces"
             )
         if label in seen:
-            raise ValueError(f"domain has the label {label!r} twice: take one of them out")
+            raise ValueError(f"domain has the label {label!r} twice. Remove one of them")
         seen.add(label)
 
 
 def check_size(items: int) -> None:
     if not MIN_ITEMS <= items <= MAX_ITEMS:
-        raise ValueError(f"{items:,} items, must be from {MIN_ITEMS} to {MAX_ITEMS:,}")
+        raise ValueError(f"got {items:,} items; expected {MIN_ITEMS} to {MAX_ITEMS:,}")
 
 
 def rows_for(items: int) -> int:
@@ -76,8 +75,10 @@ def check_items(
 ) -> None:
     """Raise `ValueError` unless every present device has an integer item, or 0 for none."""
     if values.shape != (population,):
-        raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
+        raise ValueError(
+            f"values have shape {values.shape}; expected ({population},), one value per device"
+        )
     if values.dtype.kind not in "biu":
-        raise ValueError(f"values of dtype {values.dtype}, must be integers")
+        raise ValueError(f"values have dtype {values.dtype}; expected integers")
     wrong = (values < 0) | (values > items)
-    refuse_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")
+    reject_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")

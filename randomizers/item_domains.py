@@ -23,7 +23,7 @@ class Bits:
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(f"bits is {self.bits!r}, must be from 1 to {MOST_BITS}")
+            raise ValueError(f"bits is {self.bits!r}; expected 1 to {MOST_BITS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StringLength:
 
     def __post_init__(self) -> None:
         if type(self.bytes) is not int or not 1 <= self.bytes <= MOST_BYTES:
-            raise ValueError(f"bytes is {self.bytes!r}, must be from 1 to {MOST_BYTES}")
+            raise ValueError(f"bytes is {self.bytes!r}; expected 1 to {MOST_BYTES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Numbers:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"numbers from {self.low} to {self.high}, low must be below high")
+            raise ValueError(f"low is {self.low} and high is {self.high}; expected low < high")
         if type(self.buckets) is not int or not 2 <= self.buckets <= 1 << 24:
-            raise ValueError(f"buckets is {self.buckets!r}, must be from 2 to {1 << 24}")
+            raise ValueError(f"buckets is {self.buckets!r}; expected 2 to {1 << 24}")
         EqualBuckets(self.low, self.high, self.buckets)
 
 
@@ -64,9 +64,9 @@ class Points:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.grid) <= 6 or any(type(n) is not int or n < 2 for n in self.grid):
-            raise ValueError(f"grid is {list(self.grid)}, must be 1 to 6 numbers of at least 2")
+            raise ValueError(f"grid is {list(self.grid)}; expected 1 to 6 numbers of at least 2")
         if math.prod(self.grid) > 1 << 24:
-            raise ValueError(f"grid has {math.prod(self.grid)} points, must be at most {1 << 24}")
+            raise ValueError(f"grid has {math.prod(self.grid)} points; expected at most {1 << 24}")
 
 
 Values: TypeAlias = tuple[str, ...]
@@ -92,22 +92,20 @@ class Predicates:
     def __post_init__(self) -> None:
         if not 1 <= len(self.predicates) <= MOST_PREDICATES:
             raise ValueError(
-                f"predicates are {len(self.predicates)}, must be from 1 to {MOST_PREDICATES}"
+                f"got {len(self.predicates)} predicates; expected 1 to {MOST_PREDICATES}"
             )
         for name, condition in self.predicates.items():
             if not name:
-                raise ValueError("predicates need names: one is empty")
+                raise ValueError("a predicate has an empty name")
             if not condition:
                 raise ValueError(
-                    f"predicates: {name!r} holds for nothing: give a list of values, or a number "
-                    "from, below, or both"
+                    f"predicates: {name!r} is empty; expected a list of values, or a number from, "
+                    "below, or both"
                 )
             if isinstance(condition, dict) and not condition.get("from", -math.inf) < condition.get(
                 "below", math.inf
             ):
-                raise ValueError(
-                    f"predicates: {name!r} holds for nothing: from must be less than below"
-                )
+                raise ValueError(f"predicates: {name!r} is empty; expected from < below")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,13 +126,16 @@ class Attributes:
 
     def __post_init__(self) -> None:
         if not self.attributes:
-            raise ValueError("attributes are none: name at least one, with its values")
+            raise ValueError("attributes is empty; expected at least one attribute with its values")
         for name, values in self.attributes.items():
             if not name or "=" in name:
-                raise ValueError(f"attributes: {name!r} is no name: give one without '='")
+                raise ValueError(
+                    f"attributes: {name!r} is not a valid name; expected a non-empty name "
+                    "without '='"
+                )
             if not values or len(set(values)) < len(values) or "" in values:
                 raise ValueError(
-                    f"attributes: {name!r} needs values, each of them once, and none empty"
+                    f"attributes: {name!r} has invalid values; expected distinct, non-empty values"
                 )
 
     @property

@@ -16,7 +16,7 @@ LARGEST_FEATURE: Final = 7.999
 """Maximum absolute value of a feature: 16 bits can represent it."""
 
 MAX_NUMBERS: Final = 1 << 17
-"""Maximum number of numbers in a test set: a deployed job contains it, and Kafka accepts records of
+"""Maximum numbers in a test set: deployed jobs contain it; Kafka accepts records of
 at most 1 MB."""
 
 
@@ -29,9 +29,9 @@ def check_examples(examples: NDArray[np.integer], classes: int, where: str) -> N
     outside = (examples[:, 0] < 0) | (examples[:, 0] > classes)
     if outside.any():
         wrong = int(examples[outside.argmax(), 0]) - 1
-        raise ValueError(f"class {wrong} {where}, must be from 0 to {classes - 1}")
+        raise ValueError(f"class {wrong} {where} is out of range; expected 0 to {classes - 1}")
     if int(np.abs(examples[:, 1:]).max(initial=0)) >= 8 * FEATURE_UNIT:
-        raise ValueError(f"a feature {where} does not lie between -8 and 8")
+        raise ValueError(f"a feature {where} is out of range; expected -8 to 8")
 
 
 def packed_examples(examples: NDArray[np.integer]) -> str:
@@ -48,17 +48,19 @@ def unpacked_examples(text: str, features: int, classes: int) -> NDArray[np.int6
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("test_set is no packed examples: give {file: NAME}") from None
+        raise ValueError(
+            "test_set is not a set of packed examples; expected {file: NAME}"
+        ) from None
     row = 2 * (1 + features)
     if not data or len(data) % row:
-        raise ValueError(f"test_set has {len(data)} bytes, must have {row} for each example")
+        raise ValueError(f"test_set has {len(data)} bytes; expected {row} for each example")
     if len(data) > 2 * MAX_NUMBERS:
         raise ValueError(
-            f"test_set has {len(data) // row:,} examples of {1 + features:,} numbers, and at most "
-            f"{MAX_NUMBERS // (1 + features):,} fit a deployed job: give fewer"
+            f"test_set has {len(data) // row:,} examples of {1 + features:,} numbers; expected at "
+            f"most {MAX_NUMBERS // (1 + features):,} examples in a deployed job"
         )
     examples = np.frombuffer(data, "<i2").reshape(-1, 1 + features).astype(np.int64)
     check_examples(examples, classes, "of test_set")
     if not examples[:, 0].all():
-        raise ValueError("an example of test_set has no class")
+        raise ValueError("an example in test_set has no class")
     return examples

@@ -33,7 +33,7 @@ class Constants:
         readers = _readers(cls)
         try:
             if unknown := sorted(body.keys() - readers.keys()):
-                raise ValueError(f"no constants are called {', '.join(unknown)}")
+                raise ValueError(f"unknown constants {', '.join(unknown)}")
             return cls(**{name: readers[name](value) for name, value in body.items()})
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
@@ -78,6 +78,6 @@ def _read(kind: Any, value: Any) -> Any:
         return tuple(_read(get_args(kind)[0], each) for each in value)
     if kind is float:
         if type(value) not in (int, float):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
         return float(value)
     return value

@@ -117,7 +117,9 @@ def binomial_table(trials: int, probability: float | Fraction) -> NoiseTable:
     [0.25, 0.75, 1.0]
     """
     if type(trials) is not int or trials < 1 or not 0 < probability < 1:
-        raise ValueError(f"binomial noise of {trials!r} trials with probability {probability!r}")
+        raise ValueError(
+            f"binomial noise with {trials!r} trials and probability {probability!r} is invalid"
+        )
     odds = Fraction(probability) / (1 - Fraction(probability))
     up, down = odds.numerator, odds.denominator
     return _table(
@@ -134,7 +136,9 @@ def logarithmic_table(failure: float) -> NoiseTable:
     1
     """
     if not 0 < failure < 1:
-        raise ValueError(f"a logarithmic law with q = {failure!r}, must be above 0 and below 1")
+        raise ValueError(
+            f"q of a logarithmic law is {failure!r}; expected a number above 0 and below 1"
+        )
     numerator, denominator = failure.as_integer_ratio()
     return _table(lambda count: (numerator * (count - 1), denominator * count), mode=1, least=1)
 
@@ -148,7 +152,9 @@ def discrete_laplace_table(decay: Fraction) -> NoiseTable:
     0.333333
     """
     if not 0 < decay < 1:
-        raise ValueError(f"discrete Laplace noise of decay {decay!r}, must be above 0 and below 1")
+        raise ValueError(
+            f"decay of discrete Laplace noise is {decay!r}; expected a number above 0 and below 1"
+        )
     down, up = decay.numerator, decay.denominator
     return _table(lambda z: (down, up) if z > 0 else (up, down), mode=0, least=None)
 
@@ -262,13 +268,11 @@ def _ladder(ratio: _Ratio, count: int, step: int, end: int | None) -> tuple[list
         weight = following
         weights.append(weight)
         if len(weights) > MAX_ENTRIES:
-            raise ValueError(
-                f"a noise table of more than {MAX_ENTRIES} counts: make it of several draws"
-            )
+            raise ValueError(f"a noise table exceeds {MAX_ENTRIES} counts: combine several draws")
         count += step
     return weights, 0
 
 
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value!r}, must be positive and finite")
+        raise ValueError(f"{name} is {value!r}; expected a positive finite number")

@@ -42,8 +42,8 @@ class NormalNoise:
     def __post_init__(self) -> None:
         if type(self.deviation) is not int or not 1 <= self.deviation <= MAX_DEVIATION:
             raise ValueError(
-                f"normal noise of deviation {self.deviation!r}, must be a whole number from 1 to "
-                "2^48"
+                f"deviation of normal noise is {self.deviation!r}; expected a whole number from 1 "
+                "to 2^48"
             )
 
     @property

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.byte_generator import ReadBytes, byte_randomness
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
 
 
@@ -71,7 +71,7 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
             "shuffled_counts.shuffled_value_stream",
             "ShuffledValueStreamLaw",
             "ShuffledValueStream",
-            "clock",
+            "squared_norm_budget",
         ),
         _DeviceKind(
             "shuffled_counts.shuffled_item_counts",
@@ -125,7 +125,9 @@ class OneDevice:
         `read` is cryptographic randomness, such as `os.urandom`; anything else in tests only.
         """
         if self._devices.population:
-            raise ValueError("the device has been enrolled: drawing anew would cost its privacy")
+            raise ValueError(
+                "the device is already enrolled: drawing again would cost privacy again"
+            )
         self._devices.enroll(1, byte_randomness(read))
 
     def report(
@@ -139,9 +141,9 @@ class OneDevice:
         is then unchanged.
         """
         if not self._devices.population:
-            raise ValueError("the device has not been enrolled: call enroll first, once")
+            raise ValueError("the device is not enrolled: call enroll once, before reporting")
         if not _is_value(epoch):
-            raise ValueError(f"epoch {epoch!r}, must be a whole number below 2^62")
+            raise ValueError(f"epoch is {epoch!r}; expected a whole number below 2^62")
         values = self._values(value)
         words = written_out(self._devices.report(epoch, values, None, byte_randomness(read)))
         return words[np.lexsort(words.T[::-1])]
@@ -166,31 +168,33 @@ class OneDevice:
             arrays = {name: _array(body) for name, body in state["arrays"].items()}
             epoch = state["epoch"]
             if type(epoch) is not int or epoch < 0:
-                raise ValueError(f"epoch is {epoch!r}, must be a whole number, 0 if none")
+                raise ValueError(f"epoch is {epoch!r}; expected a whole number, 0 if none")
             device._devices = device._class.restore(device._law, arrays, epoch)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
             raise ValueError(f"not the state of a {protocol} device: {why}") from error
         if device._devices.population != 1:
-            raise ValueError(f"the state of {device._devices.population} devices, must be of one")
+            raise ValueError(f"expected the state of 1 device, got {device._devices.population}")
         return device
 
     def _values(self, value: int | bool | Sequence[int]) -> NDArray[Any]:
         given = list(value) if self._sets and isinstance(value, Sequence) else [value]
         if self._sets != isinstance(value, Sequence) or not all(map(_is_value, given)):
-            allowed = "a list of items, from 1 on" if self._sets else "a whole number"
-            raise ValueError(f"value {value!r}, must be {allowed}, below 2^62")
+            allowed = "a list of items, numbered from 1" if self._sets else "a whole number"
+            raise ValueError(f"value is {value!r}; expected {allowed}, below 2^62")
         return np.array([given] if self._sets else given, np.int64)
 
 
 def _kind_of(protocol: str, law: Mapping[str, Any]) -> _DeviceKind:
     if protocol not in _KINDS:
         known = ", ".join(PROTOCOLS)
-        raise ValueError(f"no device of its own runs {protocol!r}; those that one can are {known}")
+        raise ValueError(
+            f"protocol {protocol!r} does not support single devices; expected one of: {known}"
+        )
     for kind in _KINDS[protocol]:
         if isinstance(law, Mapping) and kind.mark in law:
             return kind
-    raise ValueError(f"not a law of {protocol}: its constants are missing")
+    raise ValueError(f"not a law of {protocol}: the constants are missing")
 
 
 def _is_value(each: object) -> bool:

@@ -52,7 +52,7 @@ class WholeNumbers(OpenDomain):
 
     def __post_init__(self) -> None:
         if type(self.width) is not int or not 1 <= self.width <= MOST_BITS:
-            raise ValueError(f"numbers of {self.width!r} bits, must be from 1 to {MOST_BITS}")
+            raise ValueError(f"numbers have {self.width!r} bits; expected 1 to {MOST_BITS}")
 
     @property
     def bits(self) -> int:
@@ -75,7 +75,9 @@ class WholeNumbers(OpenDomain):
         except ValueError:
             integer = -1
         if not 0 <= integer < 1 << self.width or isinstance(value, bool):
-            raise ValueError(f"{value!r} is no whole number from 0 to 2^{self.width} - 1")
+            raise ValueError(
+                f"{value!r} is invalid; expected a whole number from 0 to 2^{self.width} - 1"
+            )
         return integer
 
 
@@ -92,9 +94,7 @@ class ShortStrings(OpenDomain):
 
     def __post_init__(self) -> None:
         if type(self.most_bytes) is not int or not 1 <= self.most_bytes <= MOST_BYTES:
-            raise ValueError(
-                f"strings of {self.most_bytes!r} bytes, must be from 1 to {MOST_BYTES}"
-            )
+            raise ValueError(f"strings have {self.most_bytes!r} bytes; expected 1 to {MOST_BYTES}")
 
     @property
     def bits(self) -> int:
@@ -137,11 +137,12 @@ class ShortStrings(OpenDomain):
             text = None
         if text is None or len(text) > self.most_bytes or b"\0" in text:
             raise ValueError(
-                f"{value!r} is no string of at most {self.most_bytes} UTF-8 bytes without zeros"
+                f"{value!r} is invalid; expected a string of at most {self.most_bytes} UTF-8 "
+                "bytes without zeros"
             )
         return text
 
 
 def _check_number(number: int, bits: int) -> None:
     if not 1 <= number <= 1 << bits:
-        raise ValueError(f"item number {number}, must be from 1 to 2^{bits}")
+        raise ValueError(f"item number is {number}; expected 1 to 2^{bits}")

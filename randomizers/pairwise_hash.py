@@ -40,11 +40,10 @@ class PairwiseHash:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if type(value) is not int or not 0 <= value < PRIME:
-                raise ValueError(f"{name} is {value!r}, must be from 0 to {PRIME - 1}")
+                raise ValueError(f"{name} is {value!r}; expected 0 to {PRIME - 1}")
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the function derived from a text."""
         digest = hashlib.sha512(text.encode()).digest()
         # 128 bits each: the remainders are uniform up to 2^-97.
         pieces = (digest[start : start + _BYTES] for start in range(0, 3 * _BYTES, _BYTES))

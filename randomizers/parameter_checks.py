@@ -18,22 +18,22 @@ MOST_CROWDS = 1 << 12
 
 def check_epsilon(epsilon: float) -> None:
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
-        raise ValueError(f"epsilon is {epsilon!r}, must be a number")
+        raise ValueError(f"epsilon is {epsilon!r}; expected a number")
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise ValueError(f"epsilon is {epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}")
+        raise ValueError(f"epsilon is {epsilon}; expected {MIN_EPSILON:g} to {MAX_EPSILON:g}")
 
 
 def check_domain(items: int) -> None:
     """Raise `ValueError` if a domain is empty, or too large to count item by item."""
     if not 1 <= items <= MOST_ITEMS:
-        raise ValueError(f"domain has {items:,} items, must have from 1 to {MOST_ITEMS:,}")
+        raise ValueError(f"domain has {items:,} items; expected 1 to {MOST_ITEMS:,}")
 
 
 def check_approximate(epsilon: float, delta: float) -> None:
     if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
+        raise ValueError(f"epsilon is {epsilon!r}; expected a positive finite number")
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta!r}, must be from {LEAST_DELTA:g} to below 1")
+        raise ValueError(f"delta is {delta!r}; expected {LEAST_DELTA:g} to below 1")
 
 
 def check_items_held(items: int, domain: ItemDomain) -> None:
@@ -44,12 +44,12 @@ def check_items_held(items: int, domain: ItemDomain) -> None:
     if isinstance(domain, tuple):
         _check_labels(domain)
     if type(items) is not int or not 1 <= items <= min(size, 1024):
-        raise ValueError(f"items is {items!r}, must be from 1 to {min(size, 1024)}")
+        raise ValueError(f"items is {items!r}; expected 1 to {min(size, 1024)}")
 
 
 def check_messages(messages_per_user: float | None) -> None:
     if messages_per_user is not None and not messages_per_user > 0:
-        raise ValueError(f"messages_per_user is {messages_per_user!r}, must be above 0")
+        raise ValueError(f"messages_per_user is {messages_per_user!r}; expected a number above 0")
 
 
 def check_shuffled_parameters(
@@ -60,11 +60,11 @@ def check_shuffled_parameters(
     check_epsilon(epsilon)
     for name, value in (("delta", delta), ("messages_per_user", messages_per_user)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{name} is {value!r}, must be a number")
+            raise ValueError(f"{name} is {value!r}; expected a number")
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta!r}, must be from {LEAST_DELTA:g} to below 1")
+        raise ValueError(f"delta is {delta!r}; expected {LEAST_DELTA:g} to below 1")
     if dummies not in get_args(DummyKind):
-        raise ValueError(f"dummies is {dummies!r}, must be one of {get_args(DummyKind)}")
+        raise ValueError(f"dummies is {dummies!r}; expected one of {get_args(DummyKind)}")
     check_messages(messages_per_user)
 
 
@@ -73,30 +73,33 @@ def check_item_cells(
 ) -> None:
     if domain is None:
         if cells is not None or buckets is not None:
-            raise ValueError("cells and buckets are for items: give a domain, or leave them out")
+            raise ValueError(
+                "domain is missing: cells and buckets require one. Set domain, or remove cells "
+                "and buckets"
+            )
         return
     from dpstream.randomizers.affine_hashes import is_prime
     from dpstream.randomizers.cell_noise_law import ItemCells
     from dpstream.randomizers.item_domains import Bits, Numbers
 
     if cells not in (None, *get_args(ItemCells)):
-        raise ValueError(f"cells is {cells!r}, must be one of {get_args(ItemCells)}")
+        raise ValueError(f"cells is {cells!r}; expected one of {get_args(ItemCells)}")
     if isinstance(domain, Numbers | Bits):
         _check_numbers(domain, cells)
     else:
         _check_labels(domain)
         if len(domain) > MOST_ITEMS:
-            raise ValueError(f"a domain of {len(domain):,} items, must be at most {MOST_ITEMS:,}")
+            raise ValueError(f"domain has {len(domain):,} items; expected at most {MOST_ITEMS:,}")
     if buckets is not None and (
         isinstance(domain, Numbers | Bits) or cells == "count_min" or not is_prime(buckets)
     ):
         raise ValueError(
-            f"buckets is {buckets!r}, must be a prime number, and is for balls into bins only"
+            f"buckets is {buckets!r}; expected a prime number, with balls into bins only"
         )
     if dummies == "negative_binomial":
         raise ValueError(
-            "dummies is 'negative_binomial', but clusters of dummies with the same hash would show "
-            "as such: items over time take poisson dummies, or those of the shuffle stage"
+            "dummies is 'negative_binomial', but clusters of dummies with the same hash are "
+            "recognizable. For items over time use poisson dummies, or those of the shuffler"
         )
 
 
@@ -106,15 +109,15 @@ def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
     size = domain_size(domain)
     if size > MOST_NUMBERS:
         raise ValueError(
-            f"domain has {size:,} numbers, must have at most {MOST_NUMBERS:,} over time: take "
-            "wider buckets or fewer bits"
+            f"domain has {size:,} numbers; expected at most {MOST_NUMBERS:,} over time. Use wider "
+            "buckets or fewer bits"
         )
     if cells not in (None, "count_min"):
         raise ValueError(
-            f"cells is {cells!r}, but numbers always raise the same cells: leave it out"
+            f"cells is {cells!r}, but numbers always raise the same cells. Remove cells"
         )
 
 
 def _check_labels(labels: tuple[str, ...]) -> None:
     if not labels or len(set(labels)) < len(labels) or "" in labels:
-        raise ValueError("the labels of a domain must be distinct, not empty, and at least one")
+        raise ValueError("domain labels are invalid; expected at least one, distinct and non-empty")

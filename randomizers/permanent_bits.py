@@ -8,8 +8,7 @@ independently. The same key always gives the same answers.
 The bits of many users, each reversed with the same probability, are counted cell by cell. Each of n
 users has a bit for every cell. An observer of all of them together sees only how many bits of a
 cell are 1, and that is drawn at once. Of c bits that are 1 Binomial(c, p) are reversed, and
-Binomial(n - c, p) of the others. Drawing for all users together or for each of them gives the same
-distribution.
+Binomial(n - c, p) of the others. Drawing for all together or for each gives the same distribution.
 
 A binomial number of n trials is a sum of one per binary digit of n, drawn from integer tables
 (`dpstream.randomizers.noise_tables`).
@@ -29,7 +28,6 @@ from numpy.typing import NDArray
 from dpstream.randomizers.noise_tables import NoiseTable, binomial_table
 
 MOST_TRIALS: Final = 1 << 40
-"""Maximum number of trials of one binomial draw."""
 
 _TABLE_DIGITS = 24
 
@@ -77,7 +75,7 @@ def _digits(bits: int) -> range:
     """Return the digits of a number of bits; reject excessive ones before making tables."""
     digits = range(bits.bit_length())
     if digits and 1 << digits[-1] > MOST_TRIALS:
-        raise ValueError(f"2^{digits[-1]} bits in a cell, must be at most {MOST_TRIALS:,}")
+        raise ValueError(f"a cell has 2^{digits[-1]} bits; expected at most {MOST_TRIALS:,}")
     return digits
 
 
@@ -109,7 +107,7 @@ class PermanentBits:
     [1, 0, 1]
 
     Attributes:
-        threshold: An answer is the opposite of its bit if its word, uniform below 2^32, is smaller.
+        threshold: An answer reverses its bit if its word, uniform below 2^32, is smaller.
     """
 
     cells: int

@@ -32,8 +32,8 @@ def unchanged_loss(
         return 0.0
 
     def ratio(odds: Decimal, step: Decimal) -> Decimal:
-        told = step**reports
-        return (odds * told + 1) / (odds + told)
+        likelihood_ratio = step**reports
+        return (odds * likelihood_ratio + 1) / (odds + likelihood_ratio)
 
     return _loss(permanent, instantaneous, ratio, bits)
 
@@ -53,8 +53,7 @@ def stream_loss(
     and has the parity of T. So the ratio of the largest to the smallest such sum is at most that
     where D is 0 or +-1 and u takes on all these values. With one report an epoch it does: u = T if
     the stream equals the reports, and one change is enough: to equal reports 0...01...1, and to
-    have any u there. The loss is exact then, and otherwise a bound. Arguments are those of
-    `unchanged_loss`.
+    have any u there. The loss is exact then, otherwise a bound. Arguments as in `unchanged_loss`.
     """
 
     def ratio(odds: Decimal, step: Decimal) -> Decimal:

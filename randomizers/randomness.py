@@ -34,11 +34,11 @@ def _of_this_process() -> WeakSet[_OwnOfAProcess]:
     """
     generators: WeakSet[_OwnOfAProcess] = WeakSet()
 
-    def key_anew() -> None:
+    def new_key() -> None:
         for generator in generators:
             generator.state = _counter(_OwnOfAProcess, secrets.token_bytes(KEY_BYTES)).state
 
-    os.register_at_fork(after_in_child=key_anew)
+    os.register_at_fork(after_in_child=new_key)
     return generators
 
 
@@ -61,7 +61,7 @@ def seeded_generator(*keys: int) -> np.random.Generator:
 def keyed_generator(key: bytes) -> np.random.Generator:
     """Return the generator of a 32-byte key: the AES-128 key, then its first counter."""
     if len(key) != KEY_BYTES:
-        raise ValueError(f"a generator key of {len(key)} bytes, must be {KEY_BYTES}")
+        raise ValueError(f"generator key has {len(key)} bytes; expected {KEY_BYTES}")
     return np.random.Generator(_counter(AESCounter, key))
 
 

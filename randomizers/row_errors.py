@@ -78,7 +78,7 @@ def clipped_errors(
     return np.asarray((kept + clipped * counts) / len(ordered), np.float64)
 
 
-MOST_HELD: Final = 100
+TOP_ITEMS: Final = 100
 OTHERS: Final = 400
 """Numbers of evaluated items: those that most users have, and others drawn at random."""
 
@@ -87,10 +87,10 @@ def usual_error(errors: NDArray[np.float64], counts: NDArray[np.float64]) -> flo
     """Return the mean of `clipped_errors` over the evaluated items, given all counts."""
     most = np.sort(counts)[::-1]
     found = clipped_errors(errors, most)
-    if len(found) <= MOST_HELD + OTHERS:
+    if len(found) <= TOP_ITEMS + OTHERS:
         return float(found.mean())
-    top, rest = float(found[:MOST_HELD].mean()), float(found[MOST_HELD:].mean())
-    return (MOST_HELD * top + OTHERS * rest) / (MOST_HELD + OTHERS)
+    top, rest = float(found[:TOP_ITEMS].mean()), float(found[TOP_ITEMS:].mean())
+    return (TOP_ITEMS * top + OTHERS * rest) / (TOP_ITEMS + OTHERS)
 
 
 def _below(limit: int, text: str, count: int) -> NDArray[np.int64]:

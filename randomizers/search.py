@@ -37,7 +37,7 @@ def least_parameter(loss: Callable[[float], float], target: float, guess: float)
     while excess(high) > 0:
         low, high, step = high, high * step, step**2
         if high > _MOST:
-            raise ValueError(f"no amount of noise up to {_MOST:g} messages a cell is enough")
+            raise ValueError(f"noise of up to {_MOST:g} messages per cell is not enough")
     while low == high or excess(low) <= 0:
         low, high, step = low / step, low, step**2
         if low < 1 / _MOST:
@@ -110,7 +110,7 @@ def least_integer(
             low, step = high, 2 * step
             high = first + step
             if step > _MOST:
-                raise ValueError(f"no number up to {low:,} is enough")
+                raise ValueError(f"numbers up to {low:,} are not enough")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

@@ -11,7 +11,7 @@ import pytest
 from importlinter.contracts.independence import IndependenceContract
 from importlinter.contracts.layers import LayersContract
 
-from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.cli.commands import COMMANDS
 from dpstream.pipeline.protocols.registry import OWN, module_of
 from tests.support.leaves import (
     ROOT,
@@ -64,7 +64,7 @@ def broken(graph: grimp.ImportGraph) -> list[str]:
         ("conformance.cases", "audit.audits", "Leaves"),
     ],
 )
-def test_contract_sees_an_import(
+def test_contract_detects_a_forbidden_import(
     graph: grimp.ImportGraph, importer: str, imported: str, contract: str
 ) -> None:
     added = deepcopy(graph)
@@ -75,7 +75,7 @@ def test_contract_sees_an_import(
     assert contract in {name.partition(":")[0].split()[0] for name in broken(added)}
 
 
-def test_contract_sees_a_package_without_a_ring(graph: grimp.ImportGraph) -> None:
+def test_contract_detects_a_package_without_a_ring(graph: grimp.ImportGraph) -> None:
     added = deepcopy(graph)
     added.add_module("dpstream.pipeline.another")
     assert [name.partition(":")[0] for name in broken(added)] == ["Rings"]
@@ -85,13 +85,13 @@ def test_contracts_hold(graph: grimp.ImportGraph) -> None:
     assert broken(graph) == []
 
 
-def test_leaves_are_all_that_the_rings_may_lack(tree: Tree) -> None:
+def test_leaves_are_the_optional_layers(tree: Tree) -> None:
     rings = next(each for each in LINTED["contracts"] if each["name"].startswith("Rings"))
     line = next(line for line in rings["layers"] if ":" in line)
     assert {name.strip(" ()") for name in line.split(":")} == tree.needs.keys()
 
 
-def test_leaf_takes_along_its_commands_and_tests(tree: Tree) -> None:
+def test_deleting_a_leaf_deletes_its_commands_and_tests(tree: Tree) -> None:
     gone = tree.going_with(["recording"])
     assert {
         "pipeline/recording/README.md",
@@ -105,7 +105,7 @@ def test_leaf_takes_along_its_commands_and_tests(tree: Tree) -> None:
     assert all(name.startswith(("pipeline/recording/", "pipeline/cli/")) for name in others)
 
 
-def test_leaf_takes_along_the_leaves_that_need_it(tree: Tree) -> None:
+def test_deleting_a_leaf_deletes_dependent_leaves(tree: Tree) -> None:
     assert tree.with_dependents(["conformance"]) == {"audit", "conformance"}
     assert "pipeline/audit/audits.py" in tree.going_with(["conformance"])
 
@@ -113,30 +113,30 @@ def test_leaf_takes_along_the_leaves_that_need_it(tree: Tree) -> None:
 @pytest.mark.parametrize(
     "importer", ["pipeline/stages/stage.py", "pipeline/planning/job_plan.py", "topics/names.py"]
 )
-def test_leaf_that_something_else_needs_is_not_deleted(importer: str) -> None:
+def test_leaf_with_other_importers_is_not_deleted(importer: str) -> None:
     tree = Tree(ROOT)
     tree.imports[importer] |= {"pipeline/recording/recorder.py"}
     with pytest.raises(NotALeafError, match=importer):
         tree.going_with(["recording"])
 
 
-def test_settings_of_tests_stay_without_any_leaf(tree: Tree) -> None:
+def test_conftests_stay_without_leaves(tree: Tree) -> None:
     gone = tree.going_with(tree.needs)
     # Of the live page.
     assert [name for name in gone if name.endswith("conftest.py")] == ["tests/browser/conftest.py"]
 
 
-def test_module_of_commands_is_of_one_leaf_at_most(tree: Tree) -> None:
+def test_command_modules_import_at_most_one_leaf(tree: Tree) -> None:
     reached = leaves_reached(tree)
     assert {name: leaves for name, leaves in reached.items() if len(leaves) > 1} == {}
 
 
-def test_commands_of_the_core_need_no_leaf(tree: Tree) -> None:
-    of_leaves = {verb for verbs in commands_of(tree).values() for verb in verbs}
-    assert VERBS.keys() - of_leaves == COMMANDS_OF_THE_CORE
+def test_core_commands_need_no_leaf(tree: Tree) -> None:
+    of_leaves = {command for commands in commands_of(tree).values() for command in commands}
+    assert COMMANDS.keys() - of_leaves == COMMANDS_OF_THE_CORE
 
 
-def test_project_without_a_leaf_names_it_no_more() -> None:
+def test_project_file_omits_deleted_leaves() -> None:
     rest = without(PROJECT, ["conformance", "audit"])
     assert needs_in(rest).keys() == needs_in(PROJECT).keys() - {"conformance", "audit"}
     assert (
@@ -145,7 +145,7 @@ def test_project_without_a_leaf_names_it_no_more() -> None:
     )
 
 
-def test_the_contracts_name_every_protocol() -> None:
+def test_contracts_name_every_protocol() -> None:
     listed = {name for each in LINTED["contracts"] for name in each.get("modules", ())}
     assert {f"dpstream.pipeline.protocols.{module_of(name)}" for name in OWN} <= listed
     folders = {path.parent.name for path in (ROOT / "randomizers").glob("*/calibration.py")}

@@ -16,7 +16,6 @@ SHARED: Final = {"__init__", "calibration", *map(module_of, OWN)}
 FEWEST_LINES: Final = 60
 SMALL: Final = {
     "pipeline/addresses.py": "collector and page decide by addresses alike",
-    "pipeline/audit/histories.py": "two attacks draw the same histories",
     "pipeline/cli/__main__.py": "what 'python -m' runs",
     "pipeline/cli/producers.py": "a command of a leaf, which may be deleted with it",
     "pipeline/cli/server_tls.py": "commands of two leaves, each of which may be deleted, use it",
@@ -24,14 +23,13 @@ SMALL: Final = {
     "pipeline/conformance/suite.py": "the file that pytest collects",
     "pipeline/demo/thermostat.py": "a whole program, for a page to show",
     "pipeline/devices/sealed_records.py": "only jobs with sealed reports import it",
-    "pipeline/devices/truths.py": "inputs, results and page compare with it",
+    "pipeline/devices/ground_truths.py": "inputs, results and page compare with it",
     "pipeline/jobs/job_range.py": "every reader of records imports it, and little else",
     "pipeline/jobs/jobs_topic.py": "jobs and ledger read the topic by it",
     "pipeline/jobs/key_ring.py": "only jobs with keys import it",
     "pipeline/jobs/locks.py": "only deployments with sealed reports import it",
     "pipeline/json_values.py": "the one writer of JSON",
     "pipeline/kafka/event_topic.py": "only the input from a topic imports it",
-    "pipeline/kafka/local_kafka/lock_jars.py": "a maintainer's program, which no module imports",
     "pipeline/kafka/workers/groups.py": "tools and workers name the same groups",
     "pipeline/open_files.py": "worker, collector and page raise the same limit",
     "pipeline/operations/signals.py": "commands that run processes share it",
@@ -41,16 +39,16 @@ SMALL: Final = {
     "pipeline/protocols/registry.py": "the list of protocols, without any",
     "pipeline/results/kinds/known_kinds.py": "the list of kinds, without any",
     "pipeline/stages/sealed_admission.py": "only stages of sealed jobs import it",
+    "pipeline/stages/stage.py": "the interface that drivers know of all stages",
     "randomizers/accounting/clustered_noise.py": "one noise distribution, with its proof",
     "randomizers/accounting/crowd_counts.py": "accounting knows no protocol",
     "randomizers/cell_codes/codes.py": "what codes of cells have in common",
     "randomizers/change_kernel.py": "devices, aggregators and calibrations share it",
     "randomizers/client/amounts.py": "the client checks amounts without numpy",
     "randomizers/client/device_errors.py": "every module of the client raises them",
-    "randomizers/counted_words.py": "devices, producers and checks share it",
-    "randomizers/given_values.py": "all randomizers check values by it",
+    "randomizers/counted_messages.py": "devices, producers and checks share it",
     "randomizers/value_tree.py": "randomizer and aggregator share the tree",
-    "topics/word_forms.py": "devices need the form of reports, and no codec",
+    "topics/message_formats.py": "devices need the form of reports, and no codec",
 }
 """Modules under `FEWEST_LINES`, each with the reason that it is separate."""
 

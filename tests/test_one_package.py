@@ -56,13 +56,13 @@ def literals(code: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_package_is_a_folder_of_links(folder: str) -> None:
+def test_package_is_a_folder_of_links(folder: str) -> None:
     link = ROOT / "dpstream" / folder
     assert link.is_symlink()
     assert link.resolve() == ROOT / folder
 
 
-def test_no_text_names_a_module_without_the_package() -> None:
+def test_texts_name_modules_with_the_package() -> None:
     """Ruff checks import statements, but not imports by a string."""
     known = modules()
     found = {}
@@ -78,7 +78,7 @@ def test_no_text_names_a_module_without_the_package() -> None:
 
 
 @pytest.mark.slow
-def test_the_package_is_all_that_a_wheel_has_and_is_whole_from_a_source_archive(
+def test_wheel_contains_the_whole_package_only(
     tmp_path: Path,
 ) -> None:
     sources = copy_sources(tmp_path / "sources")
@@ -125,9 +125,7 @@ def wheel_of_others(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["dpstream", pytest.param("others", marks=pytest.mark.verify)])
-def test_a_distribution_with_packages_of_the_same_names_breaks_nothing(
-    tmp_path: Path, first: str
-) -> None:
+def test_distributions_with_equal_names_do_not_conflict(tmp_path: Path, first: str) -> None:
     wheels = {
         "dpstream": build(copy_sources(tmp_path / "sources"), tmp_path / "wheel"),
         "others": wheel_of_others(tmp_path),
@@ -151,16 +149,16 @@ def test_a_distribution_with_packages_of_the_same_names_breaks_nothing(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def ours_runs() -> None:
+    def check_our_command() -> None:
         assert run(str(environment / "bin" / "dpstream"), "--version").startswith("dpstream ")
         names = ", ".join(f"dpstream.{folder}" for folder in FOLDERS)
-        run(str(python), "-c", f"import {names}, dpstream.pipeline.cli.verbs")
+        run(str(python), "-c", f"import {names}, dpstream.pipeline.cli.commands")
 
     for name in sorted(wheels, key=lambda name: name != first):
         pip("install", "--no-deps", "--no-index", "--no-compile", str(wheels[name]))
-    ours_runs()
+    check_our_command()
     whose = "import topics, pipeline; print(topics.WHOSE, pipeline.WHOSE)"
     assert run(str(python), "-c", whose) == "others: topics others: pipeline\n"
     pip("uninstall", "--yes", "others")
-    ours_runs()
+    check_our_command()
     assert not (packages / "pipeline").exists()

@@ -5,7 +5,7 @@ A job named ``students`` owns these topics; one more, ``dpstream.jobs``, lists t
 ==========================  ==================================================  ==================
 topic                       record                                              module
 ==========================  ==================================================  ==================
-``students.producers``      `Registration`, `Farewell`, `Drain`                 `records`
+``students.producers``      `Registration`, `Deregistration`, `Drain`                 `records`
 ``students.reports``        `Batch`, `Punctuation`: reports of one producer     `batches`
 ``students.manifests``      `Manifest`: the contents of an epoch's window       `manifests`
 ``students.shuffled``       `Chunk`: reports of a window, without senders       `chunks`
@@ -13,17 +13,16 @@ topic                       record                                              
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.results``        estimates as JSON documents, by epoch, compacted    `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
-``students.dead-letters``   `DeadLetter`, `Dismissal`: rejected records         `records`
+``students.dead-letters``   `DeadLetter`, `Discard`: rejected records         `records`
 ==========================  ==================================================  ==================
 
 Options add topics: ``devices`` (enrollments) and reports in `loose_batches` where devices report
-for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` and so on for parallel
-shufflers; ``hop-1`` and so on between chained shufflers; ``partials-a`` and ``-b`` of the two
-aggregators.
+for themselves; ``model`` (`models`) of a job that learns; ``reports-2`` ... for parallel shufflers;
+``hop-1`` ... between chained shufflers; ``partials-a`` and ``-b`` of the two aggregators.
 
 Batches, punctuation, manifests, chunks, partials and the records of collectors are binary: a fixed
 little-endian header with a common beginning and end (`dpstream.topics.frames`), then a payload.
-Batches and chunks carry reports as opaque words (`dpstream.topics.words`). Models have a binary
+Batches and chunks carry reports as opaque words (`dpstream.topics.messages`). Models have a binary
 format of their own. A dead letter is the rejected record, with Kafka headers that state the reason.
 The other records are JSON. `dpstream.topics.names` has names and settings of the topics.
 
@@ -35,9 +34,9 @@ record allowed. A batch, for instance:
 
 >>> import numpy as np
 >>> from dpstream.topics.batches import Batch, decode_batch, encode_batch
->>> from dpstream.topics.words import Words
+>>> from dpstream.topics.messages import Messages
 >>> reports = np.array([[3], [1], [3]], np.uint8)
->>> batch = Batch(bytes(16), bytes(16), bytes(16), bytes(16), epoch=1, words=Words(reports))
+>>> batch = Batch(bytes(16), bytes(16), bytes(16), bytes(16), epoch=1, words=Messages(reports))
 >>> record = encode_batch(batch)
 >>> record[:4], len(record)
 (b'dpst', 107)

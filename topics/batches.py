@@ -13,12 +13,18 @@ from dpstream.topics.frames import (
     check_identities,
     check_range,
 )
-from dpstream.topics.words import PLAIN_ENCODINGS, WORDS_FIELDS, Words, pack_words, unpack_words
+from dpstream.topics.messages import (
+    MESSAGES_FIELDS,
+    PLAIN_ENCODINGS,
+    Messages,
+    pack_messages,
+    unpack_messages,
+)
 
 if TYPE_CHECKING:
     from dpstream.topics.fixed_sizes import FixedSize
 
-_BATCH = Frame(RecordType.BATCH, f"16s16sQ{WORDS_FIELDS}")
+_BATCH = Frame(RecordType.BATCH, f"16s16sQ{MESSAGES_FIELDS}")
 _PUNCTUATION = Frame(RecordType.PUNCTUATION, "16sQQQI8s")
 
 DRAWING_BYTES = 8
@@ -61,7 +67,7 @@ class Batch:
     batch: bytes
     enrollment: bytes
     epoch: int
-    words: Words
+    words: Messages
     size: FixedSize | None = None
 
     def __post_init__(self) -> None:
@@ -75,9 +81,9 @@ class Batch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """Encode a batch; against `OversizedError`, use `split_words` and `split_fixed`."""
+    """Encode a batch; against `OversizedError`, use `split_messages` and `split_fixed`."""
     if batch.size is None:
-        fields, payload = pack_words(batch.words)
+        fields, payload = pack_messages(batch.words)
     else:
         from dpstream.topics.fixed_sizes import pack_sized
 
@@ -98,7 +104,7 @@ def decode_batch(data: bytes) -> Batch:
     fingerprint, deployment, batch, enrollment, epoch, encoding, *fields = _BATCH.open(data)
     size: FixedSize | None = None
     if encoding < PLAIN_ENCODINGS:
-        words = unpack_words(data, _BATCH.size, encoding, *fields)
+        words = unpack_messages(data, _BATCH.size, encoding, *fields)
     else:
         from dpstream.topics.fixed_sizes import unpack_sized
 
@@ -133,7 +139,7 @@ class Punctuation:
             fingerprint=self.fingerprint, deployment=self.deployment, enrollment=self.enrollment
         )
         if len(self.drawing) != DRAWING_BYTES:
-            raise CodecError(f"drawing has {len(self.drawing)} bytes, must have {DRAWING_BYTES}")
+            raise CodecError(f"drawing has {len(self.drawing)} bytes; expected {DRAWING_BYTES}")
         check_range("epoch", self.epoch, 1)
         check_range("batches", self.batches, 0, U4_MAX)
         check_range("population", self.population, 0)
@@ -158,7 +164,9 @@ def decode_punctuation(data: bytes) -> Punctuation:
         _PUNCTUATION.open(data)
     )
     if len(data) != _PUNCTUATION.size:
-        raise CodecError(f"punctuation with {len(data) - _PUNCTUATION.size} bytes of payload")
+        raise CodecError(
+            f"punctuation has {len(data) - _PUNCTUATION.size} bytes of payload; expected none"
+        )
     return Punctuation(
         fingerprint, deployment, enrollment, epoch, batches, contributors, population, drawing
     )

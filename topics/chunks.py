@@ -14,11 +14,11 @@ from dpstream.topics.frames import (
     kind_of,
     version_of,
 )
-from dpstream.topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
+from dpstream.topics.messages import MESSAGES_FIELDS, Messages, pack_messages, unpack_messages
 
-_CHUNK = Frame(RecordType.CHUNK, f"QQ16sII{WORDS_FIELDS}")
+_CHUNK = Frame(RecordType.CHUNK, f"QQ16sII{MESSAGES_FIELDS}")
 # Format for shufflers after the first one.
-_OF_AN_INSTANCE = Frame(RecordType.CHUNK, f"QQ16sIII{WORDS_FIELDS}", version=2)
+_OF_AN_INSTANCE = Frame(RecordType.CHUNK, f"QQ16sIII{MESSAGES_FIELDS}", version=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Chunk:
     attempt: bytes
     index: int
     total: int
-    words: Words
+    words: Messages
     instance: int = 1
 
     def __post_init__(self) -> None:
@@ -58,8 +58,8 @@ class Chunk:
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """Encode a chunk; against `OversizedError`, use `split_words`."""
-    fields, payload = pack_words(chunk.words)
+    """Encode a chunk; against `OversizedError`, use `split_messages`."""
+    fields, payload = pack_messages(chunk.words)
     said = (
         chunk.fingerprint,
         chunk.deployment,
@@ -83,7 +83,7 @@ def decode_chunk(data: bytes) -> Chunk:
     )
     instance = words.pop(0) if second else 1
     if second and instance == 1:
-        raise CodecError("a chunk of the first instance, in the form of the others")
+        raise CodecError("a chunk of the first shuffler has the format of the others")
     return Chunk(
         fingerprint,
         deployment,
@@ -92,6 +92,6 @@ def decode_chunk(data: bytes) -> Chunk:
         attempt,
         index,
         total,
-        unpack_words(data, frame.size, *words),
+        unpack_messages(data, frame.size, *words),
         instance,
     )

@@ -24,7 +24,7 @@ offset  bytes  envelope
 33      ...    content
 ======  =====  ========================================================================
 
-The length of a content is independent of the device's values. A content (`ContentForm`) has the
+The length of a content is independent of the device's values. A content (`ContentFormat`) has the
 number of its messages (2 bytes), then as many slots for messages as any report of the job needs.
 Unused slots are zero. A sealed content is a ciphertext of that (`dpstream.topics.sealing`), bound
 to deployment, job, epoch and report.
@@ -47,7 +47,6 @@ CONTENT_TYPE: Final = "application/vnd.dpstream.reports"
 IDENTITY_BYTES: Final = 16
 KEY_ID_BYTES: Final = 8
 ENVELOPE_OVERHEAD: Final = 2 * IDENTITY_BYTES + 1
-"""Bytes of an envelope without its content."""
 ENVELOPE_MAX: Final = 0xFFFF
 BODY_MAX: Final = 256 * 1024
 """Maximum bytes of a body; longer ones are neither written nor read."""
@@ -110,7 +109,9 @@ def encode_envelope(device: bytes, report: bytes, enrolls: bool, content: bytes)
         raise EnvelopeError(f"ids of device and report must have {IDENTITY_BYTES} bytes")
     envelope = b"".join((device, report, b"\1" if enrolls else b"\0", content))
     if len(envelope) > ENVELOPE_MAX:
-        raise EnvelopeError(f"envelope of {len(envelope)} bytes, at most {ENVELOPE_MAX} can be")
+        raise EnvelopeError(
+            f"envelope of {len(envelope)} bytes exceeds the maximum, {ENVELOPE_MAX}"
+        )
     return envelope
 
 
@@ -120,13 +121,13 @@ def encode_body(
     """Encode a request body of at least one envelope, all of them of one size."""
     size = len(envelopes[0]) if envelopes else 0
     if not envelopes or any(len(envelope) != size for envelope in envelopes):
-        raise EnvelopeError("a body has one envelope or more, all of them of one size")
+        raise EnvelopeError("a body requires at least one envelope, all of the same size")
     header = _HEADER.pack(
         MAGIC, VERSION, key is not None, size, deployment, fingerprint, epoch, key or _NO_KEY
     )
     body = b"".join((header, *envelopes))
     if len(body) > BODY_MAX:
-        raise EnvelopeError(f"body of {len(body)} bytes, at most {BODY_MAX} can be")
+        raise EnvelopeError(f"body of {len(body)} bytes exceeds the maximum, {BODY_MAX}")
     return body
 
 
@@ -137,37 +138,39 @@ def decode_body(data: bytes) -> Envelopes:
         EnvelopeError: If the body is invalid. The message contains nothing of its contents.
     """
     if len(data) > BODY_MAX:
-        raise EnvelopeError(f"body of {len(data)} bytes, at most {BODY_MAX} can be")
+        raise EnvelopeError(f"body of {len(data)} bytes exceeds the maximum, {BODY_MAX}")
     if len(data) < HEADER_BYTES:
-        raise EnvelopeError(f"body of {len(data)} bytes ends within its {HEADER_BYTES}-byte header")
+        raise EnvelopeError(
+            f"body of {len(data)} bytes is shorter than its {HEADER_BYTES}-byte header"
+        )
     magic, version, sealed, size, deployment, fingerprint, epoch, key = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise EnvelopeError(f"body does not begin with {MAGIC!r}")
     if version != VERSION:
-        raise EnvelopeError(f"body of version {version}, known is {VERSION} alone")
+        raise EnvelopeError(f"body has version {version}; expected {VERSION}")
     if sealed > 1 or (not sealed and key != _NO_KEY):
-        raise EnvelopeError("body that says neither that it is sealed nor that it is not")
+        raise EnvelopeError("body has an invalid sealed flag")
     if not 1 <= epoch <= _EPOCH_MAX:
         raise EnvelopeError("epochs are numbered from 1")
     count, rest = divmod(len(data) - HEADER_BYTES, size) if size else (0, 1)
     if rest or not count or size <= ENVELOPE_OVERHEAD:
         raise EnvelopeError(
-            f"body of {len(data)} bytes: after {HEADER_BYTES} bytes there must be envelopes of "
-            f"{size} bytes"
+            f"body of {len(data)} bytes: expected envelopes of {size} bytes after {HEADER_BYTES} "
+            "bytes"
         )
     rows = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).reshape(count, size)
     if rows[:, _ENROLLS_OFFSET].max() > 1:
-        raise EnvelopeError("envelope that says neither that its device enrolls nor that it has")
+        raise EnvelopeError("envelope has an invalid enrollment flag")
     return Envelopes(deployment, fingerprint, epoch, key if sealed else None, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class ContentForm:
+class ContentFormat:
     """Format of one device's report: a fixed number of slots for messages.
 
     Attributes:
         slots: Maximum number of messages of a device at an epoch.
-        width: Words of a message, as in `dpstream.topics.word_forms.WordForm`.
+        width: Words of a message, as in `dpstream.topics.message_formats.MessageFormat`.
         word_bytes: 1, 2, 4 or 8.
     """
 
@@ -187,9 +190,11 @@ class ContentForm:
     def pack(self, words: NDArray[np.unsignedinteger]) -> bytes:
         """Pack messages, shape (n, width), in canonical order, to a content."""
         if words.dtype != self.dtype or words.ndim != 2 or words.shape[1] != self.width:
-            raise EnvelopeError(f"words of shape {words.shape} and type {words.dtype}")
+            raise EnvelopeError(
+                f"messages have an invalid shape {words.shape} or dtype {words.dtype}"
+            )
         if len(words) > self.slots:
-            raise EnvelopeError(f"{len(words)} words, a content has {self.slots} slots")
+            raise EnvelopeError(f"{len(words)} messages exceed the {self.slots} slots of a content")
         slots = np.zeros((self.slots, self.width), self.dtype)
         slots[: len(words)] = words[np.lexsort(words.T[::-1])]
         return len(words).to_bytes(_COUNT_TYPE.itemsize, "little") + slots.tobytes()
@@ -206,7 +211,7 @@ class ContentForm:
         """
         if contents.ndim != 2 or contents.shape[1] != self.size:
             raise EnvelopeError(
-                f"contents of {contents.shape[-1]} bytes, of this job they have {self.size}"
+                f"contents have {contents.shape[-1]} bytes; expected {self.size} for this job"
             )
         head = _COUNT_TYPE.itemsize
         counts = np.ascontiguousarray(contents[:, :head]).view(_COUNT_TYPE)[:, 0]

@@ -2,7 +2,7 @@
 
 If devices rely on the shuffler to hide their messages, the number of messages is secret too. So a
 producer always sends enough bytes for the maximum number, in one of two encodings in addition to
-those of `dpstream.topics.words`:
+those of `dpstream.topics.messages`:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
 * table: the first word of the table (u8), then the multiplicity of that and each following word,
@@ -21,8 +21,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WORD_TYPES, Words, check_word_fields
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import WORD_TYPES, Messages, check_message_fields
 
 SLOTS_ENCODING: Final = 2
 TABLE_ENCODING: Final = 3
@@ -56,18 +56,18 @@ class CountTable:
 FixedSize: TypeAlias = Slots | CountTable
 
 
-def fixed_size(form: WordForm, most: int) -> FixedSize:
+def fixed_size(form: MessageFormat, most: int) -> FixedSize:
     """Return the smaller encoding of up to `most` reports, at most 2^32 - 1.
 
-    >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 20)
+    >>> fixed_size(MessageFormat(np.dtype("<u4"), distinct=100), 20)
     Slots(rows=20)
-    >>> fixed_size(WordForm(np.dtype("<u4"), distinct=100), 1000)
+    >>> fixed_size(MessageFormat(np.dtype("<u4"), distinct=100), 1000)
     CountTable(first=0, cells=100, count_bytes=2)
     """
     if most > U4_MAX:
         raise CodecError(
-            f"up to {most:,} messages of one producer at an epoch, {U4_MAX:,} are possible: "
-            "divide the devices among several producers"
+            f"a producer may send up to {most:,} messages at an epoch, but the maximum is "
+            f"{U4_MAX:,}: divide the devices among several producers"
         )
     cells = table_cells(form)
     if cells is not None:
@@ -77,11 +77,13 @@ def fixed_size(form: WordForm, most: int) -> FixedSize:
     return Slots(most)
 
 
-def table_cells(form: WordForm) -> int | None:
-    """Return the number of cells of a table of all words, or None if there are too many.
+def table_cells(form: MessageFormat) -> int | None:
+    """Return the number of cells of a table of all messages, or None if there are too many.
 
-    >>> table_cells(WordForm(np.dtype("<u4"), distinct=100)), table_cells(WordForm(np.dtype("<u4")))
-    (100, None)
+    >>> table_cells(MessageFormat(np.dtype("<u4"), distinct=100))
+    100
+    >>> table_cells(MessageFormat(np.dtype("<u4"))) is None
+    True
     """
     if form.distinct is None and form.width == 1 and form.report_bytes <= 2:
         return 1 << 8 * form.report_bytes
@@ -89,8 +91,8 @@ def table_cells(form: WordForm) -> int | None:
 
 
 def split_fixed(
-    words: Words, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
-) -> Iterator[tuple[Words, FixedSize]]:
+    words: Messages, size: FixedSize, payload_bytes: int = PAYLOAD_TARGET
+) -> Iterator[tuple[Messages, FixedSize]]:
     """Cut words into at least one chunk that fits a record, with the size of each.
 
     The number and sizes of the chunks depend only on `size` and the width of a row.
@@ -99,53 +101,55 @@ def split_fixed(
         yield from _cut_table(words, size, max(1, payload_bytes // size.count_bytes - 8))
         return
     if words.messages > size.rows:
-        raise CodecError(f"{words.messages} reports, there is room for {size.rows}")
+        raise CodecError(f"{words.messages} reports exceed the capacity, {size.rows}")
     values = words.values
     if words.counts is not None:
         values = np.repeat(values, words.counts.astype(np.intp), axis=0)
     rows = max(1, payload_bytes // (words.width * values.itemsize))
     for start in range(0, max(size.rows, 1), rows):
-        yield Words(values[start : start + rows]), Slots(min(rows, size.rows - start))
+        yield Messages(values[start : start + rows]), Slots(min(rows, size.rows - start))
 
 
-def _cut_table(words: Words, size: CountTable, cells: int) -> Iterator[tuple[Words, CountTable]]:
+def _cut_table(
+    words: Messages, size: CountTable, cells: int
+) -> Iterator[tuple[Messages, CountTable]]:
     values, counts = words.values[:, 0], words.counts
     if counts is None:
         values, occurring = np.unique(values, return_counts=True)
         counts = occurring.astype(np.uint32)
     end = size.first + size.cells
     if len(values) and not size.first <= int(values[0]) <= int(values[-1]) < end:
-        raise CodecError(f"words from {values[0]} to {values[-1]} in a table of {size}")
+        raise CodecError(f"messages {values[0]} to {values[-1]} do not fit a table of {size}")
     for first in range(size.first, end, cells):
         part = replace(size, first=first, cells=min(cells, end - first))
         low, high = np.searchsorted(values, [first, first + part.cells]).tolist()
-        yield Words(values[low:high, None], counts[low:high]), part
+        yield Messages(values[low:high, None], counts[low:high]), part
 
 
-def pack_sized(words: Words, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
-    """Return header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload."""
+def pack_sized(words: Messages, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
+    """Return header fields (`dpstream.topics.messages.MESSAGES_FIELDS`) and payload."""
     return _packed_slots(words, size) if isinstance(size, Slots) else _packed_table(words, size)
 
 
-def _packed_slots(words: Words, size: Slots) -> tuple[tuple[int, ...], bytes]:
+def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]:
     if words.counts is not None or words.rows > size.rows:
-        raise CodecError(f"{words.rows} rows of words for {size.rows} slots of plain ones")
+        raise CodecError(f"{words.rows} rows of messages do not fit {size.rows} plain slots")
     itemsize, width, rows = words.values.itemsize, words.width, words.rows
     filler = bytes((size.rows - rows) * width * itemsize)
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler
 
 
-def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], bytes]:
+def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], bytes]:
     dtype = _COUNT_TYPES.get(size.count_bytes)
     if dtype is None or words.counts is None or words.width != 1:
-        raise CodecError(f"words of width {words.width} cannot be put into a table of {size}")
+        raise CodecError(f"messages of width {words.width} cannot be written to a table of {size}")
     table = np.zeros(size.cells, dtype)
     cells = words.values[:, 0].astype(np.int64) - size.first
     most = int(np.iinfo(dtype).max)
     if words.rows and not (
         cells[0] >= 0 and cells[-1] < size.cells and int(words.counts.max()) <= most
     ):
-        raise CodecError(f"words or counts that a table of {size} has no room for")
+        raise CodecError(f"messages or counts exceed the capacity of a table of {size}")
     table[cells] = words.counts
     fields = (TABLE_ENCODING, words.values.itemsize, 1, size.cells, words.messages)
     return fields, np.array(size.first, _FIRST_TYPE).tobytes() + table.tobytes()
@@ -153,7 +157,7 @@ def _packed_table(words: Words, size: CountTable) -> tuple[tuple[int, ...], byte
 
 def unpack_sized(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
-) -> tuple[Words, FixedSize]:
+) -> tuple[Messages, FixedSize]:
     """Return the words whose payload is `data[start:]`, and their fixed size.
 
     Raises:
@@ -161,10 +165,10 @@ def unpack_sized(
     """
     if encoding not in (SLOTS_ENCODING, TABLE_ENCODING):
         raise CodecError(
-            f"words of unknown encoding {encoding}, known are 0 (plain), 1 (pairs), 2 (slots) and "
-            "3 (table)"
+            f"messages have unknown encoding {encoding}; expected 0 (plain), 1 (pairs), 2 (slots) "
+            "or 3 (table)"
         )
-    check_word_fields(word_bytes, width, messages)
+    check_message_fields(word_bytes, width, messages)
     if encoding == SLOTS_ENCODING:
         return _slots(data, start, word_bytes, width, rows, messages)
     return _table(data, start, word_bytes, width, rows, messages)
@@ -172,40 +176,42 @@ def unpack_sized(
 
 def _slots(
     data: bytes, start: int, word_bytes: int, width: int, rows: int, messages: int
-) -> tuple[Words, Slots]:
+) -> tuple[Messages, Slots]:
     row_bytes, found = width * word_bytes, len(data) - start
     slots, rest = divmod(found, row_bytes)
     if rest or rows > slots:
         raise CodecError(
-            f"payload of {found} bytes, slots of {width} words of {word_bytes} bytes for "
-            f"{rows} rows cannot take that many"
+            f"payload of {found} bytes does not fit slots of {width} words of {word_bytes} bytes "
+            f"for {rows} rows"
         )
     if messages != rows:
-        raise CodecError(f"{rows} plain rows, the header says {messages} messages")
+        raise CodecError(f"{rows} plain rows do not match the {messages} messages in the header")
     end = start + rows * row_bytes
     if data.count(0, end) != len(data) - end:
-        raise CodecError("slots that are not used are not zero")
-    return Words(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
+        raise CodecError("unused slots are not zero")
+    return Messages(np.ndarray((rows, width), WORD_TYPES[word_bytes], data, start)), Slots(slots)
 
 
 def _table(
     data: bytes, start: int, word_bytes: int, width: int, cells: int, messages: int
-) -> tuple[Words, CountTable]:
+) -> tuple[Messages, CountTable]:
     length = len(data) - start - _FIRST_TYPE.itemsize
     count_bytes = length // cells if cells else 0
     if width != 1 or count_bytes not in _COUNT_TYPES or length != cells * count_bytes:
         raise CodecError(
-            f"{length} bytes of counts for a table of {cells} cells of words of width {width}"
+            f"{length} bytes of counts do not match a table of {cells} cells for messages of "
+            f"width {width}"
         )
     first = int(np.ndarray((), _FIRST_TYPE, data, start))
     if first + cells > 1 << 8 * word_bytes:
         raise CodecError(
-            f"a table of {cells} cells from word {first} on, words have {word_bytes} bytes"
+            f"a table of {cells} cells starting at message {first} exceeds {word_bytes}-byte "
+            "messages"
         )
     counts = np.frombuffer(data, _COUNT_TYPES[count_bytes], cells, len(data) - length)
     present = np.flatnonzero(counts)
     values = (present + first).astype(WORD_TYPES[word_bytes])[:, None]
-    words = Words(values, counts[present].astype(np.dtype("<u4")))
+    words = Messages(values, counts[present].astype(np.dtype("<u4")))
     if words.messages != messages:
-        raise CodecError(f"{words.messages} messages in the payload, its header says {messages}")
+        raise CodecError(f"payload has {words.messages} messages; the header states {messages}")
     return words, CountTable(first, cells, count_bytes)

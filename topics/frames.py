@@ -48,8 +48,6 @@ class VersionError(CodecError):
 
 
 class RecordType(IntEnum):
-    """Type of a binary record."""
-
     BATCH = 1
     PUNCTUATION = 2
     MANIFEST = 3
@@ -75,19 +73,19 @@ def kind_of(data: bytes) -> RecordType:
         CodecError: If it is not a record of this format.
     """
     if len(data) > RECORD_CAP:
-        raise OversizedError(f"record of {len(data)} bytes, at most {RECORD_CAP} are allowed")
+        raise OversizedError(f"record of {len(data)} bytes exceeds the maximum, {RECORD_CAP}")
     if len(data) < _OPENING.size:
-        raise CodecError(f"record of {len(data)} bytes is too short to be one of ours")
+        raise CodecError(f"record of {len(data)} bytes is too short for a dpstream record")
     magic, version, kind = _OPENING.unpack_from(data)
     if magic != MAGIC:
-        raise CodecError(f"record begins with {magic.hex()}, not with {MAGIC.hex()} ({MAGIC!r})")
+        raise CodecError(f"record starts with {magic.hex()}; expected {MAGIC.hex()} ({MAGIC!r})")
     newest = _NEWEST.get(kind, VERSION)
     if not VERSION <= version <= newest:
-        known = f"{VERSION} only" if newest == VERSION else f"{VERSION} to {newest}"
-        raise VersionError(f"record of version {version}, this program understands {known}")
+        known = f"{VERSION}" if newest == VERSION else f"{VERSION} to {newest}"
+        raise VersionError(f"record has version {version}; expected {known}")
     known_kind = _KINDS.get(kind)
     if known_kind is None:
-        raise CodecError(f"record of unknown kind {kind}, known are 1 to {len(RecordType)}")
+        raise CodecError(f"record has unknown kind {kind}; expected 1 to {len(RecordType)}")
     return known_kind
 
 
@@ -99,12 +97,12 @@ def version_of(data: bytes) -> int:
 def check_identities(**identities: bytes) -> None:
     for name, identity in identities.items():
         if len(identity) != _IDENTITY_BYTES:
-            raise CodecError(f"{name} has {len(identity)} bytes, must have {_IDENTITY_BYTES}")
+            raise CodecError(f"{name} has {len(identity)} bytes; expected {_IDENTITY_BYTES}")
 
 
 def check_range(name: str, value: int, low: int, high: int = INTEGER_MAX) -> None:
     if not low <= value <= high:
-        raise CodecError(f"{name} is {value}, must be {low} to {high}")
+        raise CodecError(f"{name} is {value}; expected {low} to {high}")
 
 
 class Frame:
@@ -129,8 +127,8 @@ class Frame:
     ) -> bytes:
         if self.size + len(payload) > RECORD_CAP:
             raise OversizedError(
-                f"{self.kind.name.lower()} of {self.size + len(payload)} bytes, "
-                f"at most {RECORD_CAP} are allowed: write it in parts"
+                f"{self.kind.name.lower()} of {self.size + len(payload)} bytes exceeds the "
+                f"maximum, {RECORD_CAP}: split it"
             )
         header = self._header.pack(
             MAGIC,
@@ -152,26 +150,26 @@ class Frame:
         The fields are the fingerprint, the deployment and those of the record type. An incomplete
         or damaged record, or one of another type, raises `CodecError`.
         """
-        kind, wanted = kind_of(data), self._name
+        kind, expected = kind_of(data), self._name
         if kind is not self.kind:
-            raise CodecError(f"record is a {kind.name.lower()}, expected a {wanted}")
+            raise CodecError(f"record is a {kind.name.lower()}; expected a {expected}")
         if version_of(data) != self.version:
             raise VersionError(
-                f"{wanted} of version {version_of(data)}, expected version {self.version}"
+                f"{expected} has version {version_of(data)}; expected {self.version}"
             )
         if len(data) < self.size:
             raise CodecError(
-                f"{wanted} of {len(data)} bytes ends within its {self.size}-byte header"
+                f"{expected} of {len(data)} bytes is shorter than its {self.size}-byte header"
             )
         _, _, _, size, *fields, payload_bytes, checksum = self._header.unpack_from(data)
         if size != self.size:
-            raise CodecError(f"{wanted} with a header of {size} bytes, must have {self.size}")
+            raise CodecError(f"{expected} has a header of {size} bytes; expected {self.size}")
         if len(data) != size + payload_bytes:
             raise CodecError(
-                f"{wanted} with {len(data) - size} bytes of payload, "
-                f"its header says {payload_bytes}"
+                f"{expected} has {len(data) - size} bytes of payload; the header states "
+                f"{payload_bytes}"
             )
         view = memoryview(data)
         if crc32c(view[size:], crc32c(view[: size - 4])) != checksum:
-            raise CodecError(f"{wanted} is damaged: its checksum does not match")
+            raise CodecError(f"{expected} is corrupt: checksum mismatch")
         return tuple(fields)

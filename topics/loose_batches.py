@@ -91,9 +91,9 @@ class LooseBatch:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
         check_range("epoch", self.epoch, 1)
         if self.key is not None and len(self.key) != KEY_ID_BYTES:
-            raise CodecError(f"key has {len(self.key)} bytes, must have {KEY_ID_BYTES}")
+            raise CodecError(f"key has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
         if self.rows.ndim != 2 or not len(self.rows) or self.rows.shape[1] <= self._beside_content:
-            raise CodecError(f"rows of shape {self.rows.shape} are no tags with contents")
+            raise CodecError(f"rows have shape {self.rows.shape}; expected tags with contents")
 
     @property
     def _beside_content(self) -> int:
@@ -133,7 +133,10 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
     fingerprint, deployment, epoch, count, row_bytes, key = _BATCH.open(data)
     length = len(data) - _BATCH.size
     if count * row_bytes != length:
-        raise CodecError(f"payload of {length} bytes, {count} rows of {row_bytes} bytes are said")
+        raise CodecError(
+            f"payload of {length} bytes does not match {count} rows of {row_bytes} bytes in the "
+            "header"
+        )
     rows = np.frombuffer(data, np.uint8, offset=_BATCH.size).reshape(count, row_bytes)
     return LooseBatch(fingerprint, deployment, epoch, None if key == _NO_KEY else key, rows)
 
@@ -172,7 +175,7 @@ def decode_enrollments(data: bytes) -> Enrollments:
     fingerprint, deployment, epoch = _ENROLLMENTS.open(data)
     length = len(data) - _ENROLLMENTS.size
     if length % TAG_BYTES:
-        raise CodecError(f"{length} bytes of tags, of which each has {TAG_BYTES}")
+        raise CodecError(f"tags have {length} bytes; expected a multiple of {TAG_BYTES}")
     tags = np.frombuffer(data, _TAG_TYPE, offset=_ENROLLMENTS.size)
     return Enrollments(fingerprint, deployment, epoch, tags)
 
@@ -207,5 +210,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
 def decode_watermark(data: bytes) -> Watermark:
     fingerprint, deployment, collector, epoch = _WATERMARK.open(data)
     if len(data) != _WATERMARK.size:
-        raise CodecError(f"watermark with {len(data) - _WATERMARK.size} bytes of payload")
+        raise CodecError(
+            f"watermark has {len(data) - _WATERMARK.size} bytes of payload; expected none"
+        )
     return Watermark(fingerprint, deployment, collector, epoch)

@@ -1,9 +1,8 @@
 """Read many similar manifests of a log at once.
 
 Nearly all manifests of a long-lived job are similar: version 1, with as many producers, the same of
-which are included. The checks of `decode_manifest` are applied to all of them at once here, with an
-array for each field, in a tenth of the time. Manifests of more than `PRODUCERS` are read one by
-one.
+which are included. The checks of `decode_manifest` are applied to all at once here, with an array
+for each field, in a tenth of the time. Manifests of more than `PRODUCERS` are read one by one.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 from dpstream.topics.manifests import (
-    DECIDED_FATES,
-    Fate,
+    MANIFEST_STATUSES,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
 )
@@ -38,14 +37,14 @@ _FIELDS = np.dtype(
         ("contributors", "<u8"),
         ("population", "<u8"),
         ("timestamp", "<u8"),
-        ("fate", "<u4"),
+        ("window_status", "<u4"),
         ("producers", "<u4"),
         ("payload", "<u4"),
         ("checksum", "<u4"),
     ]
 )
 _NUMBERS = _FIELDS.names[1:8] if _FIELDS.names else ()
-_EMPTY = 1 + DECIDED_FATES.index(Fate.EMPTY)
+_EMPTY = 1 + MANIFEST_STATUSES.index(WindowStatus.EMPTY)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,14 +55,14 @@ class ManifestRows:
         records: Bytes from the log.
         first_offsets: Of each epoch's first record in the raw topic.
         cut_offsets: First offsets after the windows.
-        fates: Positions in `DECIDED_FATES`.
+        statuses: Positions in `MANIFEST_STATUSES`.
     """
 
     records: Sequence[bytes]
     epochs: NDArray[np.int64]
     first_offsets: NDArray[np.int64]
     cut_offsets: NDArray[np.int64]
-    fates: NDArray[np.int64]
+    statuses: NDArray[np.int64]
 
     def manifest(self, row: int) -> Manifest:
         return decode_manifest(self.records[row])
@@ -91,16 +90,16 @@ def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
         return None
     populations = payloads[:, bitmap:].copy().view("<u4")
     enrolled = populations.sum(axis=1, dtype=np.uint64)
-    fates, contributors = fields["fate"], fields["contributors"]
+    statuses, contributors = fields["window_status"], fields["contributors"]
     right = (
         (fields["first_epoch"] >= 1)
         & (fields["epoch"] >= fields["first_epoch"])
         & (fields["cut_offset"] >= fields["first_offset"])
         & (fields["population"] >= enrolled)
         & (contributors <= enrolled)
-        & (fates >= 1)
-        & (fates <= len(DECIDED_FATES))
-        & ((fates == _EMPTY) == (contributors == 0))
+        & (statuses >= 1)
+        & (statuses <= len(MANIFEST_STATUSES))
+        & ((statuses == _EMPTY) == (contributors == 0))
     )
     if not right.all() or not all(map(_undamaged, records, fields["checksum"].tolist())):
         return None
@@ -109,7 +108,7 @@ def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
         fields["epoch"].astype(np.int64),
         fields["first_offset"].astype(np.int64),
         fields["cut_offset"].astype(np.int64),
-        fates.astype(np.int64) - 1,
+        statuses.astype(np.int64) - 1,
     )
 
 

@@ -52,23 +52,21 @@ PRODUCERS_OF_INSTANCES_MAX = (
 """Maximum producers of a job whose manifests name drawings, about 21,000."""
 
 
-class Fate(StrEnum):
+class WindowStatus(StrEnum):
     """Window status.
 
-    A manifest never marks a window as corrupt: that is detected when the released reports are
-    summed.
+    A manifest never marks a window as corrupt: that is detected when released reports are summed.
     """
 
     RELEASED = "released"
-    TOO_SMALL = "too small"
+    SUPPRESSED = "suppressed"
     EMPTY = "empty"
-    SPOILED = "spoiled"
+    CORRUPT = "corrupt"
 
 
-_FATE_CODES = {Fate.RELEASED: 1, Fate.TOO_SMALL: 2, Fate.EMPTY: 3}
-_FATES = {code: fate for fate, code in _FATE_CODES.items()}
-DECIDED_FATES = tuple(_FATE_CODES)
-"""Statuses that a manifest can have."""
+_STATUS_CODES = {WindowStatus.RELEASED: 1, WindowStatus.SUPPRESSED: 2, WindowStatus.EMPTY: 3}
+_STATUSES = {code: window_status for window_status, code in _STATUS_CODES.items()}
+MANIFEST_STATUSES = tuple(_STATUS_CODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Manifest:
 
     Attributes:
         epoch: At least `first_epoch`.
-        fate: Empty exactly when there is no contributor.
+        window_status: Empty exactly when there is no contributor.
         first_offset: Of the epoch's first record in the raw topic.
         cut_offset: First offset after the window.
         first_epoch: The smallest epoch of the deployment, at least 1.
@@ -95,7 +93,7 @@ class Manifest:
     fingerprint: bytes
     deployment: bytes
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     first_offset: int
     cut_offset: int
     first_epoch: int
@@ -118,7 +116,9 @@ class Manifest:
         inside = np.asarray(self.producers, np.bool_)
         included = int(np.count_nonzero(inside))
         if len(self.populations) != included:
-            raise CodecError(f"{len(self.populations)} populations for {included} producers in")
+            raise CodecError(
+                f"{len(self.populations)} populations do not match {included} included producers"
+            )
         populations = _checked_populations(self.populations)
         for name, array in (("producers", inside), ("populations", populations)):
             # An object shared by several manifests stays shared.
@@ -127,17 +127,21 @@ class Manifest:
         enrolled = int(populations.sum(dtype=np.uint64))
         check_range("population", self.population, enrolled)
         check_range("contributors", self.contributors, 0, enrolled)
-        if (self.fate is Fate.EMPTY) != (self.contributors == 0):
-            raise CodecError(f"a window with {self.contributors} contributors is not {self.fate}")
+        if (self.window_status is WindowStatus.EMPTY) != (self.contributors == 0):
+            raise CodecError(
+                f"a window with {self.contributors} contributors cannot be {self.window_status}"
+            )
         check_range("instance", self.instance, 1, U4_MAX)
         if self.drawings and len(self.drawings) != included:
-            raise CodecError(f"{len(self.drawings)} drawings for {included} producers in")
+            raise CodecError(
+                f"{len(self.drawings)} drawings do not match {included} included producers"
+            )
         if self.instance > 1 and len(self.drawings) != included:
-            raise CodecError(f"instance {self.instance} does not name the drawings that are in")
+            raise CodecError(f"shuffler {self.instance} does not name the included drawings")
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
-            raise CodecError(f"a drawing has not {DRAWING_BYTES} bytes")
-        if self.fate not in _FATE_CODES:
-            raise CodecError(f"no window is decided to be {self.fate}")
+            raise CodecError(f"a drawing has the wrong size; expected {DRAWING_BYTES} bytes")
+        if self.window_status not in _STATUS_CODES:
+            raise CodecError(f"a window cannot be finalized as {self.window_status}")
 
     @property
     def of_instances(self) -> bool:
@@ -171,7 +175,7 @@ class ManifestHead:
     fingerprint: bytes
     deployment: bytes
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int
     instance: int
     bits: bytes
@@ -196,7 +200,7 @@ def numbers_of(manifest: Manifest) -> tuple[int, ...]:
         manifest.contributors,
         manifest.population,
         manifest.timestamp,
-        _FATE_CODES[manifest.fate],
+        _STATUS_CODES[manifest.window_status],
         len(manifest.producers),
     )
 
@@ -219,14 +223,14 @@ def manifest_of(
         contributors,
         population,
         timestamp,
-        fate,
+        window_status,
         _,
     ) = header
     return Manifest(
         fingerprint,
         deployment,
         epoch,
-        _fate(fate),
+        _window_status(window_status),
         first_offset,
         cut_offset,
         first_epoch,
@@ -241,7 +245,6 @@ def manifest_of(
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encode a self-contained manifest."""
     bitmap = np.packbits(np.asarray(manifest.producers, np.bool_), bitorder="little")
     populations = np.asarray(manifest.populations, _POPULATION_TYPE)
     identity = manifest.fingerprint, manifest.deployment
@@ -257,7 +260,9 @@ def read_head(data: bytes) -> ManifestHead:
     """Read the head of a manifest; beyond its checksum, the rest is unchecked."""
     frame = _frame_of(data)
     fields = frame.open(data)
-    fingerprint, deployment, epoch, _, _, _, contributors, _, _, fate, producers = fields[:_FIELDS]
+    fingerprint, deployment, epoch, _, _, _, contributors, _, _, window_status, producers = fields[
+        :_FIELDS
+    ]
     check_range("number of producers", producers, 0, PRODUCERS_MAX)
     if frame is SHORT:
         inside, _ = decode_membership(data[frame.size :], producers)
@@ -265,7 +270,9 @@ def read_head(data: bytes) -> ManifestHead:
     else:
         bits = data[frame.size : frame.size + (producers + 7) // 8]
     instance = fields[_FIELDS] if frame is _OF_AN_INSTANCE else 1
-    return ManifestHead(fingerprint, deployment, epoch, _fate(fate), contributors, instance, bits)
+    return ManifestHead(
+        fingerprint, deployment, epoch, _window_status(window_status), contributors, instance, bits
+    )
 
 
 def is_short(data: bytes) -> bool:
@@ -278,7 +285,8 @@ def decode_manifest(data: bytes) -> Manifest:
     frame = _frame_of(data)
     if frame is SHORT:
         raise CodecError(
-            f"manifest that says what differs from the one at offset {SHORT.open(data)[-1]}"
+            "manifest contains only the differences from the manifest at offset "
+            f"{SHORT.open(data)[-1]}"
         )
     fields = frame.open(data)
     header = fields[:_FIELDS]
@@ -298,7 +306,7 @@ def decode_manifest(data: bytes) -> Manifest:
         ),
     )
     if frame is _OF_AN_INSTANCE and not manifest.of_instances:
-        raise CodecError("a manifest of version 2 that says nothing of instances")
+        raise CodecError("a manifest of version 2 does not state its shuffler")
     return manifest
 
 
@@ -308,10 +316,12 @@ def _frame_of(data: bytes) -> Frame:
     return _FRAMES[version]
 
 
-def _fate(code: int) -> Fate:
-    if code not in _FATES:
-        raise CodecError(f"manifest of unknown fate {code}, known are 1 to {len(_FATES)}")
-    return _FATES[code]
+def _window_status(code: int) -> WindowStatus:
+    if code not in _STATUSES:
+        raise CodecError(
+            f"manifest has unknown window status {code}; expected 1 to {len(_STATUSES)}"
+        )
+    return _STATUSES[code]
 
 
 def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:
@@ -328,16 +338,16 @@ def _unpack_producers(payload: bytes, producers: int) -> tuple[NumberRow[bool], 
     bitmap_bytes = (producers + 7) // 8
     if bitmap_bytes > len(payload):
         raise CodecError(
-            f"payload of {len(payload)} bytes, the bitmap of {producers} producers "
-            f"needs {bitmap_bytes}"
+            f"payload has {len(payload)} bytes; the bitmap of {producers} producers requires "
+            f"{bitmap_bytes}"
         )
     bits = np.unpackbits(np.frombuffer(payload[:bitmap_bytes], np.uint8), bitorder="little")
     if bits[producers:].any():
-        raise CodecError(f"the bitmap names more than the {producers} producers it is of")
+        raise CodecError(f"the bitmap names more than {producers} producers")
     included, found = int(np.count_nonzero(bits)), len(payload) - bitmap_bytes
     if found != included * _POPULATION_TYPE.itemsize:
         raise CodecError(
-            f"{found} bytes of populations, {included} included producers need "
+            f"populations have {found} bytes; {included} included producers require "
             f"{included * _POPULATION_TYPE.itemsize}"
         )
     populations = np.frombuffer(payload[bitmap_bytes:], _POPULATION_TYPE)

@@ -97,9 +97,9 @@ def decode_number(data: bytes, start: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             if byte == 0 and place:
-                raise CodecError(f"the number at byte {start} is longer than it need be")
+                raise CodecError(f"the number at byte {start} is not in its shortest encoding")
             return number, start + place + 1
-    raise CodecError(f"the number at byte {start} has no end within {_NUMBER_BYTES} bytes")
+    raise CodecError(f"the number at byte {start} is longer than {_NUMBER_BYTES} bytes")
 
 
 def encode_membership(inside: NDArray[np.bool_]) -> bytes:
@@ -118,19 +118,22 @@ def decode_membership(payload: bytes, producers: int) -> tuple[NDArray[np.bool_]
     Bytes that `encode_membership` does not write raise `CodecError`.
     """
     if not payload:
-        raise CodecError("a payload of no bytes does not say who is in")
+        raise CodecError("an empty payload does not list the included producers")
     if payload[0] == _BITMAP:
         end = 1 + (producers + 7) // 8
         if end > len(payload):
-            raise CodecError(f"{len(payload)} bytes, the bitmap of {producers} needs {end}")
+            raise CodecError(
+                f"payload has {len(payload)} bytes; the bitmap of {producers} producers requires "
+                f"{end}"
+            )
         bits = np.unpackbits(np.frombuffer(payload[1:end], np.uint8), bitorder="little")
         inside = bits[:producers].view(np.bool_)
     elif payload[0] == _MISSING:
         inside, end = _without_missing(payload, producers)
     else:
-        raise CodecError(f"membership of unknown form {payload[0]}, known are 0 and 1")
+        raise CodecError(f"membership has unknown format {payload[0]}; expected 0 or 1")
     if encode_membership(inside) != payload[:end]:
-        raise CodecError("who is in is not said in the shortest way")
+        raise CodecError("the included producers are not in their shortest encoding")
     return inside, end
 
 
@@ -144,6 +147,8 @@ def _without_missing(payload: bytes, producers: int) -> tuple[NDArray[np.bool_],
         between, end = decode_number(payload, end)
         index += 1 + between
         if index >= producers:
-            raise CodecError(f"producer {index} is missing, there are {producers}")
+            raise CodecError(
+                f"missing producer {index} is out of range: there are {producers} producers"
+            )
         inside[index] = False
     return inside, end

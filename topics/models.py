@@ -15,8 +15,7 @@ MAGIC = b"dpsm\x01"
 _HEADER_BYTES = len(MAGIC) + 16 + 8 + 4
 _NUMBER = np.dtype("<f8")
 MAX_NUMBERS = 1 << 16
-"""Maximum number of numbers in a model: a record has at most 512 KiB, and Kafka accepts at most
-1 MB."""
+"""Maximum numbers in a model: a record has at most 512 KiB, and Kafka accepts at most 1 MB."""
 
 
 def record_bytes(numbers: int) -> int:
@@ -61,12 +60,12 @@ class ModelRecord:
     @classmethod
     def from_bytes(cls, data: bytes) -> ModelRecord:
         if not data.startswith(MAGIC):
-            raise CodecError(f"record begins with {data[: len(MAGIC)].hex()}, is no model")
+            raise CodecError(f"record starts with {data[: len(MAGIC)].hex()} and is not a model")
         numbers, rest = divmod(len(data) - _HEADER_BYTES, _NUMBER.itemsize)
         if rest or not 1 <= numbers <= MAX_NUMBERS:
-            raise CodecError(f"model of {len(data)} bytes")
+            raise CodecError(f"model has an invalid size of {len(data)} bytes")
         if crc32c(data[:-4]).to_bytes(4, "little") != data[-4:]:
-            raise CodecError("model is damaged: its checksum does not match")
+            raise CodecError("model is corrupt: checksum mismatch")
         start = len(MAGIC)
         return cls(
             data[start : start + 16],

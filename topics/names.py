@@ -101,8 +101,8 @@ def validate_job_name(name: str) -> None:
     """Raise `ValueError` for an invalid job name; the message describes valid ones."""
     if not _JOB_NAME.fullmatch(name):
         raise ValueError(
-            f"job name {name!r}: use 1 to {JOB_NAME_MAX} lower-case letters, digits, '-' and '_', "
-            "and begin with a letter or digit"
+            f"job name {name!r} is invalid; expected 1 to {JOB_NAME_MAX} lower-case letters, "
+            "digits, '-' and '_', starting with a letter or digit"
         )
 
 
@@ -147,7 +147,7 @@ def job_topics(
         ValueError: If an argument is out of range.
     """
     if retention_ms != FOREVER and retention_ms < 1:
-        raise ValueError(f"retention of {retention_ms} ms, must be at least 1, or -1 for ever")
+        raise ValueError(f"retention is {retention_ms} ms; expected at least 1, or -1 for no limit")
     passing = _deleted(retention_ms, BATCH_BYTES_MAX)
     kept = _deleted(FOREVER, KEPT_BATCH_BYTES_MAX)
     configs = {
@@ -190,9 +190,9 @@ def _settings(
     name: str, partitions: int, replication: int | None, configs: Mapping[str, str]
 ) -> TopicSettings:
     if partitions < 1:
-        raise ValueError(f"{partitions} partitions for {name}, must be at least 1")
+        raise ValueError(f"{partitions} partitions for {name}; expected at least 1")
     if replication is not None and replication < 1:
-        raise ValueError(f"replication {replication} for {name}, must be at least 1")
+        raise ValueError(f"replication {replication} for {name}; expected at least 1")
     # With three copies one broker may fail; an acknowledged record is then still on another.
     durable = {"min.insync.replicas": "2"} if replication is not None and replication >= 3 else {}
     # Stored uncompressed: a cluster's default codec may be unreadable for clients here, and a small

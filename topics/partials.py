@@ -18,7 +18,7 @@ from dpstream.topics.frames import (
 _PARTIAL = Frame(RecordType.PARTIAL, "QQ16sII")
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
 # No aggregator state begins like this: they begin with numbers from 0.
-_SPOILED = b"\xff" * 8
+_CORRUPT = b"\xff" * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ def split_partial(
     """Cut a partial into parts that fill a record each; at least one, possibly empty."""
     starts = range(0, max(len(payload), 1), _PART_BYTES)
     for index, start in enumerate(starts):
-        piece = payload[start : start + _PART_BYTES]
+        chunk = payload[start : start + _PART_BYTES]
         yield PartialPart(
-            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(starts), piece
+            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(starts), chunk
         )
 
 
@@ -80,31 +80,31 @@ def join_parts(parts: Iterable[PartialPart]) -> bytes:
     by_index: dict[int, PartialPart] = {}
     for part in parts:
         if by_index.setdefault(part.index, part) != part:
-            raise CodecError(f"two different parts {part.index} of a partial")
+            raise CodecError(f"two different chunks {part.index} of a partial window")
     if not by_index:
-        raise CodecError("a partial without any part")
+        raise CodecError("a partial window has no chunk")
     first = next(iter(by_index.values()))
     if len({_without_content(part) for part in by_index.values()}) > 1:
-        raise CodecError("parts of different partials cannot be joined")
+        raise CodecError("chunks of different partial windows cannot be joined")
     if len(by_index) != first.total:
-        raise CodecError(f"a partial with {len(by_index)} of its {first.total} parts")
+        raise CodecError(f"a partial window has only {len(by_index)} of its {first.total} chunks")
     return b"".join(by_index[index].payload for index in range(first.total))
 
 
-def spoiled_payload(reason: str) -> bytes:
+def corrupt_payload(reason: str) -> bytes:
     """Return a payload that replaces a state with the reason why the counts are unknown."""
-    return _SPOILED + reason.encode()
+    return _CORRUPT + reason.encode()
 
 
-def spoiled_reason(payload: bytes) -> str | None:
+def corruption_reason(payload: bytes) -> str | None:
     """Return the reason why the counts of a window are unknown, or None for a state.
 
-    >>> spoiled_reason(spoiled_payload("two shares differ")), spoiled_reason(bytes(8))
+    >>> corruption_reason(corrupt_payload("two shares differ")), corruption_reason(bytes(8))
     ('two shares differ', None)
     """
-    if not payload.startswith(_SPOILED):
+    if not payload.startswith(_CORRUPT):
         return None
-    return payload[len(_SPOILED) :].decode(errors="replace")
+    return payload[len(_CORRUPT) :].decode(errors="replace")
 
 
 def encode_partial(part: PartialPart) -> bytes:

@@ -24,17 +24,15 @@ from dpstream.topics.frames import (
 )
 
 JSON_CAP = 4096
-"""Maximum bytes of a JSON record."""
 PRODUCER_NAME_MAX = 200
-"""Maximum characters of a producer's name."""
 
 _IDENTITY = re.compile("[0-9a-f]{32}")
 _HEADER = "dpstream-"
 _DECIMAL = re.compile("0|[1-9][0-9]{0,18}")
 _REGISTRATION_KEYS = {"deployment": str, "name": str, "enrollment": str, "first_epoch": int}
-_FAREWELL_KEYS = {"deployment": str, "enrollment": str, "last_epoch": int}
+_DEREGISTRATION_KEYS = {"deployment": str, "enrollment": str, "last_epoch": int}
 _DRAIN_KEYS = {"deployment": str, "partition": int, "end": int}
-_DISMISSAL_KEYS = {"deployment": str, "end": int}
+_DISCARD_KEYS = {"deployment": str, "end": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Registration:
         check_range("first_epoch", self.first_epoch, 1)
         if not 1 <= len(self.name) <= PRODUCER_NAME_MAX or not self.name.isprintable():
             raise CodecError(
-                f"name of a producer must be 1 to {PRODUCER_NAME_MAX} printable characters"
+                f"producer name is invalid; expected 1 to {PRODUCER_NAME_MAX} printable characters"
             )
 
     def to_bytes(self) -> bytes:
@@ -85,7 +83,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
+class Deregistration:
     """Deregistration: the end of a producer's reports; the first one of an enrollment counts.
 
     A producer writes it for itself. For a producer that will not return, an operator writes it,
@@ -106,19 +104,19 @@ class Farewell:
 
     def to_bytes(self) -> bytes:
         return _dump(
-            "farewell",
+            "deregistration",
             deployment=self.deployment.hex(),
             enrollment=self.enrollment.hex(),
             last_epoch=self.last_epoch,
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Farewell:
+    def from_bytes(cls, data: bytes) -> Deregistration:
         return cls._from_json(_load(data))
 
     @classmethod
-    def _from_json(cls, body: dict[str, Any]) -> Farewell:
-        _check_shape(body, "farewell", _FAREWELL_KEYS)
+    def _from_json(cls, body: dict[str, Any]) -> Deregistration:
+        _check_shape(body, "deregistration", _DEREGISTRATION_KEYS)
         return cls(_identity(body, "deployment"), _identity(body, "enrollment"), body["last_epoch"])
 
 
@@ -160,11 +158,10 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismissal:
+class Discard:
     """Discard: the dead letters below offset `end` were seen and no longer cause warnings.
 
-    It is a record among the dead letters, without the headers of one: readers of dead letters skip
-    it.
+    A record among the dead letters, without their headers: readers of dead letters skip it.
     """
 
     deployment: bytes
@@ -175,34 +172,32 @@ class Dismissal:
         check_range("end", self.end, 0)
 
     def to_bytes(self) -> bytes:
-        return _dump("dismissal", deployment=self.deployment.hex(), end=self.end)
+        return _dump("discard", deployment=self.deployment.hex(), end=self.end)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Dismissal:
+    def from_bytes(cls, data: bytes) -> Discard:
         body = _load(data)
-        _check_shape(body, "dismissal", _DISMISSAL_KEYS)
+        _check_shape(body, "discard", _DISCARD_KEYS)
         return cls(_identity(body, "deployment"), body["end"])
 
 
-def decode_producer_record(data: bytes) -> Registration | Farewell | Drain:
-    """Decode a record of the producers topic."""
+def decode_producer_record(data: bytes) -> Registration | Deregistration | Drain:
     body = _load(data)
     match body.get("type"):
         case "registration":
             return Registration._from_json(body)
-        case "farewell":
-            return Farewell._from_json(body)
+        case "deregistration":
+            return Deregistration._from_json(body)
         case "drain":
             return Drain._from_json(body)
         case other:
             raise CodecError(
-                f"record of type {other!r:.40}, known are registration, farewell and drain"
+                f"record has unknown type {other!r:.40}; expected registration, deregistration or "
+                "drain"
             )
 
 
 class Reason(StrEnum):
-    """Reason for rejecting a record."""
-
     UNREADABLE = "unreadable"
     """Damaged, or not a dpstream record."""
     FINGERPRINT = "fingerprint"
@@ -281,8 +276,8 @@ class DeadLetter:
         _check_keys(fields, ("topic", "partition", "offset", "reason", "detail"), "dead letter")
         if fields["reason"] not in list(Reason):
             raise CodecError(
-                f"dead letter for the unknown reason {fields['reason']!r}, "
-                f"known are {', '.join(Reason)}"
+                f"dead letter has unknown reason {fields['reason']!r}; expected one of "
+                f"{', '.join(Reason)}"
             )
         return cls(
             fields["topic"],
@@ -301,7 +296,7 @@ def _dump(kind: str, **fields: str | int) -> bytes:
 
 def _load(data: bytes) -> dict[str, Any]:
     if len(data) > JSON_CAP:
-        raise OversizedError(f"JSON record of {len(data)} bytes, at most {JSON_CAP} are allowed")
+        raise OversizedError(f"JSON record of {len(data)} bytes exceeds the maximum, {JSON_CAP}")
     try:
         body = json.loads(data.decode(), object_pairs_hook=_without_repetition)
     except CodecError:
@@ -309,10 +304,10 @@ def _load(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CodecError(f"record is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise CodecError("record is JSON, but not an object")
+        raise CodecError("record is not a JSON object")
     version = body.get("version")
     if type(version) is int and version != VERSION:
-        raise VersionError(f"record of version {version}, this program understands {VERSION} only")
+        raise VersionError(f"record has version {version}; expected {VERSION}")
     return body
 
 
@@ -325,29 +320,30 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_shape(body: dict[str, Any], kind: str, types: Mapping[str, type]) -> None:
     if body.get("type") != kind:
-        raise CodecError(f"record of type {body.get('type')!r:.40}, expected {kind!r}")
+        raise CodecError(f"record has type {body.get('type')!r:.40}; expected {kind!r}")
     types = {"version": int, "type": str, **types}
     _check_keys(body, types, kind)
     for key, expected in types.items():
         # Not isinstance: True is an int.
         if type(body[key]) is not expected:
             raise CodecError(
-                f"{key} of a {kind} is a {type(body[key]).__name__}, must be a {expected.__name__}"
+                f"{key} of a {kind} has type {type(body[key]).__name__}; expected "
+                f"{expected.__name__}"
             )
 
 
 def _check_keys(body: Mapping[str, Any], keys: Iterable[str], kind: str) -> None:
     missing = [key for key in keys if key not in body]
     if missing:
-        raise CodecError(f"{kind} without {', '.join(missing)}")
+        raise CodecError(f"{kind} lacks {', '.join(missing)}")
     unknown = sorted(set(body) - set(keys))
     if unknown:
-        raise CodecError(f"{kind} with the unknown key {unknown[0]!r:.40}")
+        raise CodecError(f"{kind} has unknown key {unknown[0]!r:.40}")
 
 
 def _identity(body: dict[str, Any], key: str) -> bytes:
     if not _IDENTITY.fullmatch(body[key]):
-        raise CodecError(f"{key} must be 32 hexadecimal digits in lower case")
+        raise CodecError(f"{key} is invalid; expected 32 lower-case hexadecimal digits")
     return bytes.fromhex(body[key])
 
 

@@ -16,7 +16,6 @@ from dpstream.topics.names import FURTHER_REPORTS, Role
 RAW_ROLES = (Role.REPORTS, *FURTHER_REPORTS)
 """Topics that records are requeued to."""
 OFFSETS_MAX = 1000
-"""Maximum number of offsets in one marker."""
 
 _KEYS = {"version", "type", "deployment", "partition", "offsets"}
 _ROLE = "role"
@@ -48,7 +47,7 @@ class Redriven:
         for offset in self.offsets:
             check_range("offset", offset, 0)
         if self.role not in RAW_ROLES:
-            raise CodecError(f"{self.role} is no topic of raw reports")
+            raise CodecError(f"{self.role} is not a topic of raw reports")
 
     def to_bytes(self) -> bytes:
         body = {
@@ -68,15 +67,15 @@ class Redriven:
         except (ValueError, RecursionError):
             raise CodecError("record is not JSON") from None
         if not isinstance(body, dict) or set(body) - {_ROLE} != _KEYS or body["type"] != "redriven":
-            raise CodecError("record does not say what was fed back")
+            raise CodecError("record does not state the requeued reports")
         if body["version"] != VERSION:
-            raise CodecError(f"record of version {body['version']!r:.40}, known is {VERSION}")
+            raise CodecError(f"record has version {body['version']!r:.40}; expected {VERSION}")
         try:
             deployment = bytes.fromhex(body["deployment"])
             numbers = [body["partition"], *body["offsets"]]
             role = Role(body.get(_ROLE, Role.REPORTS))
         except (TypeError, ValueError):
-            raise CodecError("a field of the record is of another type") from None
+            raise CodecError("a field of the record has the wrong type") from None
         # Not isinstance: True is an int.
         if any(type(number) is not int for number in numbers):
             raise CodecError("partition and offsets must be integers")

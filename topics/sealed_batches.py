@@ -17,7 +17,7 @@ from dpstream.topics.frames import (
     check_range,
 )
 from dpstream.topics.sealing import (
-    BOX_BYTES,
+    CIPHERTEXT_BYTES,
     KEY_ID_BYTES,
     Lock,
     key_id,
@@ -38,22 +38,24 @@ class SealedBatch:
     Attributes:
         epoch: At least 1.
         key: 8 bytes; ID of the key that decrypts it, see `dpstream.topics.sealing.key_id`.
-        box: Ciphertext of the record of a batch.
+        ciphertext: Ciphertext of the record of a batch.
     """
 
     fingerprint: bytes
     deployment: bytes
     epoch: int
     key: bytes
-    box: bytes
+    ciphertext: bytes
 
     def __post_init__(self) -> None:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
         check_range("epoch", self.epoch, 1)
         if len(self.key) != KEY_ID_BYTES:
-            raise CodecError(f"key has {len(self.key)} bytes, must have {KEY_ID_BYTES}")
-        if len(self.box) < BOX_BYTES:
-            raise CodecError(f"box of {len(self.box)} bytes, none has below {BOX_BYTES}")
+            raise CodecError(f"key has {len(self.key)} bytes; expected {KEY_ID_BYTES}")
+        if len(self.ciphertext) < CIPHERTEXT_BYTES:
+            raise CodecError(
+                f"ciphertext has {len(self.ciphertext)} bytes; expected at least {CIPHERTEXT_BYTES}"
+            )
 
 
 def seal_batch(batch: Batch, lock: Lock) -> bytes:
@@ -73,22 +75,21 @@ def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: byte
     """Decrypt a batch.
 
     Raises:
-        CodecError: If decryption fails, or the content is not a batch of the same job, deployment
-            and epoch.
+        CodecError: If decryption fails, or the result is no batch of its job, deployment and epoch.
     """
-    content = unseal(sealed.box, private_key, context)
+    content = unseal(sealed.ciphertext, private_key, context)
     if content is None:
-        raise CodecError("the box does not open: it was sealed to another key, or altered")
+        raise CodecError("decryption failed: the ciphertext was altered or sealed to another key")
     batch = decode_batch(content)
     outside = sealed.fingerprint, sealed.deployment, sealed.epoch
     if (batch.fingerprint, batch.deployment, batch.epoch) != outside:
-        raise CodecError("the batch in the box is of another job, deployment or epoch")
+        raise CodecError("the sealed batch belongs to another job, deployment or epoch")
     return batch
 
 
 def encode_sealed_batch(sealed: SealedBatch) -> bytes:
     return _SEALED.seal(
-        sealed.fingerprint, sealed.deployment, sealed.epoch, sealed.key, payload=sealed.box
+        sealed.fingerprint, sealed.deployment, sealed.epoch, sealed.key, payload=sealed.ciphertext
     )
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 KEY_ID_BYTES: Final = 8
-BOX_BYTES: Final = 48
+CIPHERTEXT_BYTES: Final = 48
 """Bytes of a ciphertext minus those of its content: an ephemeral public key (32) and a tag (16)."""
 
 _LABEL = b"dpstream sealed report"
@@ -60,7 +60,7 @@ def device_context(deployment: bytes, fingerprint: bytes, epoch: int, report: by
 
 
 def seal(content: bytes, lock: Lock) -> bytes:
-    """Encrypt a content, adding `BOX_BYTES` bytes."""
+    """Encrypt a content, adding `CIPHERTEXT_BYTES` bytes."""
     public_key = X25519PublicKey.from_public_bytes(lock.public_key)
     return _suite().encrypt(content, public_key, lock.context)
 
@@ -71,27 +71,27 @@ def seal_all(contents: list[bytes], lock: Lock) -> list[bytes]:
     return [suite.encrypt(content, public_key, context) for content in contents]
 
 
-def unseal(box: bytes, private_key: X25519PrivateKey, context: bytes) -> bytes | None:
+def unseal(ciphertext: bytes, private_key: X25519PrivateKey, context: bytes) -> bytes | None:
     """Decrypt a content; return None if the key or context is wrong, or the ciphertext altered."""
-    (content,) = unseal_all([box], private_key, context)
+    (content,) = unseal_all([ciphertext], private_key, context)
     return content
 
 
 def unseal_all(
-    boxes: list[bytes], private_key: X25519PrivateKey, context: bytes
+    ciphertexts: list[bytes], private_key: X25519PrivateKey, context: bytes
 ) -> list[bytes | None]:
-    return unseal_each(boxes, private_key, repeat(context))
+    return unseal_each(ciphertexts, private_key, repeat(context))
 
 
 def unseal_each(
-    boxes: list[bytes], private_key: X25519PrivateKey, contexts: Iterable[bytes]
+    ciphertexts: list[bytes], private_key: X25519PrivateKey, contexts: Iterable[bytes]
 ) -> list[bytes | None]:
     """Decrypt ciphertexts, each with its own context; None for those that fail."""
     suite = _suite()
     contents: list[bytes | None] = []
-    for box, context in zip(boxes, contexts, strict=False):
+    for ciphertext, context in zip(ciphertexts, contexts, strict=False):
         try:
-            contents.append(suite.decrypt(box, private_key, context))
+            contents.append(suite.decrypt(ciphertext, private_key, context))
         except (InvalidTag, ValueError):
             contents.append(None)
     return contents

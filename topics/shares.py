@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
 from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
-from dpstream.topics.sealing import BOX_BYTES, Lock, seal
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, Lock, seal
 
 Counts = NDArray[np.uint32]
 
@@ -42,17 +42,17 @@ _WORD: Final = np.dtype("<u8")
 _COUNT: Final = np.dtype("<u4")
 _ID_BYTES = 16
 _HEADER_BYTES = _ID_BYTES + 2 * _COUNT.itemsize
-_FIRST_BOX = BOX_BYTES + _HEADER_BYTES + SEED_BYTES
-_AROUND_COUNTS = _FIRST_BOX + BOX_BYTES + _HEADER_BYTES
+_FIRST_CIPHERTEXT = CIPHERTEXT_BYTES + _HEADER_BYTES + SEED_BYTES
+_AROUND_COUNTS = _FIRST_CIPHERTEXT + CIPHERTEXT_BYTES + _HEADER_BYTES
 _CELLS_OF_A_ROW = (PAYLOAD_TARGET - _AROUND_COUNTS) // _WORD.itemsize * 2
 
 
 @dataclass(frozen=True, slots=True)
-class ShareForm:
+class ShareFormat:
     """Layout of the chunks of tables with `cells` cells, 1 to `MOST_SHARED`.
 
-    >>> form = ShareForm(40_000)
-    >>> form.pieces, form.piece_cells, form.row_form.report_bytes
+    >>> form = ShareFormat(40_000)
+    >>> form.chunks, form.chunk_cells, form.row_format.report_bytes
     (3, 13334, 53512)
     """
 
@@ -61,37 +61,36 @@ class ShareForm:
     def __post_init__(self) -> None:
         if not 1 <= self.cells <= MOST_SHARED:
             raise ValueError(
-                f"tables of {self.cells:,} cells, shares are of 1 to {MOST_SHARED:,} cells"
+                f"tables have {self.cells:,} cells; expected 1 to {MOST_SHARED:,} for shares"
             )
 
     @property
-    def pieces(self) -> int:
+    def chunks(self) -> int:
         """Chunks of a table, one row each."""
         return -(-self.cells // _CELLS_OF_A_ROW)
 
     @property
-    def piece_cells(self) -> int:
+    def chunk_cells(self) -> int:
         """Cells of a chunk; those beyond the table are always 0."""
-        even = -(-self.cells // (2 * self.pieces))
+        even = -(-self.cells // (2 * self.chunks))
         return 2 * even
 
     @property
-    def row_form(self) -> WordForm:
-        """Format of chunks in a topic."""
-        size = _AROUND_COUNTS + self.piece_cells * _COUNT.itemsize
-        return WordForm(_WORD, size // _WORD.itemsize)
+    def row_format(self) -> MessageFormat:
+        size = _AROUND_COUNTS + self.chunk_cells * _COUNT.itemsize
+        return MessageFormat(_WORD, size // _WORD.itemsize)
 
     def cut(self, table: Counts) -> NDArray[np.uint32]:
-        """Cut a table, shape (cells,), into chunks: shape (pieces, piece_cells)."""
-        padded = np.zeros(self.pieces * self.piece_cells, _COUNT)
+        """Cut a table, shape (cells,), into chunks: shape (chunks, chunk_cells)."""
+        padded = np.zeros(self.chunks * self.chunk_cells, _COUNT)
         padded[: self.cells] = table
-        return padded.reshape(self.pieces, self.piece_cells)
+        return padded.reshape(self.chunks, self.chunk_cells)
 
-    def joined(self, pieces: NDArray[np.uint32]) -> Counts:
+    def joined(self, chunks: NDArray[np.uint32]) -> Counts:
         """Join the chunks of a table; raise `CodecError` for counts beyond its cells."""
-        padded = pieces.reshape(-1)
+        padded = chunks.reshape(-1)
         if padded[self.cells :].any():
-            raise CodecError(f"counts beyond the {self.cells} cells of a table")
+            raise CodecError(f"counts exceed the {self.cells} cells of a table")
         return padded[: self.cells]
 
 
@@ -108,10 +107,10 @@ def expand(seed: bytes, cells: int) -> Counts:
 def share_table(
     table: Counts,
     contributors: int,
-    form: ShareForm,
+    form: ShareFormat,
     locks: tuple[Lock, Lock],
     secret_bytes: Callable[[int], bytes],
-) -> WordArray:
+) -> MessageArray:
     """Split a table into shares for two parties: a sorted row of ciphertexts for every chunk.
 
     Args:
@@ -121,19 +120,21 @@ def share_table(
         locks: Of the first party, which receives seeds, and of the second one.
         secret_bytes: Draws IDs, and a seed for every chunk, from the operating system's generator.
     """
-    boxes = []
-    for index, piece in enumerate(form.cut(table)):
+    ciphertexts = []
+    for index, chunk in enumerate(form.cut(table)):
         about = np.array([index, contributors], _COUNT).tobytes()
         header, seed = secret_bytes(_ID_BYTES) + about, secret_bytes(SEED_BYTES)
-        difference = piece - expand(seed, form.piece_cells)
+        difference = chunk - expand(seed, form.chunk_cells)
         first, second = locks
-        boxes.append(seal(header + seed, first) + seal(header + difference.tobytes(), second))
-    return np.frombuffer(b"".join(sorted(boxes)), _WORD).reshape(len(boxes), form.row_form.width)
+        ciphertexts.append(seal(header + seed, first) + seal(header + difference.tobytes(), second))
+    return np.frombuffer(b"".join(sorted(ciphertexts)), _WORD).reshape(
+        len(ciphertexts), form.row_format.width
+    )
 
 
-def boxes_of(rows: WordArray, party: int) -> list[bytes]:
+def ciphertexts_of(rows: MessageArray, party: int) -> list[bytes]:
     """Return the ciphertexts in rows for a party, 0 or 1."""
-    part = slice(0, _FIRST_BOX) if party == 0 else slice(_FIRST_BOX, None)
+    part = slice(0, _FIRST_CIPHERTEXT) if party == 0 else slice(_FIRST_CIPHERTEXT, None)
     return [row.tobytes()[part] for row in rows]
 
 
@@ -143,34 +144,34 @@ class ShareSum:
 
     Attributes:
         party: 0, which receives seeds, or 1.
-        pieces: Sum of the shares, modulo 2^32, shape (form.pieces, form.piece_cells).
+        chunks: Sum of the shares, modulo 2^32, shape (form.chunks, form.chunk_cells).
         contributors: Number of devices in the summed shares, by chunk.
         seen: ID, chunk and devices of every summed share.
         closed: Ciphertexts that did not decrypt, or did not contain a share.
     """
 
-    form: ShareForm
+    form: ShareFormat
     party: int
-    pieces: NDArray[np.uint32]
+    chunks: NDArray[np.uint32]
     contributors: list[int]
     seen: dict[bytes, bytes] = field(default_factory=dict)
     closed: int = 0
 
     @classmethod
-    def empty(cls, form: ShareForm, party: int) -> ShareSum:
-        pieces = np.zeros((form.pieces, form.piece_cells), _COUNT)
-        return cls(form, party, pieces, [0] * form.pieces)
+    def empty(cls, form: ShareFormat, party: int) -> ShareSum:
+        chunks = np.zeros((form.chunks, form.chunk_cells), _COUNT)
+        return cls(form, party, chunks, [0] * form.chunks)
 
     def add(self, contents: Iterable[bytes | None]) -> None:
         """Add decrypted shares; duplicates count once, None marks a failed decryption."""
-        size = self.form.piece_cells * _COUNT.itemsize if self.party else SEED_BYTES
+        size = self.form.chunk_cells * _COUNT.itemsize if self.party else SEED_BYTES
         for content in contents:
             if content is None or len(content) != _HEADER_BYTES + size:
                 self.closed += 1
                 continue
             name, about = content[:_ID_BYTES], content[_ID_BYTES:_HEADER_BYTES]
             index, contributors = np.frombuffer(about, _COUNT).tolist()
-            if index >= self.form.pieces:
+            if index >= self.form.chunks:
                 self.closed += 1
                 continue
             if name in self.seen:
@@ -178,23 +179,22 @@ class ShareSum:
             self.seen[name] = about
             self.contributors[index] += contributors
             share = content[_HEADER_BYTES:]
-            self.pieces[index] += (
-                np.frombuffer(share, _COUNT) if self.party else expand(share, len(self.pieces[0]))
+            self.chunks[index] += (
+                np.frombuffer(share, _COUNT) if self.party else expand(share, len(self.chunks[0]))
             )
 
     def with_table(self, table: Counts) -> ShareSum:
         """Return the sum plus a table of this party's own, shape (form.cells,), modulo 2^32."""
-        return replace(self, pieces=self.pieces + self.form.cut(table))
+        return replace(self, chunks=self.chunks + self.form.cut(table))
 
     def of_fewer_than(self, devices: int) -> bool:
-        """Return whether any chunk has fewer devices."""
         return min(self.contributors) < devices
 
-    def to_bytes(self, *, withheld: bool = False) -> bytes:
-        """Return the partial of this party: a summary and, unless `withheld`, the sum itself."""
+    def to_bytes(self, *, suppressed: bool = False) -> bytes:
+        """Return the partial of this party: a summary and, unless `suppressed`, the sum itself."""
         digest = hashlib.sha256(b"".join(sorted(n + a for n, a in self.seen.items()))).digest()
         numbers = np.array([len(self.seen), self.closed, *self.contributors], _WORD)
-        return digest + numbers.tobytes() + (b"" if withheld else self.pieces.tobytes())
+        return digest + numbers.tobytes() + (b"" if suppressed else self.chunks.tobytes())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,39 +206,41 @@ class PartialSum:
         shares: Number of summed shares.
         closed: Ciphertexts that did not decrypt, or did not contain a share.
         contributors: Number of devices in the shares, by chunk.
-        pieces: The sum; None if the party suppressed it, since it had too few devices.
+        chunks: The sum; None if the party suppressed it, since it had too few devices.
     """
 
     digest: bytes
     shares: int
     closed: int
     contributors: tuple[int, ...]
-    pieces: NDArray[np.uint32] | None
+    chunks: NDArray[np.uint32] | None
 
     @classmethod
-    def from_bytes(cls, form: ShareForm, data: bytes) -> PartialSum:
-        begin = 32 + (2 + form.pieces) * _WORD.itemsize
-        table = form.pieces * form.piece_cells * _COUNT.itemsize
+    def from_bytes(cls, form: ShareFormat, data: bytes) -> PartialSum:
+        begin = 32 + (2 + form.chunks) * _WORD.itemsize
+        table = form.chunks * form.chunk_cells * _COUNT.itemsize
         if len(data) not in (begin, begin + table):
             raise CodecError(
-                f"partial sum of {len(data)} bytes, must be {begin} or {begin + table}"
+                f"partial sum has {len(data)} bytes; expected {begin} or {begin + table}"
             )
         shares, closed, *contributors = np.frombuffer(data[32:begin], _WORD).tolist()
         check_range("shares", shares, 0)
-        pieces = None
+        chunks = None
         if len(data) > begin:
-            pieces = np.frombuffer(data[begin:], _COUNT).reshape(form.pieces, form.piece_cells)
-        return cls(data[:32], shares, closed, tuple(contributors), pieces)
+            chunks = np.frombuffer(data[begin:], _COUNT).reshape(form.chunks, form.chunk_cells)
+        return cls(data[:32], shares, closed, tuple(contributors), chunks)
 
 
-def joined_sums(first: PartialSum, second: PartialSum, form: ShareForm) -> Counts:
+def joined_sums(first: PartialSum, second: PartialSum, form: ShareFormat) -> Counts:
     """Return the sum of all tables, modulo 2^32, from both parties' sums, neither suppressed."""
-    assert first.pieces is not None
-    assert second.pieces is not None
-    return form.joined(first.pieces + second.pieces)
+    assert first.chunks is not None
+    assert second.chunks is not None
+    return form.joined(first.chunks + second.chunks)
 
 
-def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cells: int) -> Counts:
+def table_of(
+    values: MessageArray, counts: NDArray[np.unsignedinteger] | None, cells: int
+) -> Counts:
     """Count words of width 1, (n, 1), in a table, shape (cells,).
 
     Raises:
@@ -255,7 +257,7 @@ def table_of(values: WordArray, counts: NDArray[np.unsignedinteger] | None, cell
         np.add.at(table, words, counts.astype(np.int64))
     if len(table) and int(table.max()) > MOST_ALIKE:
         raise CodecError(
-            f"{int(table.max()):,} reports say the same, a table in shares has room for "
+            f"{int(table.max()):,} reports are equal; a table in shares allows at most "
             f"{MOST_ALIKE:,}"
         )
     return table.astype(_COUNT)

@@ -98,15 +98,15 @@ class ManifestReader:
         payload, producers = record[SHORT.size :], header[-1]
         if tuple(header[:2]) != self._identity or base not in self._tables:
             raise CodecError(
-                f"manifest that says what differs from the one at offset {base}, which is not "
-                f"among the last {BASES} whole ones of the deployment"
+                f"manifest contains only the differences from the manifest at offset {base}, "
+                f"which is not among the last {BASES} complete manifests of the deployment"
             )
         check_range("number of producers", producers, 0, PRODUCERS_MAX)
         inside, end = decode_membership(payload, producers)
         earlier = _first(self._tables[base], producers)[inside]
         populations = earlier + _decode_changes(payload[end:], len(earlier))
         if populations.size and not 0 <= populations.min() <= populations.max() <= U4_MAX:
-            raise CodecError("a population is less than 0, or too large")
+            raise CodecError("a population is negative or too large")
         return manifest_of(header, inside, populations)
 
     def _keep(self, offset: int, manifest: Manifest) -> None:
@@ -146,7 +146,9 @@ def _decode_changes(payload: bytes, producers: int) -> NDArray[np.int64]:
         change, position = decode_number(payload, position)
         place += 1 + between
         if place >= producers or not change:
-            raise CodecError(f"change {change} of producer {place} of the {producers} that are in")
+            raise CodecError(
+                f"invalid change {change} of producer {place} (of {producers} included producers)"
+            )
         changes[place] = change >> 1 if change & 1 == 0 else -(change >> 1) - 1
     return changes
 

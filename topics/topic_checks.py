@@ -2,8 +2,7 @@
 
 An administrator, a broker that creates topics on demand, or an earlier job may have created it.
 Settings that would lose or reject records are rejected; replicas and retention are the operators'
-responsibility. Deploying a job sets the clock of its topics; for a running job, a wrong clock is
-only reported.
+responsibility. Deploying sets its topics' clock; for a running job, a wrong one is only reported.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from dpstream.topics.names import FOREVER, LOG_APPEND_TIME, TIMESTAMP_TYPE, Topi
 _PLAIN = {"uncompressed", "producer"}
 
 
-def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
+def reject_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
     """Return why a topic cannot be used as it is, with a fix, or None if it can.
 
     Settings that are missing in `found` are not checked.
 
-    >>> wanted = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
-    >>> refuse_topic(wanted, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
-    'topic a.reports has cleanup.policy compact, needed is delete: set it so, or delete the topic'
+    >>> expected = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
+    >>> reject_topic(expected, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
+    'topic a.reports has cleanup.policy compact; expected delete. Set it, or delete the topic'
     """
-    if found.partitions != wanted.partitions:
+    if found.partitions != expected.partitions:
         return (
-            f"topic {wanted.name} exists with {found.partitions} partitions, the job wants "
-            f"{wanted.partitions}: undeploy it with --delete-topics, or change the job file"
+            f"topic {expected.name} exists with {found.partitions} partitions; the job requires "
+            f"{expected.partitions}. Undeploy the job with --delete-topics, or change the job file"
         )
-    for key, value in wanted.configs.items():
+    for key, value in expected.configs.items():
         has = found.configs.get(key)
         if has is not None and not _serves(key, has, value):
             return (
-                f"topic {wanted.name} has {key} {has}, needed is {value}: "
-                "set it so, or delete the topic"
+                f"topic {expected.name} has {key} {has}; expected {value}. Set it, or delete the "
+                "topic"
             )
     return None
 
@@ -43,28 +42,28 @@ SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.by
 """Settings of a topic in use that lose or reject records when changed."""
 
 
-def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
+def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences on settings with which a topic in use loses or rejects records.
 
     Settings that are missing in `found` are not checked.
 
-    >>> wanted = TopicSettings("a.reports", 4, None, {"retention.ms": "3600000"})
-    >>> list(changed_settings(wanted, {"retention.ms": "-1"}))
+    >>> expected = TopicSettings("a.reports", 4, None, {"retention.ms": "3600000"})
+    >>> list(changed_settings(expected, {"retention.ms": "-1"}))
     []
-    >>> (said,) = changed_settings(wanted, {"retention.ms": "1000"})
-    >>> said.partition(":")[0]
-    'topic a.reports has retention.ms 1000, needed is 3600000 or more'
+    >>> (said,) = changed_settings(expected, {"retention.ms": "1000"})
+    >>> said.partition(". ")[0]
+    'topic a.reports has retention.ms 1000; expected 3600000 or more'
     """
     for key in SETTINGS:
-        value, has = wanted.configs.get(key), found.get(key)
+        value, has = expected.configs.get(key), found.get(key)
         if value is None or has is None or _keeps(key, has, value):
             continue
         more = "" if key == "cleanup.policy" or value == str(FOREVER) else " or more"
-        does = "refuses" if key == "max.message.bytes" else "deletes"
+        does = "rejects" if key == "max.message.bytes" else "deletes"
         yield (
-            f"topic {wanted.name} has {key} {has}, needed is {value}{more}: it {does} records that "
-            f"are needed; set it by kafka-configs.sh --alter --topic {wanted.name} "
-            f"--add-config {key}={value}"
+            f"topic {expected.name} has {key} {has}; expected {value}{more}. Kafka {does} required "
+            f"records. Set it with kafka-configs.sh --alter --topic {expected.name} --add-config "
+            f"{key}={value}"
         )
 
 
@@ -84,9 +83,9 @@ def clock_problem(job: str, topics: Sequence[str]) -> str:
     """Return a sentence on topics of a job that use the clocks of their writers."""
     return (
         f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
-        f"{'goes' if len(topics) == 1 else 'go'} by the clocks of whoever writes "
-        f"({TIMESTAMP_TYPE} CreateTime), which then decide what retention deletes: "
-        f"dpstream deploy JOBFILE sets {LOG_APPEND_TIME}"
+        f"{'uses' if len(topics) == 1 else 'use'} the clocks of the clients ({TIMESTAMP_TYPE} "
+        f"CreateTime), so clients decide what retention deletes. To set {LOG_APPEND_TIME}: "
+        "'dpstream deploy JOBFILE'"
     )
 
 

@@ -147,9 +147,9 @@ PANELS = (
         "Windows per hour, by status",
         (
             (
-                'sum by (dpstream_job, fate) (increase(dpstream_windows_total{stage="shuffle", '
+                'sum by (dpstream_job, status) (increase(dpstream_windows_total{stage="shuffle", '
                 f"{_JOB}}}[1h]))",
-                "{{dpstream_job}}: {{fate}}",
+                "{{dpstream_job}}: {{status}}",
             ),
         ),
         "short",
@@ -195,11 +195,11 @@ PANELS = (
                 "{{dpstream_job}} {{item}}",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_low{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_ci95_low{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: low",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_high{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_ci95_high{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: high",
             ),
         ),
@@ -216,11 +216,11 @@ PANELS = (
                 "{{dpstream_job}} {{item}}",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_change_low{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_change_ci95_low{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: low",
             ),
             (
-                f"max by (dpstream_job, item) (dpstream_estimate_change_high{{{_JOB}}})",
+                f"max by (dpstream_job, item) (dpstream_estimate_change_ci95_high{{{_JOB}}})",
                 "{{dpstream_job}} {{item}}: high",
             ),
         ),
@@ -251,7 +251,7 @@ PANELS = (
         (
             (
                 "sum by (dpstream_job, reason) "
-                "(rate(dpstream_collector_refused_requests_total[5m]))",
+                "(rate(dpstream_collector_rejected_requests_total[5m]))",
                 "{{dpstream_job}}: {{reason}}",
             ),
         ),

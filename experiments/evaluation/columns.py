@@ -44,7 +44,7 @@ class Column:
 
 
 def series_of(simulation: Simulation, name: str) -> Series:
-    shape = simulation.truth[1:].shape
+    shape = simulation.ground_truth[1:].shape
     values, low, high = (np.full(shape, np.nan) for _ in range(3))
     for record, found in simulation.columns():
         if name in found:
@@ -57,7 +57,7 @@ def series_of(simulation: Simulation, name: str) -> Series:
 def predicted_online(job: DeployedJob, users: int) -> float | None:
     """Return the RMSE that `plan` predicts, or None for a protocol without a forecast."""
     forecast = _forecast(job)
-    return None if forecast is None else _root_mean_square(forecast.standard_deviations(users))
+    return None if forecast is None else _root_mean_square(forecast.standard_errors(users))
 
 
 def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
@@ -65,7 +65,7 @@ def predicted_smoothed(job: DeployedJob, users: int) -> float | None:
     forecast = _forecast(job)
     if not isinstance(forecast, SmoothedForecast):
         return None
-    return _root_mean_square(forecast.smoothed_standard_deviations(users))
+    return _root_mean_square(forecast.smoothed_standard_errors(users))
 
 
 def messages_per_user(job: DeployedJob) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import CountedWindow
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -19,7 +19,7 @@ from dpstream.pipeline.results.epoch_counts import counts_of, window_of
 from dpstream.pipeline.simulation.item_accuracy import messages_sent
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.stage_builder import producer_admission
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from experiments.evaluation.images import NumberedUsers
 from experiments.evaluation.unnamed_producer import (
     MOST_TOPIC_BYTES,
@@ -38,12 +38,13 @@ class CountedEpoch:
 
     Attributes:
         counts: None for a suppressed window.
-        truth: Users with each item, int64, shape (items,); or another estimated quantity, float64.
+        ground_truth: Users with each item, int64, shape (items,); or another estimated quantity,
+            float64.
         messages: Messages of all users, dummies included; 0 if they were not counted.
     """
 
     counts: CountedWindow | None
-    truth: Truth
+    ground_truth: Truth
     messages: int = 0
 
 
@@ -76,7 +77,8 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
                 cluster.settle()
     found = (counts_of(job, epoch).counts for epoch in EpochLog(job).read(driver.run))
     return [
-        CountedEpoch(*each) for each in zip(found, log.truth(job.domain), messages, strict=True)
+        CountedEpoch(*each)
+        for each in zip(found, log.ground_truth(job.domain), messages, strict=True)
     ]
 
 
@@ -116,11 +118,11 @@ def _added_up(
     devices, aggregator = job.randomizer(), job.aggregator()
     devices.enroll(len(values), generators("enroll", 0))
     reports = devices.report(1, values, None, generators("report", 1))
-    if isinstance(reports, CountedWords):
+    if isinstance(reports, CountedMessages):
         aggregator.add(1, reports.values, reports.counts)
         messages = int(reports.counts.sum())
     else:
         aggregator.add(1, reports, None)
         messages = len(reports)
-    counts = window_of(aggregator, 1, Attendance.constant(1, len(values)))
-    return CountedEpoch(counts, log.truth(job.domain)[0], messages)
+    counts = window_of(aggregator, 1, Participation.constant(1, len(values)))
+    return CountedEpoch(counts, log.ground_truth(job.domain)[0], messages)

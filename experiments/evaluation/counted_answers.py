@@ -55,12 +55,12 @@ class Answered:
 
     Attributes:
         series: Answers, shape (answers,), in users.
-        truth: float64, of the same shape.
+        ground_truth: float64, of the same shape.
         predicted: RMSE predicted in advance, or None.
     """
 
     series: Series
-    truth: Array
+    ground_truth: Array
     predicted: float | None
 
 
@@ -68,13 +68,13 @@ def ask(
     epoch: CountedEpoch,
     planned: float | None,
     rng: np.random.Generator,
-    most_held: int | None = None,
+    top_items: int | None = None,
     curator: Mapping[str, float] | None = None,
 ) -> Mapping[str, Answered]:
     """Return the answers of an epoch by kind of query; empty if its window was suppressed.
 
     `planned` is the RMSE of a single item, as `plan` predicts it. If the maximum number of users
-    with an item is known (`most_held`), there are more kinds: the estimates of all items, clipped
+    with an item is known (`top_items`), there are more kinds: the estimates of all items, clipped
     to what is possible. They are compared with zeros, and with true counts plus a curator's normal
     noise; `curator` has its standard deviations by the names of the answers.
     """
@@ -82,24 +82,24 @@ def ask(
         return {}
     counts = epoch.counts.estimates
     if counts.tree is not None:
-        boxes = _boxes(counts.tree, epoch.truth, rng)
+        boxes = _boxes(counts.tree, epoch.ground_truth, rng)
         if len(counts.tree.axes) > 1:
             return {BOX_COUNTS: boxes}
-        return {RANGES: boxes, QUANTILES: _quantiles(counts.tree, epoch.truth)}
+        return {RANGES: boxes, QUANTILES: _quantiles(counts.tree, epoch.ground_truth)}
     listed = counts.listed()
     if listed is not None:
-        answers = _items(listed.intervals, epoch.truth, planned, rng)
-        if most_held is None:
+        answers = _items(listed.intervals, epoch.ground_truth, planned, rng)
+        if top_items is None:
             return answers
-        true = epoch.truth.astype(np.float64)
+        true = epoch.ground_truth.astype(np.float64)
         alone = {ZEROS: np.zeros(len(true))} | {
             name: true + rng.normal(0.0, deviation, len(true))
             for name, deviation in (curator or {}).items()
         }
-        return {**answers, **_clipped({CLIPPED: listed.intervals[0], **alone}, true, most_held)}
+        return {**answers, **_clipped({CLIPPED: listed.intervals[0], **alone}, true, top_items)}
     largest = counts.top(FOUND)
-    truth = epoch.truth[largest.items - 1].astype(np.float64)
-    return {FOUND_ITEMS: Answered(Series(*largest.intervals), truth, planned)}
+    ground_truth = epoch.ground_truth[largest.items - 1].astype(np.float64)
+    return {FOUND_ITEMS: Answered(Series(*largest.intervals), ground_truth, planned)}
 
 
 def item_intervals(counts: Counts) -> Array:
@@ -114,9 +114,9 @@ def item_intervals(counts: Counts) -> Array:
 
 
 def _items(
-    intervals: Array, truth: Truth, planned: float | None, rng: np.random.Generator
+    intervals: Array, ground_truth: Truth, planned: float | None, rng: np.random.Generator
 ) -> Mapping[str, Answered]:
-    by_count = np.argsort(-truth, kind="stable")
+    by_count = np.argsort(-ground_truth, kind="stable")
     others = by_count[TOP:]
     chosen = {
         TOP_ITEMS: by_count[:TOP],
@@ -124,30 +124,34 @@ def _items(
         ALL_ITEMS: by_count,
     }
     return {
-        name: Answered(Series(*intervals[:, items]), truth[items].astype(np.float64), planned)
+        name: Answered(
+            Series(*intervals[:, items]), ground_truth[items].astype(np.float64), planned
+        )
         for name, items in chosen.items()
         if len(items)
     }
 
 
-def _clipped(estimates: Mapping[str, Array], truth: Array, most: int) -> Mapping[str, Answered]:
+def _clipped(
+    estimates: Mapping[str, Array], ground_truth: Array, most: int
+) -> Mapping[str, Answered]:
     """Clip estimates; without intervals, which clipping would cut, or a prediction."""
-    unknown = np.full(len(truth), np.nan)
+    unknown = np.full(len(ground_truth), np.nan)
     return {
-        name: Answered(Series(np.clip(values, 0.0, most), unknown, unknown), truth, None)
+        name: Answered(Series(np.clip(values, 0.0, most), unknown, unknown), ground_truth, None)
         for name, values in estimates.items()
     }
 
 
-def _boxes(grid: GridCounts, truth: Truth, rng: np.random.Generator) -> Answered:
+def _boxes(grid: GridCounts, ground_truth: Truth, rng: np.random.Generator) -> Answered:
     sizes = grid.values.shape
-    points = truth.reshape(sizes)
+    points = ground_truth.reshape(sizes)
     estimates, true = [], []
     for _ in range(BOXES):
         ends = [np.sort(rng.choice(size + 1, 2, replace=False)).tolist() for size in sizes]
         estimates.append(grid.box(*zip(*ends, strict=True)))
         true.append(float(points[tuple(slice(*each) for each in ends)].sum()))
-    deviations = np.array([estimate.standard_deviation for estimate in estimates], np.float64)
+    deviations = np.array([estimate.standard_error for estimate in estimates], np.float64)
     return Answered(
         Series(*np.array(list(_intervals(estimates)), np.float64).T),
         np.array(true),
@@ -157,19 +161,21 @@ def _boxes(grid: GridCounts, truth: Truth, rng: np.random.Generator) -> Answered
 
 def _intervals(estimates: list[Estimate]) -> Iterator[tuple[float | None, ...]]:
     for estimate in estimates:
-        yield estimate.value, estimate.low, estimate.high
+        yield estimate.value, estimate.ci95_low, estimate.ci95_high
 
 
-def _quantiles(grid: GridCounts, truth: Truth) -> Answered:
+def _quantiles(grid: GridCounts, ground_truth: Truth) -> Answered:
     """Return the ranks of estimated quantiles, in users, instead of their values.
 
     A value has a range of correct ranks: the one closest to the target counts. The interval of a
     quantile becomes that of the ranks of the values in it.
     """
-    below = np.insert(np.cumsum(truth), 0, 0).astype(np.float64)
-    wanted = np.array(SHARES) * below[-1]
+    below = np.insert(np.cumsum(ground_truth), 0, 0).astype(np.float64)
+    target = np.array(SHARES) * below[-1]
     quantiles = [quantile(grid, share) for share in SHARES]
-    first, last = (np.array([getattr(each, end) for each in quantiles]) for end in ("low", "high"))
+    first, last = (
+        np.array([getattr(each, end) for each in quantiles]) for end in ("ci95_low", "ci95_high")
+    )
     values = np.array([each.value for each in quantiles])
-    ranks = np.clip(wanted, below[values], below[values + 1])
-    return Answered(Series(ranks, below[first], below[last + 1]), wanted, None)
+    ranks = np.clip(target, below[values], below[values + 1])
+    return Answered(Series(ranks, below[first], below[last + 1]), target, None)

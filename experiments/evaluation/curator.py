@@ -6,7 +6,7 @@ deviations for (epsilon, delta) and counts that a user changes by a Euclidean di
 
 * Published, in the tables of "Encode, Shuffle, Analyze Privacy Revisited":
   sigma = (sqrt(G) + sqrt(G + 2 epsilon)) / (2 epsilon) with G = ln(1 / (2 delta)). It is too
-  small: at epsilon 1 and delta 5e-10 it is 4.66, where delta is 1.1e-7 in truth.
+  small: at epsilon 1 and delta 5e-10 it is 4.66, where delta is 1.1e-7 in ground truth.
 * Exact, by the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 """
 

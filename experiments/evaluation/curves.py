@@ -38,20 +38,20 @@ def draw_curves(simulation: Simulation) -> Figure:
     except ImportError:
         raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
     series = series_of(simulation, "online")
-    epochs = np.arange(1, len(simulation.truth))
+    epochs = np.arange(1, len(simulation.ground_truth))
     labels = simulation.job.domain.items or ("users with value 1",)
-    truth, values, low, high = (
+    ground_truth, values, low, high = (
         array.reshape(len(epochs), -1)
-        for array in (simulation.truth[1:], series.values, series.low, series.high)
+        for array in (simulation.ground_truth[1:], series.values, series.low, series.high)
     )
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    largest = np.argsort(-truth.mean(axis=0), kind="stable")[: len(COLORS)]
+    largest = np.argsort(-ground_truth.mean(axis=0), kind="stable")[: len(COLORS)]
     for item, color in zip(np.sort(largest).tolist(), COLORS, strict=False):
         axes.fill_between(epochs, low[:, item], high[:, item], color=color, alpha=0.2, linewidth=0)
         axes.plot(epochs, values[:, item], color=color, linewidth=1.4, label=labels[item])
-        axes.plot(epochs, truth[:, item], color=color, linewidth=1.2, linestyle=(0, (4, 2)))
-    axes.plot([], [], color="#555555", linewidth=1.2, linestyle=(0, (4, 2)), label="truth")
+        axes.plot(epochs, ground_truth[:, item], color=color, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.plot([], [], color="#555555", linewidth=1.2, linestyle=(0, (4, 2)), label="ground truth")
     axes.fill_between([], [], [], color="#555555", alpha=0.2, label="95 % interval")
     axes.set_xlabel("epoch")
     axes.set_ylabel("users")

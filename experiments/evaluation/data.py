@@ -13,7 +13,7 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.rows import BadRows, BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.images import image_log, is_image
 from experiments.preparation import read_plain
@@ -30,13 +30,13 @@ class ChangeLogFile:
     """A change log, an item log or an image (PGM) in a file, plain or packed.
 
     Attributes:
-        most_held: Maximum number of users with an item at an epoch, if public.
-        form: Format of the rows.
+        top_items: Maximum number of users with an item at an epoch, if public.
+        input_format: Format of the rows.
     """
 
     path: str
-    most_held: int | None = None
-    form: InputForm = field(default=AS_IT_IS, hash=False)
+    top_items: int | None = None
+    input_format: InputFormat = field(default=AS_IT_IS, hash=False)
 
     @property
     def is_image(self) -> bool:
@@ -57,7 +57,7 @@ class ChangeLogFile:
                 domain=job.domain,
                 calendar=job.epochs.calendar,
                 last_epoch=job.epochs.count,
-                form=self.form,
+                input_format=self.input_format,
             )
         except BadRowsError as error:
             # A measurement uses all rows or none.
@@ -70,7 +70,7 @@ class ChangeLogFile:
                 f"the domain has {job.domain.size - 1:,} items; experiments count each item, "
                 f"and support at most {MOST_ITEMS - 1:,}"
             )
-        return self.load(job).notices
+        return self.load(job).warnings
 
     def identity(self) -> dict[str, Any]:
         """Return what results depend on: the contents, not the path."""
@@ -78,8 +78,12 @@ class ChangeLogFile:
             contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
         return {
             **contents,
-            **({} if self.most_held is None else {"most_held": self.most_held}),
-            **({} if self.form == AS_IT_IS else {"input": self.form.model_dump(mode="json")}),
+            **({} if self.top_items is None else {"top_items": self.top_items}),
+            **(
+                {}
+                if self.input_format == AS_IT_IS
+                else {"input": self.input_format.model_dump(mode="json")}
+            ),
         }
 
     def __str__(self) -> str:

@@ -77,12 +77,12 @@ class DrawnItems(ABC):
         """Maximum number of items drawn per user; 2 for any larger number."""
         return 2
 
-    def truth(self, job: DeployedJob) -> NDArray[np.float64] | None:
+    def ground_truth(self, job: DeployedJob) -> NDArray[np.float64] | None:
         """Return what is estimated per item, shape (items,); None if it is the user count."""
         return None
 
     def drawn_variance(self, job: DeployedJob) -> float:
-        """Return the mean, over the items, of the variance of the user count around `truth`."""
+        """Return the mean over items of the variance of the user count around `ground_truth`."""
         return 0.0
 
     def _drawn(self, size: int, slots: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -153,7 +153,7 @@ class ZipfQueries(ZipfItems):
         """Always 2: a user with a value at all epochs cannot round it to nothing."""
         return 2
 
-    def truth(self, job: DeployedJob) -> NDArray[np.float64]:
+    def ground_truth(self, job: DeployedJob) -> NDArray[np.float64]:
         size, total = job.domain.size - 1, np.zeros(job.domain.size - 1)
         rows = max(1, _AT_ONCE // size)
         rng = self._generator()
@@ -195,12 +195,12 @@ class SelectionSets(DrawnItems):
 
     kind: ClassVar[str] = "selection"
 
-    def most_held(self, job: DeployedJob) -> int:
+    def top_items(self, job: DeployedJob) -> int:
         """Return the index, from 0, of the item of all users; others have under 90 % of them."""
         return int(self._generator().integers(job.domain.size - 1))
 
     def chance(self, job: DeployedJob, deviation: float) -> float:
-        """Return the probability that the estimate of `most_held` is the largest.
+        """Return the probability that the estimate of `top_items` is the largest.
 
         All estimates are taken as normal with this deviation of the noise. The number of users who
         name an item also varies from draw to draw.

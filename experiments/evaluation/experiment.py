@@ -7,7 +7,7 @@ An experiment file is YAML::
       - {change_log: logins.csv.gz, epochs: {count: 170}}
       - synthetic: {users: [10000, 100000], epochs: 256}
     jobs:
-      - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], changes: 4}}
+      - {protocol: future_rand, parameters: {epsilon: [1, 2, 4], max_changes: 4}}
     seeds: 20
 
 Instead of a change log or synthetic changes, data may be items drawn over the domain of each job:
@@ -17,9 +17,9 @@ is their number.
 Reference numbers are explained by the experiment, and given by its jobs, one number for each
 combination of the parameters::
 
-    beside: {paper: Table 4, of other data}  # prose: ok
+    references: {paper: Table 4, of other data}
     jobs:
-      - beside: {paper: {all items: [3.1, 2.7]}}  # prose: ok
+      - references: {paper: {all items: [3.1, 2.7]}}
 
 Every parameter of a job may be a list, and so may users, epochs and changes of generated data: all
 combinations are tried. A parameter that is itself a list is one value; a list of lists is a grid of
@@ -40,7 +40,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import (
     JobError,
@@ -75,7 +75,7 @@ class Case:
     job: DeployedJob
     axes: tuple[str, ...] = ()
     drawn: bool = True
-    beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def of_sets(self) -> bool:
@@ -93,8 +93,8 @@ class Case:
         return getattr(self.job.parameters, "epsilon", None)
 
     @property
-    def changes(self) -> int | None:
-        return getattr(self.job.parameters, "changes", None)
+    def max_changes(self) -> int | None:
+        return getattr(self.job.parameters, "max_changes", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Experiment:
     name: str
     cases: tuple[Case, ...]
     seeds: int
-    beside: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -124,7 +124,7 @@ def parse_experiment(text: str, source: str = "experiment", folder: Path = Path(
     >>> experiment = parse_experiment('''
     ... name: accuracy
     ... data: [{synthetic: {users: 1000, epochs: [16, 64]}}]
-    ... jobs: [{protocol: future_rand, parameters: {epsilon: [1, 2, 4], changes: 2}}]
+    ... jobs: [{protocol: future_rand, parameters: {epsilon: [1, 2, 4], max_changes: 2}}]
     ... seeds: 5
     ... ''')
     >>> len(experiment.cases), experiment.cases[-1].source
@@ -163,22 +163,22 @@ def _expanded(file: ExperimentFile, folder: Path) -> Experiment:
                             problems[Problem(path, problem.message)] = None
     if problems:
         raise JobError(list(problems))
-    return Experiment(file.name, tuple(cases), file.seeds, file.beside)
+    return Experiment(file.name, tuple(cases), file.seeds, file.references)
 
 
 def _unlike(grid: JobGrid, number: int, combinations: int) -> Iterator[Problem]:
     """Yield problems of reference numbers that match no estimate, or not all combinations."""
     known = (*ANSWERED, *COLUMNS)
-    for name, estimates in grid.beside.items():
+    for name, estimates in grid.references.items():
         for estimate, numbers in estimates.items():
             if estimate not in known:
                 yield Problem(
-                    ("jobs", number, "beside", name, estimate),
+                    ("jobs", number, "references", name, estimate),
                     f"unknown kind of estimate; expected one of {', '.join(known)}",
                 )
             elif len(numbers) != combinations:
                 yield Problem(
-                    ("jobs", number, "beside", name, estimate),
+                    ("jobs", number, "references", name, estimate),
                     f"got {len(numbers)} numbers for {combinations} combinations of "
                     "parameters; expected one for each, or none",
                 )
@@ -191,7 +191,7 @@ def _beside(grid: JobGrid, at: int) -> Mapping[str, Mapping[str, float]]:
             for estimate, numbers in estimates.items()
             if at < len(numbers) and (found := numbers[at]) != "none"
         }
-        for name, estimates in grid.beside.items()
+        for name, estimates in grid.references.items()
     }
 
 
@@ -199,7 +199,7 @@ def _cases(
     data: Data,
     grid: JobGrid,
     parameters: Mapping[str, Any],
-    beside: Mapping[str, Mapping[str, float]],
+    references: Mapping[str, Mapping[str, float]],
     folder: Path,
 ) -> Iterator[Case]:
     for epochs, sources in _inputs(data, folder):
@@ -221,14 +221,16 @@ def _cases(
         for source in sources:
             if isinstance(source, SyntheticChanges) and source.changes == 0:
                 source = dataclasses.replace(source, changes=_followed(job))
-            yield Case(data.name or str(source), source, label, job, data.axes, grid.drawn, beside)
+            yield Case(
+                data.name or str(source), source, label, job, data.axes, grid.drawn, references
+            )
 
 
 def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Source]]]:
     """Yield the epochs of a job and its inputs; 0 changes means as many as the job follows."""
     if data.change_log is not None and data.epochs is not None:
         path = str(folder / data.change_log)
-        file = ChangeLogFile(path, data.most_held, data.input or AS_IT_IS)
+        file = ChangeLogFile(path, data.top_items, data.input or AS_IT_IS)
         yield data.epochs.model_dump(mode="json"), [file]
     elif data.drawn is not None:
         for source in data.drawn.sources():
@@ -246,13 +248,13 @@ def _inputs(data: Data, folder: Path) -> Iterator[tuple[dict[str, Any], list[Sou
 
 
 def _followed(job: DeployedJob) -> int:
-    changes = getattr(job.parameters, "changes", None)
+    changes = getattr(job.parameters, "max_changes", None)
     if changes is None:
         raise JobError(
             [
                 Problem(
                     ("data", "synthetic"),
-                    f"changes is required, because {job.protocol} has no parameter `changes`",
+                    f"changes is required, because {job.protocol} has no max_changes",
                 )
             ]
         )

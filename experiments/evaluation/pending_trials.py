@@ -42,7 +42,7 @@ def check_inputs(pending: list[Planned]) -> list[str]:
         (case.source, case.job.epochs, case.job.domain.items): case
         for case in {id(one.case): one.case for one in pending}.values()
     }
-    return [notice for case in inputs.values() for notice in case.source.check(case.job)]
+    return [warning for case in inputs.values() for warning in case.source.check(case.job)]
 
 
 def run_pending(

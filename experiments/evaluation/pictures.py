@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LISTED: Final = 20
-_TRUTH, _ESTIMATE = COLORS[1], COLORS[0]
+_GROUND_TRUTH, _ESTIMATE = COLORS[1], COLORS[0]
 _USERS: Final = "{x:,.0f}"
 # Share of users at each end, with rare values, that a distribution leaves out.
 _TAIL: Final = 0.002
@@ -114,13 +114,13 @@ def _write_maps(cases: Sequence[Case], path: Path) -> Path:
         _, epoch = _last_epoch(case)
         if epoch.counts is None:
             continue
-        norm = _scale(epoch.truth.astype(np.float64))
+        norm = _scale(epoch.ground_truth.astype(np.float64))
         values = item_intervals(epoch.counts.estimates)[0]
-        error = float(np.sqrt(np.square(values - epoch.truth).mean()))
+        error = float(np.sqrt(np.square(values - epoch.ground_truth).mean()))
         title = f"{case.label}\nepsilon {case.epsilon or 0.0:g}, RMSE {error:,.1f}"
         place = labels.index(case.label) + 1, epsilons.index(case.epsilon or 0.0)
         for panel, cells, name in (
-            (panels[0, 0], epoch.truth, f"{case.data}, truth"),
+            (panels[0, 0], epoch.ground_truth, f"{case.data}, ground truth"),
             (panels[place], values, title),
         ):
             panel.imshow(_blocks_of(cells, grid), norm=norm, cmap=_colors())
@@ -158,12 +158,19 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
         error_kw={"ecolor": _ESTIMATE, "capsize": 2, "linewidth": 1.2},
         label="estimate, 95 % interval",
     )
-    listed.plot(epoch.truth[largest], places, "|", color=_TRUTH, markersize=12, label="truth")
+    listed.plot(
+        epoch.ground_truth[largest],
+        places,
+        "|",
+        color=_GROUND_TRUTH,
+        markersize=12,
+        label="ground truth",
+    )
     listed.set_yticks(places, [domain.label(item + 1) for item in largest.tolist()], fontsize=9)
     listed.invert_yaxis()
     for place, item in enumerate(largest.tolist()):
         listed.annotate(
-            f"{values[item] - epoch.truth[item]:+,.0f}",
+            f"{values[item] - epoch.ground_truth[item]:+,.0f}",
             (max(values[item], 0.0), place),
             (6, 0),
             textcoords="offset points",
@@ -172,17 +179,27 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
         )
     listed.margins(x=0.12)
     listed.locator_params(axis="x", nbins=5)
-    listed.set_xlabel(f"users; next to each bar: estimate - truth; interval ± {half_width:,.0f}")
+    listed.set_xlabel(
+        f"users; next to each bar: estimate - ground truth; interval ± {half_width:,.0f}"
+    )
     listed.set_ylabel(name)
     listed.set_title(f"the {len(largest)} largest estimates", loc="left", fontsize=10)
     listed.legend(frameon=False, fontsize=9, loc="lower right")
 
     linear = 10.0 ** np.ceil(np.log10(max(half_width, 1.0)))
     scattered.plot(
-        epoch.truth, values, ".", color=_ESTIMATE, markersize=3, alpha=0.3, label=f"one {name}"
+        epoch.ground_truth,
+        values,
+        ".",
+        color=_ESTIMATE,
+        markersize=3,
+        alpha=0.3,
+        label=f"one {name}",
     )
-    line = np.concatenate([[0.0], np.geomspace(0.1, max(1.0, float(epoch.truth.max())), 200)])
-    scattered.plot(line, line, color=_TRUTH, linewidth=1.2, label="truth")
+    line = np.concatenate(
+        [[0.0], np.geomspace(0.1, max(1.0, float(epoch.ground_truth.max())), 200)]
+    )
+    scattered.plot(line, line, color=_GROUND_TRUTH, linewidth=1.2, label="ground truth")
     scattered.fill_between(
         line,
         line - half_width,
@@ -191,11 +208,11 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: 
         alpha=0.35,
         linewidth=0,
         zorder=3,
-        label="truth ± the interval",
+        label="ground truth ± the interval",
     )
     for set_scale in (scattered.set_xscale, scattered.set_yscale):
         set_scale("symlog", linthresh=linear)
-    scattered.set_xlabel("users, truth")
+    scattered.set_xlabel("users, ground truth")
     scattered.set_ylabel("users, estimate")
     scattered.set_title(
         f"all {len(values):,}; logarithmic beyond ± {linear:,.0f}", loc="left", fontsize=10
@@ -213,19 +230,26 @@ def _draw_distribution(
 ) -> None:
     """Draw estimated and true numbers of users below each edge, and their differences."""
     lowest, width = scale
-    ends = lowest + width * np.arange(len(epoch.truth) + 1)
-    truth = np.insert(np.cumsum(epoch.truth), 0, 0)
+    ends = lowest + width * np.arange(len(epoch.ground_truth) + 1)
+    ground_truth = np.insert(np.cumsum(epoch.ground_truth), 0, 0)
     estimates, deviations = grid.cumulative()
     margin = NORMAL_95 * deviations
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
     upper.plot(ends, estimates, color=_ESTIMATE, linewidth=2.4, label="estimate")
-    upper.plot(ends, truth, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)), label="truth")
+    upper.plot(
+        ends,
+        ground_truth,
+        color=_GROUND_TRUTH,
+        linewidth=1.2,
+        linestyle=(0, (4, 3)),
+        label="ground truth",
+    )
     for share in SHARES:
         found = quantile(grid, share)
         middle, low, high = (
-            lowest + width * (each + 0.5) for each in (found.value, found.low, found.high)
+            lowest + width * (each + 0.5) for each in (found.value, found.ci95_low, found.ci95_high)
         )
-        true = lowest + width * (np.searchsorted(truth, share * truth[-1]) - 0.5)
+        true = lowest + width * (np.searchsorted(ground_truth, share * ground_truth[-1]) - 0.5)
         upper.errorbar(
             middle,
             share * float(estimates[-1]),
@@ -238,9 +262,9 @@ def _draw_distribution(
         )
         upper.plot(
             true,
-            share * float(truth[-1]),
+            share * float(ground_truth[-1]),
             "x",
-            color=_TRUTH,
+            color=_GROUND_TRUTH,
             markersize=9,
             label="quantiles, true" if share == SHARES[0] else None,
         )
@@ -250,16 +274,24 @@ def _draw_distribution(
     lower.fill_between(
         ends, -margin, margin, color=COLORS[4], alpha=0.35, linewidth=0, label="95 % interval"
     )
-    lower.plot(ends, estimates - truth, color=_ESTIMATE, linewidth=1.0, label="estimate - truth")
-    lower.axhline(0, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)))
+    lower.plot(
+        ends,
+        estimates - ground_truth,
+        color=_ESTIMATE,
+        linewidth=1.0,
+        label="estimate - ground truth",
+    )
+    lower.axhline(0, color=_GROUND_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)))
     lower.set_ylabel("error, users")
     lower.set_xlabel(name)
     lower.yaxis.set_major_formatter(_USERS)
     lower.legend(frameon=False, fontsize=9, loc="lower right", ncols=2)
-    first, last = np.searchsorted(truth, [_TAIL * truth[-1], (1 - _TAIL) * truth[-1]])
+    first, last = np.searchsorted(
+        ground_truth, [_TAIL * ground_truth[-1], (1 - _TAIL) * ground_truth[-1]]
+    )
     seen = slice(max(0, first - 1), last + 1)
     lower.set_xlim(ends[seen][0], ends[seen][-1])
-    most = max(np.abs(estimates - truth)[seen].max(), margin[seen].max())
+    most = max(np.abs(estimates - ground_truth)[seen].max(), margin[seen].max())
     # Leaves space for the legend below.
     lower.set_ylim(-1.9 * most, 1.2 * most)
     tidy(upper)
@@ -272,11 +304,13 @@ def _draw_map(
     """Draw ground truth and estimates side by side on one color scale."""
     assert epoch.counts is not None
     step = _step(grid)
-    before = _blocks_of(epoch.truth, grid)
+    before = _blocks_of(epoch.ground_truth, grid)
     after = _blocks_of(item_intervals(epoch.counts.estimates)[0], grid)
     norm = _scale(before)
     drawn = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axes, cells, title in zip(drawn, (before, after), ("truth", "estimate"), strict=True):
+    for axes, cells, title in zip(
+        drawn, (before, after), ("ground truth", "estimate"), strict=True
+    ):
         image = axes.imshow(
             cells,
             norm=norm,

@@ -32,7 +32,7 @@ CSV_COLUMNS = (
     *("experiment", "data", "label", "protocol", "parameters"),
     *("epsilon", "epsilon_stream", "delta", "n", "d", "k", "seed", "estimate"),
     *(field.name for field in fields(Accuracy)),
-    *("frozen", "messages", "selected"),
+    *("exhausted", "messages", "selected"),
 )
 
 
@@ -57,9 +57,9 @@ def write_csv(experiment: str, finished: Sequence[Finished], path: Path) -> None
             "delta": trial.delta,
             "n": trial.users,
             "d": case.job.epochs.count,
-            "k": case.changes,
+            "k": case.max_changes,
             "seed": one.seed,
-            "frozen": trial.frozen,
+            "exhausted": trial.exhausted,
             "messages": trial.messages,
             "selected": None if trial.selected is None else int(trial.selected),
         }
@@ -105,12 +105,12 @@ class Line:
     max_error: float
     bias: float
     coverage: float | None
-    frozen: float
+    exhausted: float
     messages: float | None = None
     predicted_messages: float | None = None
     selected: float | None = None
     predicted_selected: float | None = None
-    beside: Mapping[str, float] = field(default_factory=dict)
+    references: Mapping[str, float] = field(default_factory=dict)
     through_topics: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Line:
             "parameters": shortened(case.parameters),
             "epsilon": case.epsilon,
             "epochs": case.job.epochs.count,
-            "changes": case.changes,
+            "max_changes": case.max_changes,
             **values,
         }
 
@@ -177,13 +177,15 @@ def _lines(finished: Sequence[Finished]) -> Iterator[Line]:
             max_error=max(one.max_error for one in found),
             bias=float(np.mean([one.bias for one in found])),
             coverage=float(np.mean(coverages)) if coverages else None,
-            frozen=float(np.mean([trial.frozen for trial in trials])),
+            exhausted=float(np.mean([trial.exhausted for trial in trials])),
             messages=_mean(trial.messages for trial in trials),
             predicted_messages=_predicted_messages(case),
             selected=_mean(trial.selected for trial in trials),
             predicted_selected=_chance(case, found[0].predicted_rmse),
-            beside={
-                column: numbers[name] for column, numbers in case.beside.items() if name in numbers
+            references={
+                column: numbers[name]
+                for column, numbers in case.references.items()
+                if name in numbers
             },
             through_topics=_through_topics(case, trials[0].users),
         )
@@ -195,8 +197,8 @@ def _mean(found: Iterable[float | None]) -> float | None:
 
 
 def _predicted_messages(case: Case) -> float | None:
-    asked_once = case.of_sets or isinstance(case.source, DrawnItems)
-    return messages_per_user(case.job) if asked_once else None
+    single_query = case.of_sets or isinstance(case.source, DrawnItems)
+    return messages_per_user(case.job) if single_query else None
 
 
 def _through_topics(case: Case, users: int) -> bool:
@@ -212,8 +214,8 @@ def _chance(case: Case, predicted: float | None) -> float | None:
 
 def loss_differs_from_request(line: Line) -> bool:
     """Return whether the exact loss of a whole stream differs from the requested epsilon."""
-    asked, spent = line.case.epsilon, line.epsilon_stream
-    return asked is not None and (spent is None or not 0.999 < spent / asked < 1.001)
+    requested, spent = line.case.epsilon, line.epsilon_stream
+    return requested is not None and (spent is None or not 0.999 < spent / requested < 1.001)
 
 
 def variables(lines: Sequence[Line]) -> list[dict[str, Any]]:
@@ -249,11 +251,13 @@ def _told_by_label(name: str, every: Sequence[dict[str, Any]]) -> bool:
 def _identity(line: Line) -> dict[str, Any]:
     case = line.case
     others = {
-        key: value for key, value in case.parameters.items() if key not in ("epsilon", "changes")
+        key: value
+        for key, value in case.parameters.items()
+        if key not in ("epsilon", "max_changes")
     }
     numbers = {
         "epsilon": case.epsilon,
-        "k": case.changes,
+        "k": case.max_changes,
         "n": line.users,
         "d": case.job.epochs.count,
     }

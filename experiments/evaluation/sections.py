@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dpstream.pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.wording import Section
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOB_NAME_MAX, validate_job_name
@@ -103,7 +103,7 @@ class Data(Section):
         default=None, min_length=1, description="a file, relative to the experiment file"
     )
     epochs: Epochs | None = None
-    input: InputForm | None = None
+    input: InputFormat | None = None
     prepare: str | None = Field(
         default=None, description="a command that makes the file; the file name is appended"
     )
@@ -111,12 +111,11 @@ class Data(Section):
         default=(),
         description="the meaning of the values, a text for each coordinate, for pictures",
     )
-    most_held: int | None = Field(
+    top_items: int | None = Field(
         default=None,
         ge=1,
         description="the maximum number of users that can have an item at an epoch, if that is "
-        "public: estimates are also compared clipped to this range; a whole number "
-        "from 1 on",
+        "public: estimates are also compared clipped to this range; a whole number from 1 on",
     )
     synthetic: Synthetic | None = None
     zipf: Zipf | None = None
@@ -131,8 +130,8 @@ class Data(Section):
         given = (self.change_log, self.synthetic, self.zipf, self.selection)
         if sum(each is not None for each in given) != 1:
             raise ValueError("give one of change_log, synthetic, zipf and selection")
-        if self.change_log is None and self.most_held is not None:
-            raise ValueError("most_held applies only to items of a change_log: remove it")
+        if self.change_log is None and self.top_items is not None:
+            raise ValueError("top_items applies only to items of a change_log: remove it")
         if (self.change_log is None) != (self.epochs is None):
             raise ValueError("epochs require a change_log: give both, or neither")
         if self.change_log is None and self.input is not None:
@@ -155,10 +154,10 @@ class JobGrid(Section):
         description="whether its estimates of sets of items are in pictures, for which they "
         "are computed again: true or false",
     )
-    beside: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
+    references: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
         default={},
         description="other root mean squared errors for comparison: by a name from the "
-        "experiment's `beside`, and by the name of the estimate, a list of "
+        "experiment's `references`, and by the name of the estimate, a list of "
         "numbers, one for each combination of parameters, or none",
     )
 
@@ -182,7 +181,7 @@ class ExperimentFile(Section):
     seeds: int = Field(
         ge=1, le=MOST_SEEDS, description=f"how many, a whole number from 1 to {MOST_SEEDS}"
     )
-    beside: dict[str, str] = Field(
+    references: dict[str, str] = Field(
         default={},
         description="other results for comparison: a sentence of explanation, by name",
     )
@@ -192,9 +191,9 @@ class ExperimentFile(Section):
         for key in ("data", "jobs"):
             if not getattr(self, key):
                 raise ValueError(f"{key} is empty: give at least one entry")
-        named = {name for job in self.jobs for name in job.beside}
+        named = {name for job in self.jobs for name in job.references}
         if named and len(self.data) > 1:
-            raise ValueError("`beside` requires a single input: give one entry of data")
-        if unknown := sorted(named - set(self.beside)):
-            raise ValueError(f"`beside` must explain {unknown[0]}, which a job names")
+            raise ValueError("`references` requires a single input: give one entry of data")
+        if unknown := sorted(named - set(self.references)):
+            raise ValueError(f"`references` must explain {unknown[0]}, which a job names")
         return self

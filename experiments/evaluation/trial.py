@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.simulation.simulated_job import Simulation, simulate
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from experiments.evaluation.columns import COLUMNS, ONLINE, Series, predicted_online
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import (
@@ -57,8 +57,8 @@ class Trial:
     """Result of a trial.
 
     Attributes:
-        frozen: Share of users that had to drop a change.
-        withheld: Number of epochs whose window was suppressed.
+        exhausted: Share of users that had to drop a change.
+        suppressed: Number of epochs whose window was suppressed.
         epsilon_stream: Exact loss of a user's whole stream; None if only single values have a
             guarantee.
         delta: Of that guarantee.
@@ -68,8 +68,8 @@ class Trial:
     """
 
     users: int
-    frozen: float
-    withheld: int
+    exhausted: float
+    suppressed: int
     epsilon_stream: float | None
     delta: float
     accuracies: Mapping[str, Accuracy]
@@ -116,22 +116,24 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     log, users = inputs.log, len(inputs.log.users)
     messages = selected = None
     if isinstance(log, ItemLog):
-        most_held = source.most_held if isinstance(source, ChangeLogFile) else None
+        top_items = source.top_items if isinstance(source, ChangeLogFile) else None
         epochs = counted_epochs(inputs.job, log, seed)
         planned = predicted_online(inputs.job, users)
         if isinstance(source, DrawnItems):
             epochs, planned = _of_drawn(inputs.job, source, epochs, planned)
-        accuracies = _of_sets(inputs.job, planned, epochs, seed, most_held)
+        accuracies = _of_sets(inputs.job, planned, epochs, seed, top_items)
         if isinstance(source, DrawnItems):
             accuracies = {name: accuracies[name] for name in (ALL_ITEMS,) if name in accuracies}
-        withheld = sum(epoch.counts is None for epoch in epochs)
+        suppressed = sum(epoch.counts is None for epoch in epochs)
         messages = sum(epoch.messages for epoch in epochs) / (users * len(epochs))
         selected = _selected(inputs.job, source, epochs[-1])
-        frozen = 0
+        exhausted = 0
     else:
         simulation = simulate(inputs.job, log, seed, smooth=True)
-        accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
-        withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
+        accuracies, exhausted = _of_epochs(simulation, inputs.predicted), simulation.exhausted
+        suppressed = sum(
+            record.window_status is not WindowStatus.RELEASED for record in simulation.records
+        )
         if isinstance(source, DrawnItems):
             # A single epoch of items, with a single query to other protocols.
             accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
@@ -139,8 +141,8 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
     guarantee = inputs.job.guarantee
     return Trial(
         users=users,
-        frozen=frozen / users,
-        withheld=withheld,
+        exhausted=exhausted / users,
+        suppressed=suppressed,
         epsilon_stream=(
             guarantee.epsilon if guarantee.unit == "stream" else guarantee.stream_epsilon
         ),
@@ -155,7 +157,7 @@ def _selected(job: DeployedJob, source: Source, epoch: CountedEpoch) -> bool | N
     if not isinstance(source, SelectionSets) or epoch.counts is None:
         return None
     listed = epoch.counts.estimates.listed()
-    return None if listed is None else int(listed.values.argmax()) == source.most_held(job)
+    return None if listed is None else int(listed.values.argmax()) == source.top_items(job)
 
 
 def _of_epochs(
@@ -163,7 +165,7 @@ def _of_epochs(
 ) -> Mapping[str, Accuracy]:
     found = {name: column.series(simulation) for name, column in COLUMNS.items()}
     return {
-        name: accuracy(series, simulation.truth[1:], predicted[name])
+        name: accuracy(series, simulation.ground_truth[1:], predicted[name])
         for name, series in found.items()
         if not np.isnan(series.values).all()
     }
@@ -173,9 +175,9 @@ def _of_drawn(
     job: DeployedJob, source: DrawnItems, epochs: list[CountedEpoch], planned: float | None
 ) -> tuple[list[CountedEpoch], float | None]:
     """Compare with the ground truth of the data, and add the variance of the draw to the plan."""
-    truth, variance = source.truth(job), source.drawn_variance(job)
-    if truth is not None:
-        epochs = [replace(epoch, truth=truth) for epoch in epochs]
+    ground_truth, variance = source.ground_truth(job), source.drawn_variance(job)
+    if ground_truth is not None:
+        epochs = [replace(epoch, ground_truth=ground_truth) for epoch in epochs]
     return epochs, None if planned is None else math.hypot(planned, math.sqrt(variance))
 
 
@@ -184,24 +186,24 @@ def _of_sets(
     planned: float | None,
     epochs: Sequence[CountedEpoch],
     seed: int,
-    most_held: int | None,
+    top_items: int | None,
 ) -> Mapping[str, Accuracy]:
     curator = _curator(job)
     rng = np.random.default_rng(seed)
     answers: dict[str, list[Answered]] = {}
     for epoch in epochs:
-        for name, answered in ask(epoch, planned, rng, most_held, curator).items():
+        for name, answered in ask(epoch, planned, rng, top_items, curator).items():
             answers.setdefault(name, []).append(answered)
     return {name: _together(each) for name, each in answers.items()}
 
 
 def _curator(job: DeployedJob) -> Mapping[str, float]:
     """Return the noise of a curator that counts single items, with the job's epsilon and delta."""
-    asked = job.parameters
-    epsilon, delta = (getattr(asked, name, 0.0) for name in ("epsilon", "delta"))
-    if not epsilon or not delta or getattr(asked, "items", 1) != 1:
+    requested = job.parameters
+    epsilon, delta = (getattr(requested, name, 0.0) for name in ("epsilon", "delta"))
+    if not epsilon or not delta or getattr(requested, "items", 1) != 1:
         return {}
-    if getattr(asked, "neighbors", "replacement") == "removal":
+    if getattr(requested, "neighbors", "replacement") == "removal":
         return {
             CURATOR: exact_deviation(epsilon, delta),
             CURATOR_PUBLISHED: published_deviation(epsilon, delta),
@@ -213,16 +215,16 @@ def _curator(job: DeployedJob) -> Mapping[str, float]:
 def _together(answers: Sequence[Answered]) -> Accuracy:
     columns = ("values", "low", "high")
     series = (np.concatenate([getattr(each.series, key) for each in answers]) for key in columns)
-    truth = np.concatenate([each.truth for each in answers])
-    return accuracy(Series(*series), truth, answers[0].predicted)
+    ground_truth = np.concatenate([each.ground_truth for each in answers])
+    return accuracy(Series(*series), ground_truth, answers[0].predicted)
 
 
 def accuracy(
-    series: Series, truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
+    series: Series, ground_truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
 ) -> Accuracy:
-    errors = series.values - truth
+    errors = series.values - ground_truth
     known = ~np.isnan(series.low)
-    covered = (series.low <= truth) & (truth <= series.high)
+    covered = (series.low <= ground_truth) & (ground_truth <= series.high)
     return Accuracy(
         rmse=float(np.sqrt(np.nanmean(np.square(errors)))),
         predicted_rmse=predicted,

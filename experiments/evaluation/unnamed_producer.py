@@ -58,11 +58,11 @@ def topic_bytes(job: DeployedJob, users: int) -> int | None:
         return None
     producers = producers_needed(job, users)
     try:
-        size = fixed_size(job.word_form, shuffling.capacity(law, 1, -(-users // producers)))
+        size = fixed_size(job.message_format, shuffling.capacity(law, 1, -(-users // producers)))
     except CodecError:
         return None
     each = (
-        size.rows * job.word_form.report_bytes
+        size.rows * job.message_format.report_bytes
         if isinstance(size, Slots)
         else size.cells * size.count_bytes
     )

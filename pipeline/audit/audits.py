@@ -23,7 +23,7 @@ from dpstream.randomizers.randomness import cryptographic_generator, seeded_gene
 class AuditOutcome(StrEnum):
     EXACT = "exact"
     CONSISTENT = "consistent"
-    CONVICTED = "CONVICTED"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,18 @@ class Finding:
     Attributes:
         subject: Protocol with the number of its example, or a job.
         what: Description of what was examined.
-        verdict: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
-            if nothing contradicts it, `CONVICTED` if something does.
+        outcome: `EXACT` if everything visible was enumerated and satisfies the claim, `CONSISTENT`
+            if nothing contradicts it, `FAILED` if something does.
         claimed: Epsilon; None if the attack only tests equality. `delta` is claimed with it.
-        observed: Largest epsilon observed at this delta, exactly or with confidence; None without
-            one; infinite if something is visible for one neighbor alone.
-        false_alarm: Maximum probability that this attack fails a correct mechanism; 0 if
-            impossible.
+        observed: Largest epsilon observed at this delta, exactly or with confidence; None: none;
+            infinite if something is visible for one neighbor alone.
+        false_alarm: Maximum probability that it fails a correct mechanism; 0 if impossible.
     """
 
     subject: str
     attack: str
     what: str
-    verdict: AuditOutcome
+    outcome: AuditOutcome
     claimed: float | None = None
     delta: float = 0.0
     observed: float | None = None
@@ -53,14 +52,14 @@ class Finding:
     reason: str = ""
 
     @property
-    def convicted(self) -> bool:
-        return self.verdict is AuditOutcome.CONVICTED
+    def failed(self) -> bool:
+        return self.outcome is AuditOutcome.FAILED
 
 
 FALSE_ALARM = 1e-9
 """Maximum probability that a whole audit fails a correct program."""
 
-Coins: TypeAlias = np.random.Generator
+Randomness: TypeAlias = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Attack:
     subject: str
     name: str
     draws: int
-    run: Callable[[Coins, float], Iterable[Finding]]
+    run: Callable[[Randomness, float], Iterable[Finding]]
     seconds: float = 0.2
 
 
@@ -87,15 +86,15 @@ class Audit:
     findings: tuple[Finding, ...]
     drawn: int
 
-    JSON_PROPERTIES: ClassVar = ("verdict", "false_alarm")
+    JSON_PROPERTIES: ClassVar = ("outcome", "false_alarm")
 
     @property
-    def verdict(self) -> AuditOutcome:
-        return AuditOutcome.CONVICTED if self.convicted else AuditOutcome.CONSISTENT
+    def outcome(self) -> AuditOutcome:
+        return AuditOutcome.FAILED if self.failed else AuditOutcome.CONSISTENT
 
     @property
-    def convicted(self) -> bool:
-        return any(finding.convicted for finding in self.findings)
+    def failed(self) -> bool:
+        return any(finding.failed for finding in self.findings)
 
     @property
     def false_alarm(self) -> float:
@@ -117,6 +116,6 @@ def run_attacks(
     findings: list[Finding] = []
     for number, attack in enumerate(attacks):
         on_attack(attack)
-        coins = cryptographic_generator() if seed is None else seeded_generator(seed, number)
-        findings += attack.run(coins, FALSE_ALARM / max(drawn, 1))
+        randomness = cryptographic_generator() if seed is None else seeded_generator(seed, number)
+        findings += attack.run(randomness, FALSE_ALARM / max(drawn, 1))
     return Audit(tuple(findings), drawn)

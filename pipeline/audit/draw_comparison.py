@@ -24,8 +24,8 @@ from dpstream.pipeline.conformance.cases import (
     Report,
     Stream,
     View,
-    reports_in_words,
-    values_in_words,
+    show_reports,
+    show_values,
 )
 from dpstream.pipeline.conformance.checks import spread, window_seen
 
@@ -60,7 +60,7 @@ def compare_draws(
         str(case),
         ATTACK,
         f"{windows:,} windows of each of {len(streams)} inputs{also}",
-        AuditOutcome.CONVICTED if reason else AuditOutcome.CONSISTENT,
+        AuditOutcome.FAILED if reason else AuditOutcome.CONSISTENT,
         false_alarm=false_alarm,
         reason=reason,
     )
@@ -70,20 +70,20 @@ def _histories(
     case: Case, stream: Stream, rng: np.random.Generator, devices: int
 ) -> Counter[View] | None:
     """Return the reports of each device; None if reports do not identify their device."""
-    sights = draw_histories(
+    observations = draw_histories(
         case.protocol.randomizer(case.law),
         stream,
         devices,
         rng,
         one_each=case.protocol.shuffling is None,
     )
-    if sights is None:
+    if observations is None:
         return None
     found: Counter[View] = Counter()
-    rows, times = np.unique(sights.codes, axis=0, return_counts=True)
+    rows, times = np.unique(observations.codes, axis=0, return_counts=True)
     for row, often in zip(rows.tolist(), times.tolist(), strict=True):
-        seen = (table[code] for table, code in zip(sights.tables, row, strict=True))
-        found[tuple(tuple(word for word, _ in reports) for reports in seen)] += often
+        seen = (table[code] for table, code in zip(observations.tables, row, strict=True))
+        found[tuple(tuple(message for message, _ in reports) for reports in seen)] += often
     return found
 
 
@@ -92,7 +92,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     for view, times in seen.items():
         if view not in law:
             return (
-                f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} of "
+                f"sends {show_reports(view)} for {show_values(stream)}, {times} of "
                 f"{windows:,} times; its mechanism never does"
             )
     views = list(law)
@@ -100,7 +100,7 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
     unlikely = _unlikely([seen[view] for view in views], shares, windows, false_alarm / 2)
     if unlikely is not None:
         view = views[unlikely]
-        return _told(reports_in_words(view), stream, seen[view], windows, shares[unlikely])
+        return _finding(show_reports(view), stream, seen[view], windows, shares[unlikely])
     return _one_by_one(
         stream, dict(zip(views, shares.tolist(), strict=True)), seen, false_alarm / 2
     )
@@ -125,7 +125,7 @@ def _one_by_one(
         return ""
     epoch, report, least = each = list(lawful)[unlikely]
     sent = f"{report} at epoch {epoch} at least {least} times in a window"
-    return _told(sent, stream, found[each], windows, shares[unlikely])
+    return _finding(sent, stream, found[each], windows, shares[unlikely])
 
 
 def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
@@ -146,9 +146,9 @@ def _unlikely(
     return worst if doubt[worst] < false_alarm / len(shares) else None
 
 
-def _told(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
+def _finding(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
-        f"sends {sent} for {values_in_words(stream)} {times:,} of {windows:,} times; its "
+        f"sends {sent} for {show_values(stream)} {times:,} of {windows:,} times; its "
         f"mechanism, {share * windows:,.1f} times"
     )
 
@@ -158,8 +158,8 @@ def _together(
 ) -> str:
     values: NDArray[np.int8] = case.array_of(np.zeros((case.last_epoch, devices), np.intp))
     values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
-    for epoch, words in enumerate(case.send(values, rng), 1):
-        reports, counts = np.unique(words, axis=0, return_counts=True)
+    for epoch, messages in enumerate(case.send(values, rng), 1):
+        reports, counts = np.unique(messages, axis=0, return_counts=True)
         sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
         means: defaultdict[Report, float] = defaultdict(float)
         squares: defaultdict[Report, float] = defaultdict(float)
@@ -171,7 +171,7 @@ def _together(
                 most[report] = max(most[report], times)
         if unlawful := sent.keys() - means.keys():
             return (
-                f"sends {unlawful.pop()} at epoch {epoch} for {values_in_words(stream)}; its "
+                f"sends {unlawful.pop()} at epoch {epoch} for {show_values(stream)}; its "
                 "mechanism never does"
             )
         bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
@@ -181,7 +181,7 @@ def _together(
             if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
                 return (
                     f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
-                    f"{devices:,} devices with {values_in_words(stream)}; its mechanism, "
+                    f"{devices:,} devices with {show_values(stream)}; its mechanism, "
                     f"{devices * mean:,.0f} times"
                 )
     return ""

@@ -56,7 +56,7 @@ def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
         ATTACK,
         f"{guarantee.unit}: all views of {len(case.streams):,} inputs, {case.last_epoch} "
         f"epoch{'' if case.last_epoch == 1 else 's'}",
-        AuditOutcome.EXACT if exceeded is None else AuditOutcome.CONVICTED,
+        AuditOutcome.EXACT if exceeded is None else AuditOutcome.FAILED,
         claimed=guarantee.epsilon,
         delta=guarantee.delta,
         observed=observed,
@@ -95,7 +95,6 @@ def _reason(guarantee: Guarantee, observed: float, one: Stream, other: Stream) -
     lost = "with certainty" if math.isinf(observed) else f"by epsilon {observed:.4g}"
     also = f" with delta {guarantee.delta:g}" if guarantee.delta else ""
     return (
-        f"claims epsilon {guarantee.epsilon:.6g}{also}, but the values "
-        f"{', '.join(map(str, one))} can be distinguished from {', '.join(map(str, other))} "
-        f"{lost}{also}"
+        f"claims epsilon {guarantee.epsilon:.6g}{also}, but the values {', '.join(map(str, one))} "
+        f"can be distinguished from {', '.join(map(str, other))} {lost}{also}"
     )

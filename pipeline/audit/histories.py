@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, Reports
 from dpstream.pipeline.conformance.cases import Stream
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
 
 
@@ -17,40 +17,44 @@ def draw_histories(
     devices: Devices[Any],
     stream: Stream,
     trials: int,
-    coins: np.random.Generator,
+    randomness: np.random.Generator,
     *,
     one_each: bool,
-) -> Sights | None:
+) -> Observations | None:
     """Draw the reports of `trials` devices with the same values, by epoch.
 
     `devices` has no enrolled users, and an epoch for each value. `one_each`: each device sends one
     report in a single epoch; identity is then irrelevant, as there is nothing to link the report
     with. Returns one trial per device; None if reports do not identify their device.
     """
-    devices.enroll(trials, coins)
+    devices.enroll(trials, randomness)
     tables: list[tuple[Reports, ...]] = []
     codes = np.zeros((trials, len(stream)), np.intp)
     for index, value in enumerate(stream):
         due = np.arange(trials) if one_each and len(stream) == 1 else devices.due(index + 1)
-        words = written_out(devices.report(index + 1, np.array([value] * trials), None, coins))
-        if due is None or len(due) != len(words):
+        messages = written_out(
+            devices.report(index + 1, np.array([value] * trials), None, randomness)
+        )
+        if due is None or len(due) != len(messages):
             return None
-        distinct, which = np.unique(words, axis=0, return_inverse=True)
+        distinct, which = np.unique(messages, axis=0, return_inverse=True)
         # Code 0 means no report.
         codes[due, index] = 1 + which.reshape(-1)
-        tables.append(((), *(((tuple(word), 1),) for word in distinct.tolist())))
-    return Sights(tuple(tables), codes)
+        tables.append(((), *(((tuple(message), 1),) for message in distinct.tolist())))
+    return Observations(tuple(tables), codes)
 
 
-def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator) -> Sight:
+def draw_alone(
+    devices: Devices[Any], stream: Stream, randomness: np.random.Generator
+) -> Observation:
     """Draw the reports of one device with these values, by epoch."""
-    devices.enroll(1, coins)
+    devices.enroll(1, randomness)
     return tuple(
-        _reports(written_out(devices.report(epoch, np.array([value]), None, coins)))
+        _reports(written_out(devices.report(epoch, np.array([value]), None, randomness)))
         for epoch, value in enumerate(stream, 1)
     )
 
 
-def _reports(words: NDArray[np.unsignedinteger]) -> Reports:
-    rows, counts = np.unique(words, axis=0, return_counts=True)
+def _reports(messages: NDArray[np.unsignedinteger]) -> Reports:
+    rows, counts = np.unique(messages, axis=0, return_counts=True)
     return tuple(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))

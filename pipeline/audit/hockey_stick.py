@@ -35,19 +35,19 @@ from scipy import stats
 from dpstream.randomizers.search import least_integer
 
 Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
-"""Observation of an epoch: words with their multiplicities, in the order of words."""
-Sight: TypeAlias = tuple[Reports, ...]
+"""Observation of an epoch: messages with their multiplicities, in the order of messages."""
+Observation: TypeAlias = tuple[Reports, ...]
 """Observation of a trial: the reports of each epoch."""
 
 Seen = TypeVar("Seen")
 
-# Maximum number of words with a weight of their own in scores: the most frequent ones.
-_MOST_WORDS = 256
+# Maximum number of messages with a weight of their own in scores: the most frequent ones.
+_MOST_MESSAGES = 256
 _MOST_THRESHOLDS = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sights:
+class Observations:
     """Observations of trials.
 
     Attributes:
@@ -59,18 +59,20 @@ class Sights:
     codes: NDArray[np.intp]
 
     @classmethod
-    def of(cls, sights: Sequence[Sight]) -> Sights:
+    def of(cls, observations: Sequence[Observation]) -> Observations:
         """Collect observations by trial; epochs that broken code omits count as no reports."""
-        tables: list[dict[Reports, int]] = [{} for _ in range(max(map(len, sights), default=0))]
-        codes = np.empty((len(sights), len(tables)), np.intp)
-        for row, sight in enumerate(sights):
+        tables: list[dict[Reports, int]] = [
+            {} for _ in range(max(map(len, observations), default=0))
+        ]
+        codes = np.empty((len(observations), len(tables)), np.intp)
+        for row, observation in enumerate(observations):
             for epoch, table in enumerate(tables):
-                reports = sight[epoch] if epoch < len(sight) else ()
+                reports = observation[epoch] if epoch < len(observation) else ()
                 codes[row, epoch] = table.setdefault(reports, len(table))
         return cls(tuple(map(tuple, tables)), codes)
 
     @classmethod
-    def joined(cls, parts: Sequence[Sights]) -> Sights:
+    def joined(cls, parts: Sequence[Observations]) -> Observations:
         tables: list[dict[Reports, int]] = [{} for _ in parts[0].tables]
         codes = []
         for part in parts:
@@ -90,12 +92,14 @@ class Sights:
         times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
         return [(seen, often) for seen, often in zip(table, times, strict=True) if often]
 
-    def halves(self) -> tuple[Sights, Sights]:
+    def halves(self) -> tuple[Observations, Observations]:
         middle = self.trials // 2
-        return Sights(self.tables, self.codes[:middle]), Sights(self.tables, self.codes[middle:])
+        return Observations(self.tables, self.codes[:middle]), Observations(
+            self.tables, self.codes[middle:]
+        )
 
 
-Score: TypeAlias = Callable[[Sights], NDArray[np.float64]]
+Score: TypeAlias = Callable[[Observations], NDArray[np.float64]]
 """Function that scores each trial; larger scores favor the first neighbor."""
 _Value: TypeAlias = Callable[[int, Reports], float]
 """Contribution of an epoch's observation to a score."""
@@ -116,7 +120,7 @@ class Guess:
     high: float
     bound: float
 
-    def count(self, one: Sights, other: Sights) -> tuple[int, int]:
+    def count(self, one: Observations, other: Observations) -> tuple[int, int]:
         """Return the numbers of right and wrong guesses on trials of the two neighbors."""
         ones, others = self.score(one), self.score(other)
         right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
@@ -182,18 +186,18 @@ def share_of_guesses_for(
     return float(min(1.0, stats.beta.isf(miss, fewest, trials - fewest + 1)))
 
 
-def choose_guess(one: Sights, other: Sights, delta: float, false_alarm: float) -> Guess:
+def choose_guess(one: Observations, other: Observations, delta: float, false_alarm: float) -> Guess:
     """Choose the guess with the largest bound on training trials, of scores learned on half."""
     (learned, tried), (other_learned, other_tried) = one.halves(), other.halves()
     guesses = [
         _best_thresholds(learn(learned, other_learned), tried, other_tried, delta, false_alarm)
-        for learn in (_by_sight, _by_epoch, _by_words, _by_sums)
+        for learn in (_by_observation, _by_epoch, _by_messages, _by_sums)
     ]
     return max(guesses, key=lambda guess: guess.bound)
 
 
 def _best_thresholds(
-    score: Score, one: Sights, other: Sights, delta: float, false_alarm: float
+    score: Score, one: Observations, other: Observations, delta: float, false_alarm: float
 ) -> Guess:
     ones, others = np.sort(score(one)), np.sort(score(other))
     thresholds = np.unique(np.concatenate([ones, others]))
@@ -224,27 +228,29 @@ def _best_thresholds(
     return Guess(score, float(thresholds[low]), float(thresholds[high]), bound)
 
 
-def _by_sight(one: Sights, other: Sights) -> Score:
+def _by_observation(one: Observations, other: Observations) -> Score:
     """Score by the log ratio of frequencies of whole observations."""
     epochs = max(len(one.tables), len(other.tables))
     places: list[dict[Reports, int]] = [{} for _ in range(epochs)]
-    for sights in (one, other):
-        for known, table in zip(places, sights.tables, strict=False):
+    for observations in (one, other):
+        for known, table in zip(places, observations.tables, strict=False):
             for seen in table:
                 known.setdefault(seen, len(known))
 
-    def keys(sights: Sights) -> list[bytes]:
-        found = np.full((sights.trials, epochs), -1, np.int32)
-        for epoch, (known, table) in enumerate(zip(places, sights.tables, strict=False)):
+    def keys(observations: Observations) -> list[bytes]:
+        found = np.full((observations.trials, epochs), -1, np.int32)
+        for epoch, (known, table) in enumerate(zip(places, observations.tables, strict=False)):
             codes = np.array([known.get(seen, -1) for seen in table], np.int32)
-            found[:, epoch] = codes[sights.codes[:, epoch]]
+            found[:, epoch] = codes[observations.codes[:, epoch]]
         return [row.tobytes() for row in found]
 
     ratios = _log_ratios(Counter(keys(one)), Counter(keys(other)), one.trials, other.trials)
-    return lambda sights: np.array([ratios.get(key, 0.0) for key in keys(sights)], np.float64)
+    return lambda observations: np.array(
+        [ratios.get(key, 0.0) for key in keys(observations)], np.float64
+    )
 
 
-def _by_epoch(one: Sights, other: Sights) -> Score:
+def _by_epoch(one: Observations, other: Observations) -> Score:
     epochs = min(len(one.tables), len(other.tables))
     ratios = [
         _log_ratios(
@@ -262,78 +268,82 @@ def _by_epoch(one: Sights, other: Sights) -> Score:
     return _added_up(value)
 
 
-def _by_words(one: Sights, other: Sights) -> Score:
-    """Score by a weighted sum of word counts; weights reflect how well a word distinguishes."""
-    sums = _WordSums.of(one), _WordSums.of(other)
+def _by_messages(one: Observations, other: Observations) -> Score:
+    """Score by a sum of message counts, weighted by how well each distinguishes."""
+    sums = _MessageSums.of(one), _MessageSums.of(other)
     often = {
-        word: sum(each.first.get(word, 0.0) for each in sums)
-        for word in sums[0].first.keys() | sums[1].first.keys()
+        message: sum(each.first.get(message, 0.0) for each in sums)
+        for message in sums[0].first.keys() | sums[1].first.keys()
     }
-    # The number of words at an epoch is always included.
-    frequent = nlargest(_MOST_WORDS, (word for word in often if word[1]), key=often.__getitem__)
-    looked_at = [*frequent, *(word for word in often if not word[1])]
-    weights = {word: _weight(*(each.moments(word) for each in sums)) for word in looked_at}
+    # The number of messages at an epoch is always included.
+    frequent = nlargest(
+        _MOST_MESSAGES, (message for message in often if message[1]), key=often.__getitem__
+    )
+    looked_at = [*frequent, *(message for message in often if not message[1])]
+    weights = {message: _weight(*(each.moments(message) for each in sums)) for message in looked_at}
 
     def value(epoch: int, seen: Reports) -> float:
         return math.fsum(
-            (weights.get((epoch, word), 0.0) + weights.get((epoch, ()), 0.0)) * times
-            for word, times in seen
+            (weights.get((epoch, message), 0.0) + weights.get((epoch, ()), 0.0)) * times
+            for message, times in seen
         )
 
     return _added_up(value)
 
 
-_Word: TypeAlias = tuple[int, tuple[int, ...]]
-"""Epoch and a word observed there."""
+_Message: TypeAlias = tuple[int, tuple[int, ...]]
+"""Epoch and a message observed there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _WordSums:
-    """Sums and sums of squares of word counts over trials; the word () counts all words."""
+class _MessageSums:
+    """Sums and sums of squares of message counts over trials; () counts all messages."""
 
     trials: int
-    first: dict[_Word, float]
-    second: dict[_Word, float]
+    first: dict[_Message, float]
+    second: dict[_Message, float]
 
     @classmethod
-    def of(cls, sights: Sights) -> _WordSums:
-        first: defaultdict[_Word, float] = defaultdict(float)
-        second: defaultdict[_Word, float] = defaultdict(float)
-        for epoch in range(len(sights.tables)):
-            for seen, often in sights.times(epoch):
-                for word, times in (*seen, ((), sum(times for _, times in seen))):
-                    first[epoch, word] += often * times
-                    second[epoch, word] += often * times**2
-        return cls(sights.trials, dict(first), dict(second))
+    def of(cls, observations: Observations) -> _MessageSums:
+        first: defaultdict[_Message, float] = defaultdict(float)
+        second: defaultdict[_Message, float] = defaultdict(float)
+        for epoch in range(len(observations.tables)):
+            for seen, often in observations.times(epoch):
+                for message, times in (*seen, ((), sum(times for _, times in seen))):
+                    first[epoch, message] += often * times
+                    second[epoch, message] += often * times**2
+        return cls(observations.trials, dict(first), dict(second))
 
-    def moments(self, word: _Word) -> tuple[float, float]:
-        mean = self.first.get(word, 0.0) / max(self.trials, 1)
-        return mean, self.second.get(word, 0.0) / max(self.trials, 1) - mean**2
+    def moments(self, message: _Message) -> tuple[float, float]:
+        mean = self.first.get(message, 0.0) / max(self.trials, 1)
+        return mean, self.second.get(message, 0.0) / max(self.trials, 1) - mean**2
 
 
-def _by_sums(one: Sights, other: Sights) -> Score:
-    """Score by a weighted sum of each component's total over words, by epoch."""
+def _by_sums(one: Observations, other: Observations) -> Score:
+    """Score by a weighted sum of each component's total over messages, by epoch."""
     width = max(
         (
-            len(word)
-            for sights in (one, other)
-            for table in sights.tables
+            len(message)
+            for observations in (one, other)
+            for table in observations.tables
             for seen in table
-            for word, _ in seen
+            for message, _ in seen
         ),
         default=1,
     )
 
     def sums(seen: Reports) -> NDArray[np.float64]:
         found = np.zeros(width)
-        for word, times in seen:
-            found[: len(word)] += np.array(word[:width], np.float64) * times
+        for message, times in seen:
+            found[: len(message)] += np.array(message[:width], np.float64) * times
         return found
 
-    def moments(sights: Sights, epoch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        if epoch >= len(sights.tables):
+    def moments(
+        observations: Observations, epoch: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if epoch >= len(observations.tables):
             return np.zeros(width), np.zeros(width)
-        seen = sights.times(epoch)
+        seen = observations.times(epoch)
         rows = np.array([sums(each) for each, _ in seen])
         often = np.array([times for _, times in seen], np.float64)
         mean = np.average(rows, axis=0, weights=often)
@@ -358,11 +368,11 @@ def _weight(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 def _added_up(value: _Value) -> Score:
 
-    def score(sights: Sights) -> NDArray[np.float64]:
-        total = np.zeros(sights.trials)
-        for epoch, table in enumerate(sights.tables):
+    def score(observations: Observations) -> NDArray[np.float64]:
+        total = np.zeros(observations.trials)
+        for epoch, table in enumerate(observations.tables):
             values = np.array([value(epoch, seen) for seen in table], np.float64)
-            total += values[sights.codes[:, epoch]]
+            total += values[observations.codes[:, epoch]]
         return total
 
     return score

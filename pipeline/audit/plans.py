@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Coins, Finding
+from dpstream.pipeline.audit.audits import Attack, AuditOutcome, Finding, Randomness
 from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
 from dpstream.pipeline.audit.recomputed.cells import shifted_cells
@@ -49,36 +49,36 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
     elif runs.epsilon > promised.epsilon * _OFF or runs.delta > promised.delta * _OFF:
         reason = (
             f"its constants lose epsilon {runs.epsilon:.9g}, delta {runs.delta:.9g}; its "
-            f"parameters guarantee {promised.epsilon:.9g} and {promised.delta:.9g}"
+            f"parameters guarantee epsilon {promised.epsilon:.9g}, delta {promised.delta:.9g}"
         )
     yield Finding(
         deployed.name,
         ATTACK,
         f"constants of deployment {deployed.deployment.hex()[:8]} compared with the job's "
         "parameters",
-        AuditOutcome.CONVICTED if reason else AuditOutcome.EXACT,
+        AuditOutcome.FAILED if reason else AuditOutcome.EXACT,
         claimed=promised.epsilon,
         delta=promised.delta,
         observed=runs.epsilon,
         reason=reason,
     )
     if deployed.signed_description is not None:
-        reason = _told(deployed)
+        reason = _description_problem(deployed)
         yield Finding(
             deployed.name,
             ATTACK,
             "devices get the deployed mechanism, signed by the operator",
-            AuditOutcome.CONVICTED if reason else AuditOutcome.CONSISTENT,
+            AuditOutcome.FAILED if reason else AuditOutcome.CONSISTENT,
             reason=reason,
         )
 
 
-def _told(deployed: DeployedJob) -> str:
-    told = deployed.signed_description
-    assert told is not None
-    if not is_signed(told):
+def _description_problem(deployed: DeployedJob) -> str:
+    signed = deployed.signed_description
+    assert signed is not None
+    if not is_signed(signed):
         return "the job description for devices is not signed by the key that it names"
-    if json.loads(told.statement)["law"] != deployed.constants:
+    if json.loads(signed.statement)["law"] != deployed.constants:
         return "devices get other constants than stages use"
     return ""
 
@@ -100,13 +100,13 @@ _RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
 
 def attacks_on_accounting() -> list[Attack]:
     return [
-        Attack(SUBJECT, name, 0, partial(_without_coins, recompute))
+        Attack(SUBJECT, name, 0, partial(_without_randomness, recompute))
         for name, recompute in _RECOMPUTED.items()
     ]
 
 
-def _without_coins(
-    recompute: Callable[[], Iterator[Finding]], coins: Coins, share: float
+def _without_randomness(
+    recompute: Callable[[], Iterator[Finding]], randomness: Randomness, share: float
 ) -> Iterator[Finding]:
     return recompute()
 
@@ -174,14 +174,14 @@ WINDOWS = "released windows", "published history"
 """Names of the two observations of the same draws."""
 # Duration of one epoch, to weight attacks in the progress display.
 _SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
-# Maximum number of words in all trials of local reports together.
-_MOST_WORDS = 4_000_000
+# Maximum number of messages in all trials of local reports together.
+_MOST_MESSAGES = 4_000_000
 # A loss for which missing noise shows in a few windows.
 _SMALL_EPSILON = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class AuditProfile:
     """Amount of sampling.
 
     Attributes:
@@ -196,7 +196,7 @@ class Effort:
     trials: int
     quick: bool
 
-    def with_trials(self, trials: int) -> Effort:
+    def with_trials(self, trials: int) -> AuditProfile:
         """Return a copy with another number of trials, and no more devices than fit it."""
         return replace(
             self,
@@ -206,41 +206,40 @@ class Effort:
         )
 
 
-QUICK = Effort(windows=60, together=20_000, trials=70, quick=True)
-FULL = Effort(windows=1_000, together=400_000, trials=5_000, quick=False)
+QUICK = AuditProfile(windows=60, together=20_000, trials=70, quick=True)
+FULL = AuditProfile(windows=1_000, together=400_000, trials=5_000, quick=False)
 
 
-def attacks_on_all(effort: Effort) -> list[Attack]:
-    of_protocols = [each for name in PROTOCOLS for each in attacks_on_protocol(name, effort)]
+def attacks_on_all(profile: AuditProfile) -> list[Attack]:
+    of_protocols = [each for name in PROTOCOLS for each in attacks_on_protocol(name, profile)]
     return attacks_on_accounting() + of_protocols
 
 
-def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
+def attacks_on_protocol(name: str, profile: AuditProfile) -> list[Attack]:
     """Return the attacks on the examples of a protocol.
 
-    Raises `ProtocolError` if no protocol has that name, or it is broken or lacks examples or an
-    exact law.
+    `ProtocolError` if no protocol has that name, or it is broken or lacks examples or exact law.
     """
     cases: Sequence[Case] = find_cases(name)
-    if effort.quick:
+    if profile.quick:
         cases = [case for case in cases if str(case) not in LONG_TO_ENUMERATE]
     attacks = [_exact(case) for case in (*cases, *more_examples(name))]
-    for case in cases[:1] if effort.quick else cases:
-        attacks += _draws(case, effort)
-    attacks += _samples_of(cases[0], effort)
+    for case in cases[:1] if profile.quick else cases:
+        attacks += _draws(case, profile)
+    attacks += _samples_of(cases[0], profile)
     return attacks
 
 
-def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
+def attacks_on_job(job: Job, profile: AuditProfile) -> list[Attack]:
     """Return the attacks on a job: exact ones over a few epochs, and its own law by samples.
 
     Reports are attacked as they are before encryption. Raises `ProtocolError` if its protocol is
     broken, and `JobError` if its parameters and horizon have no constants.
     """
-    return _attacks_on_job(job, _opened(job), effort)
+    return _attacks_on_job(job, _opened(job), profile)
 
 
-def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
+def attacks_on_deployed(deployed: DeployedJob, profile: AuditProfile) -> list[Attack]:
     """Return the attacks on a deployed job, run with the constants of its record."""
     job = make_job(deployed.to_json())
     calibrated = _opened(job)
@@ -248,9 +247,9 @@ def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
         deployed.name,
         "deployed mechanism",
         0,
-        lambda coins, share: attack_law(deployed, calibrated),
+        lambda randomness, share: attack_law(deployed, calibrated),
     )
-    return [law, *_attacks_on_job(job, with_constants_of(deployed, calibrated), effort)]
+    return [law, *_attacks_on_job(job, with_constants_of(deployed, calibrated), profile)]
 
 
 def _opened(job: Job) -> DeployedJob:
@@ -259,10 +258,10 @@ def _opened(job: Job) -> DeployedJob:
     return deploy_job(open_job, deployed_at=0)
 
 
-def _attacks_on_job(job: Job, opened: DeployedJob, effort: Effort) -> list[Attack]:
+def _attacks_on_job(job: Job, opened: DeployedJob, profile: AuditProfile) -> list[Attack]:
     case = small_case(job)
-    attacks = [] if case is None else [_exact(case), *_draws(case, effort)]
-    return [*attacks, *_samples(job.name, opened, effort)]
+    attacks = [] if case is None else [_exact(case), *_draws(case, profile)]
+    return [*attacks, *_samples(job.name, opened, profile)]
 
 
 def small_case(job: Job) -> Case | None:
@@ -279,40 +278,40 @@ def small_case(job: Job) -> Case | None:
 def _exact(case: Case) -> Attack:
     seconds = 3.0 if str(case) in LONG_TO_ENUMERATE else 0.2
     return Attack(
-        str(case), "likelihood ratios", 0, lambda coins, share: enumerate_losses(case), seconds
+        str(case), "likelihood ratios", 0, lambda randomness, share: enumerate_losses(case), seconds
     )
 
 
-def _draws(case: Case, effort: Effort) -> Iterator[Attack]:
-    def compared(coins: Coins, share: float) -> Iterator[Finding]:
+def _draws(case: Case, profile: AuditProfile) -> Iterator[Attack]:
+    def compared(randomness: Randomness, share: float) -> Iterator[Finding]:
         yield compare_draws(
-            case, coins, windows=effort.windows, together=effort.together, false_alarm=share
+            case, randomness, windows=profile.windows, together=profile.together, false_alarm=share
         )
 
     if case.protocol.stage_sum(case.law) is None:
         yield Attack(str(case), "draws compared with the mechanism", 1, compared)
 
 
-def _samples_of(case: Case, effort: Effort) -> Iterator[Attack]:
+def _samples_of(case: Case, profile: AuditProfile) -> Iterator[Attack]:
     epochs = SHORT if case.protocol.per_epoch else LONG
-    if effort.quick:
+    if profile.quick:
         with_noise = noise_of_stage(case, _SMALL_EPSILON)
         if with_noise is not None:
             job = job_of(with_noise, epochs=SHORT, minimum=case.minimum)
-            yield _sample(str(with_noise), WINDOWS, job, Windows(job), effort)
+            yield _sample(str(with_noise), WINDOWS, job, Windows(job), profile)
         return
     for each in (case, noise_of_stage(case)):
         if each is not None:
             job = job_of(each, epochs=epochs, minimum=each.minimum)
             yield from _samples(
-                str(each) if each is case else f"{each}, dummies: shuffle", job, effort
+                str(each) if each is case else f"{each}, dummies: shuffle", job, profile
             )
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
     """Return the case with dummies added by the shuffler, and `epsilon` if accepted, or None."""
-    asked = getattr(case.parameters, "dummies", None)
-    if asked is None:
+    requested = getattr(case.parameters, "dummies", None)
+    if requested is None:
         return None
     for changed in ({} if epsilon is None else {"epsilon": epsilon}, {}):
         try:
@@ -324,27 +323,27 @@ def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
     return None
 
 
-def _samples(subject: str, job: DeployedJob, effort: Effort) -> Iterator[Attack]:
+def _samples(subject: str, job: DeployedJob, profile: AuditProfile) -> Iterator[Attack]:
     entry = job.protocol_entry
     if entry.shuffling is None and not entry.stage_adds_noise(job.law):
         history = DeviceHistory(job)
-        most = _MOST_WORDS // (entry.word_form(job.law).width * history.epochs)
-        trials = effort.together if history.together else effort.trials
-        alone = replace(effort, trials=min(trials, max(most, effort.windows)))
+        most = _MOST_MESSAGES // (entry.message_format(job.law).width * history.epochs)
+        trials = profile.together if history.together else profile.trials
+        alone = replace(profile, trials=min(trials, max(most, profile.windows)))
         yield _sample(subject, ("local reports",), job, history, alone)
     windows = Windows(job)
     slower = windows.epochs * (1 + job.shuffle.minimum // _DEVICES_FOR_A_WINDOW)
-    fewer = replace(effort, trials=max(effort.trials // slower, 20))
+    fewer = replace(profile, trials=max(profile.trials // slower, 20))
     yield _sample(subject, WINDOWS, job, windows, fewer)
 
 
 def _sample(
-    subject: str, attacks: tuple[str, ...], job: DeployedJob, target: Target, effort: Effort
+    subject: str, attacks: tuple[str, ...], job: DeployedJob, target: Target, profile: AuditProfile
 ) -> Attack:
     sample = Sample(
-        subject, attacks, job, target, job.guarantee, effort.trials, searched=not effort.quick
+        subject, attacks, job, target, job.guarantee, profile.trials, searched=not profile.quick
     )
     windows = job.shuffle.minimum / _DEVICES_FOR_A_WINDOW if len(attacks) > 1 else 0
-    epochs = 3 * effort.trials * target.epochs * (1 + windows)
+    epochs = 3 * profile.trials * target.epochs * (1 + windows)
     seconds = epochs * (_SECONDS_OF_A_REPORT if len(attacks) == 1 else _SECONDS_OF_A_WINDOW)
     return Attack(subject, ", ".join(attacks), len(attacks), sample.run, seconds)

@@ -10,7 +10,7 @@ import numpy as np
 from dpstream.pipeline.audit.audits import AuditOutcome, Finding
 from dpstream.pipeline.audit.hockey_stick import (
     Guess,
-    Sights,
+    Observations,
     choose_guess,
     loss_bound,
     share_of_guesses_for,
@@ -108,35 +108,37 @@ class Sample:
     trials: int
     searched: bool = True
 
-    def run(self, coins: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
+    def run(self, randomness: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
         """Search, then judge; each attack fails a satisfied claim with at most this probability."""
-        one, other, guesses = self._worst(coins, false_alarm)
+        one, other, guesses = self._worst(randomness, false_alarm)
         trials = 2 * self.trials
-        ones = int(coins.binomial(trials, 0.5))
-        fresh = self._drawn(one, ones, coins), self._drawn(other, trials - ones, coins)
-        for attack, seen, guess, *sights in zip(
+        ones = int(randomness.binomial(trials, 0.5))
+        fresh = self._drawn(one, ones, randomness), self._drawn(other, trials - ones, randomness)
+        for attack, seen, guess, *observations in zip(
             self.attacks, self.target.seen, guesses, *fresh, strict=True
         ):
-            right, wrong = guess.count(*sights)
+            right, wrong = guess.count(*observations)
             observed = loss_bound(right, wrong, trials, self.guarantee.delta, false_alarm)
-            convicted = observed > self.guarantee.epsilon
+            failed = observed > self.guarantee.epsilon
             yield Finding(
                 self.subject,
                 attack,
                 f"{seen}: {trials:,} trials with two neighbors{self._power(false_alarm)}",
-                AuditOutcome.CONVICTED if convicted else AuditOutcome.CONSISTENT,
+                AuditOutcome.FAILED if failed else AuditOutcome.CONSISTENT,
                 claimed=self.guarantee.epsilon,
                 delta=self.guarantee.delta,
                 observed=observed,
                 false_alarm=false_alarm,
-                reason=self._reason(observed, one, other) if convicted else "",
+                reason=self._reason(observed, one, other) if failed else "",
             )
 
-    def _drawn(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        return self.target.sights(stream, trials, coins)
+    def _drawn(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Observations, ...]:
+        return self.target.observations(stream, trials, randomness)
 
     def _worst(
-        self, coins: np.random.Generator, false_alarm: float
+        self, randomness: np.random.Generator, false_alarm: float
     ) -> tuple[Stream, Stream, list[Guess]]:
         """Return the neighbors with the largest bound on training trials, and the guesses.
 
@@ -152,13 +154,13 @@ class Sample:
         for kept, share, least in rounds:
             trials = max(round(self.trials * share), min(least, self.trials))
             streams = dict.fromkeys(stream for pair in pairs for stream in pair)
-            sights = {stream: self._drawn(stream, trials, coins) for stream in streams}
+            observations = {stream: self._drawn(stream, trials, randomness) for stream in streams}
             alarm = false_alarm if kept == 1 else _SEARCHING
             chosen = [
                 (
                     [
                         choose_guess(*both, self.guarantee.delta, alarm)
-                        for both in zip(sights[one], sights[other], strict=True)
+                        for both in zip(observations[one], observations[other], strict=True)
                     ],
                     (one, other),
                 )
@@ -189,9 +191,8 @@ class Sample:
     def _reason(self, observed: float, one: Stream, other: Stream) -> str:
         also = f" with delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
         return (
-            f"claims epsilon {self.guarantee.epsilon:.6g}{also}, but the values {_shown(one)} "
-            f"can be distinguished from {_shown(other)} by at least epsilon "
-            f"{observed:.4g}{also}"
+            f"claims epsilon {self.guarantee.epsilon:.6g}{also}, but the values {_shown(one)} can "
+            f"be distinguished from {_shown(other)} by at least epsilon {observed:.4g}{also}"
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpstream.pipeline.audit.histories import draw_alone, draw_histories
-from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, Reports
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -40,7 +40,9 @@ class Target(Protocol):
     @property
     def epochs(self) -> int: ...
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def observations(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Observations, ...]:
         """Return each observer's view of `trials` users with this stream, each in its own trial."""
         ...
 
@@ -67,17 +69,21 @@ class DeviceHistory:
     def _one_each(self) -> bool:
         return self.job.epochs.count == 1 and self.job.protocol_entry.shuffling is None
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def observations(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Observations, ...]:
         if self.together:
             parts = [
-                draw_histories(self.job.randomizer(), stream, count, coins, one_each=self._one_each)
-                for count in _pieces(trials, _TOGETHER)
+                draw_histories(
+                    self.job.randomizer(), stream, count, randomness, one_each=self._one_each
+                )
+                for count in _chunks(trials, _TOGETHER)
             ]
-            told = [part for part in parts if part is not None]
-            if len(told) == len(parts):
-                return (Sights.joined(told),)
-        found = [draw_alone(self.job.randomizer(), stream, coins) for _ in range(trials)]
-        return (Sights.of(found),)
+            reported = [part for part in parts if part is not None]
+            if len(reported) == len(parts):
+                return (Observations.joined(reported),)
+        found = [draw_alone(self.job.randomizer(), stream, randomness) for _ in range(trials)]
+        return (Observations.of(found),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class Windows:
         )
 
     @property
-    def _renews(self) -> bool:
+    def _recurring(self) -> bool:
         """True if trials can follow each other; a learned model would carry over to the next."""
         whole = self._alone or self.epochs == self.job.epochs.count
         return whole and self.job.protocol_entry.learning is None
@@ -115,21 +121,27 @@ class Windows:
         of = f"of {self.job.shuffle.minimum:,} devices, {_epochs(self.epochs)}"
         return f"released windows {of}", f"what is published {of}"
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
+    def observations(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Observations, ...]:
+        at_once = max(1, _AT_ONCE // len(stream)) if self._recurring else 1
         found = [
-            each for count in _pieces(trials, at_once) for each in self._run(stream, count, coins)
+            each
+            for count in _chunks(trials, at_once)
+            for each in self._run(stream, count, randomness)
         ]
-        return tuple(Sights.of([sights[index] for sights in found]) for index in range(2))
+        return tuple(
+            Observations.of([observations[index] for observations in found]) for index in range(2)
+        )
 
     def _run(
-        self, stream: Stream, trials: int, coins: np.random.Generator
-    ) -> Iterator[tuple[Sight, Sight]]:
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> Iterator[tuple[Observation, Observation]]:
         def generators(purpose: str, number: int) -> np.random.Generator:
-            return coins
+            return randomness
 
         epochs = self.job.epochs.model_copy(update={"renew": True})
-        job = self.job.model_copy(update={"epochs": epochs}) if self._renews else self.job
+        job = self.job.model_copy(update={"epochs": epochs}) if self._recurring else self.job
         cluster = SimulatedCluster(job, generators)
         producer = Producer(
             cluster.job,
@@ -137,7 +149,7 @@ class Windows:
             name="attacked",
             transport=MemoryDriver(cluster.log),
             generators=generators,
-            identifiers=lambda: coins.bytes(16),
+            identifiers=lambda: randomness.bytes(16),
         )
         users = max(self.job.shuffle.minimum, 1)
         producer.enroll([str(user) for user in range(users)])
@@ -154,7 +166,7 @@ class Windows:
             yield released[start : start + length], published[start : start + length]
 
 
-def _pieces(count: int, most: int) -> Iterator[int]:
+def _chunks(count: int, most: int) -> Iterator[int]:
     return (min(most, count - start) for start in range(0, count, most))
 
 
@@ -165,7 +177,7 @@ def _nothing(job: DeployedJob) -> Any:
     return domain.initial if domain.slots is None else (0,) * domain.slots
 
 
-def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
+def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Observation:
     found: dict[int, list[tuple[tuple[int, ...], int]]] = {
         epoch: [] for epoch in range(1, epochs + 1)
     }
@@ -179,7 +191,7 @@ def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
     return tuple(tuple(reports) for reports in found.values())
 
 
-def _published(records: list[EstimateRecord], epochs: int) -> Sight:
+def _published(records: list[EstimateRecord], epochs: int) -> Observation:
     found: dict[int, Reports] = dict.fromkeys(range(1, epochs + 1), ())
     for record in records:
         if record.epoch in found and record.estimate is not None and record.estimate.intervals.size:

@@ -1,6 +1,6 @@
 """The command ``dpstream``: parse arguments, call the implementation, print.
 
-Start with `dpstream.pipeline.cli.verbs`, the list of commands.
+Start with `dpstream.pipeline.cli.commands`, the list of commands.
 """
 
 from __future__ import annotations
@@ -75,6 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @cache
 def _command() -> TyperGroup:
-    from dpstream.pipeline.cli.verbs import build_command
+    from dpstream.pipeline.cli.commands import build_command
 
     return build_command()

@@ -1,10 +1,10 @@
-"""Run ``dpstream`` as ``python -m dpstream.pipeline.cli``, on its parent's lifeline if any."""
+"""Run ``dpstream`` as ``python -m dpstream.pipeline.cli``, ending with its parent."""
 
 import sys
 import traceback
 
 from dpstream.pipeline.cli import main
-from dpstream.pipeline.lifeline import follow, tell
+from dpstream.pipeline.parent_watch import follow, tell
 
 
 def _run() -> int:

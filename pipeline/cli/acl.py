@@ -12,7 +12,15 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, connection_of, find_job, job_of_file
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
+from dpstream.pipeline.cli.output import (
+    plural,
+    print_json,
+    print_line,
+    print_table,
+    print_text,
+    silence,
+    tell,
+)
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -27,8 +35,6 @@ _NO_SERVERS = "HOST:PORT"
 
 
 class AclFormat(StrEnum):
-    """Output format of privileges."""
-
     table = "table"
     kafka_acls = "kafka-acls"
     json = "json"
@@ -94,11 +100,11 @@ def acl(
     silence("kafka")
     loaded, connection = _find(job, servers, kafka_config, replay, needed=apply or revoke)
     principals = principals_of(loaded, role or (), principal or ())
-    wanted = tuple(bindings_of(loaded, principals))
+    required = tuple(bindings_of(loaded, principals))
     if form is AclFormat.kafka_acls:
         where = _NO_SERVERS if connection is None else ",".join(connection.bootstrap_servers)
-        for line in tool_lines(wanted, where, remove=revoke):
-            say_line(line)
+        for line in tool_lines(required, where, remove=revoke):
+            print_line(line)
         return
     found: Comparison | None
     if apply or revoke:
@@ -106,20 +112,20 @@ def acl(
         with Cluster(connection) as cluster:
             acls = ClusterAcls(cluster)
             present = acls.present(_all(principals))
-            found = compared = compare(loaded, wanted, present)
-            done = removable(loaded, wanted, present) if revoke else compared.missing
+            found = compared = compare(loaded, required, present)
+            done = removable(loaded, required, present) if revoke else compared.missing
             (acls.remove if revoke else acls.add)(done)
         if form is AclFormat.json:
             changed = "removed" if revoke else "added"
-            say_json(_json(loaded, principals, compared) | {changed: [*map(_acl_json, done)]})
+            print_json(_json(loaded, principals, compared) | {changed: [*map(_acl_json, done)]})
             return
-        _say_done(loaded, compared, done, wanted, revoked=revoke)
+        _print_applied(loaded, compared, done, required, revoked=revoke)
     else:
-        found = _look(loaded, connection, wanted, principals)
+        found = _look(loaded, connection, required, principals)
         if form is AclFormat.json:
-            say_json(_json(loaded, principals, found))
+            print_json(_json(loaded, principals, found))
             return
-        _say_table(loaded, principals, found)
+        _print_table(loaded, principals, found)
     if found is not None and not revoke:
         _warn_of_more(found)
 
@@ -153,7 +159,7 @@ def _all(principals: Mapping[str, tuple[str, ...]]) -> list[str]:
 def _look(
     job: Job,
     connection: Connection | None,
-    wanted: tuple[Binding, ...],
+    required: tuple[Binding, ...],
     principals: Mapping[str, tuple[str, ...]],
 ) -> Comparison | None:
     if connection is None:
@@ -161,24 +167,24 @@ def _look(
         return None
     try:
         with Cluster(connection) as cluster:
-            return compare(job, wanted, ClusterAcls(cluster).present(_all(principals)))
+            return compare(job, required, ClusterAcls(cluster).present(_all(principals)))
     except ClusterError as error:
         tell(f"existing ACLs are not shown: {error}")
         return None
 
 
-def _say_table(
+def _print_table(
     job: Job, principals: Mapping[str, tuple[str, ...]], found: Comparison | None
 ) -> None:
     for role, named in principals.items():
-        say(f"{role}: {', '.join(named)}", "bold")
+        print_text(f"{role}: {', '.join(named)}", "bold")
         grouped: dict[Resource, list[Privilege]] = {}
         for each in privileges_of(job, role):
             grouped.setdefault(each.resource, []).append(each)
         columns = ["=on", "may", "because it"]
         if found is not None:
             columns.append("there")
-        say_table(
+        print_table(
             columns,
             (
                 (
@@ -190,11 +196,11 @@ def _say_table(
                 for resource, privileges in grouped.items()
             ),
         )
-        say()
+        print_text()
     if found is None:
         return
     missing, there = len(found.missing), len(found.there)
-    say(
+    print_text(
         f"{plural(missing, 'ACL')} missing, {there} present"
         + (". To add them: --apply" * bool(missing))
     )
@@ -207,30 +213,30 @@ def _name(resource: Resource) -> str:
 def _state(
     resource: Resource, privileges: Iterable[Privilege], named: tuple[str, ...], found: Comparison
 ) -> str:
-    wanted = {
+    required = {
         Binding(principal, resource, each.operation) for each in privileges for principal in named
     }
-    there = wanted & set(found.there)
-    return "yes" if there == wanted else "partly" if there else "no"
+    there = required & set(found.there)
+    return "yes" if there == required else "partly" if there else "no"
 
 
-def _say_done(
+def _print_applied(
     job: Job,
     found: Comparison,
     done: tuple[Binding, ...],
-    wanted: tuple[Binding, ...],
+    required: tuple[Binding, ...],
     *,
     revoked: bool,
 ) -> None:
     sign = "-" if revoked else "+"
     for each in done:
-        say(f"{sign} {each.principal} {each.operation} {_name(each.resource)}", whole=True)
+        print_text(f"{sign} {each.principal} {each.operation} {_name(each.resource)}", whole=True)
     if revoked:
         kept = len(found.there) - len(done)
         others = f"; kept {kept} that the same principals need for other jobs" if kept else ""
-        say(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
+        print_text(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
     else:
-        say(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} already present")
+        print_text(f"{plural(len(done), 'ACL')} added, {len(required) - len(done)} already present")
 
 
 def _warn_of_more(found: Comparison) -> None:
@@ -245,7 +251,7 @@ def _warn_of_more(found: Comparison) -> None:
 def _json(
     job: Job, principals: Mapping[str, tuple[str, ...]], found: Comparison | None
 ) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "job": job.name,
         "roles": [
             {
@@ -264,12 +270,12 @@ def _json(
         ],
     }
     if found is not None:
-        said |= {
+        body |= {
             "there": [*map(_acl_json, found.there)],
             "missing": [*map(_acl_json, found.missing)],
             "beyond": [*map(_acl_json, found.beyond)],
         }
-    return said
+    return body
 
 
 def _acl_json(binding: Binding) -> dict[str, str]:

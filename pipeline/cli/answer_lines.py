@@ -17,9 +17,9 @@ from dpstream.pipeline.cli.output import number, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.json_values import json_text
-from dpstream.pipeline.results.asked import usual_query
+from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.published_rows import PublishedRows
-from dpstream.pipeline.results.questions import Answer, Query
+from dpstream.pipeline.results.query_options import default_query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
@@ -29,7 +29,7 @@ _LABEL_WIDTH = 12
 def epoch_lines(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield aligned lines, with the start of every epoch if the job has a calendar.
 
-    `columns` are headers as for `say_table`, each as wide as its column, spaces included. A row
+    `columns` are headers as for `print_table`, each as wide as its column, spaces included. A row
     starts with its epoch, or "" if it continues the previous one.
     """
     calendar = job.epochs.calendar
@@ -56,13 +56,13 @@ class AnswerTable:
 
     query: Query
     value: str = "estimate"
-    truth: bool = False
+    ground_truth: bool = False
 
     def lines(
         self, job: Job, epochs: Iterable[tuple[EstimateRecord, Sequence[Answer]]]
     ) -> Iterator[str]:
         """Yield the lines of epochs with their answers; an epoch without any has a line, too."""
-        notes = "± all" if self.query.question.selects else ""
+        notes = "± all" if self.query.counts_query.selects else ""
         counts = [">  reports", ">population"] if self._counts else []
         rows = (self._rows(record, answers) for record, answers in epochs)
         return epoch_lines(job, [*self.columns, *counts, notes], chain.from_iterable(rows))
@@ -70,40 +70,43 @@ class AnswerTable:
     @property
     def columns(self) -> list[str]:
         """Headers, in the order of `cells`."""
-        question = self.query.question
-        labels = question.names(self.query.domain)
+        counts_query = self.query.counts_query
+        labels = counts_query.names(self.query.domain)
         least = 0 if self.query.domain.slots is None else _LABEL_WIDTH
-        width = max(least, len(question.kind), *map(len, labels), 0)
+        width = max(least, len(counts_query.kind), *map(len, labels), 0)
         return [
-            *([] if question.column is None else [question.kind.ljust(width)]),
+            *([] if counts_query.column is None else [counts_query.kind.ljust(width)]),
             f">{self.value:>10}",
-            *([] if question.in_values else [">    ± sd"]),
+            *([] if counts_query.in_values else [">    ± sd"]),
             *(">  95 % low", ">      high"),
             *([">  norm-sub"] if self.query.norm_sub else []),
-            *([">     truth"] if self.truth else []),
+            *([">ground truth"] if self.ground_truth else []),
         ]
 
     def cells(self, answer: Answer) -> list[str]:
-        """Return the row of an answer."""
-        question, width, truth = self.query.question, self.query.domain.width, answer.truth
-        if question.in_values:
+        counts_query, width, ground_truth = (
+            self.query.counts_query,
+            self.query.domain.width,
+            answer.ground_truth,
+        )
+        if counts_query.in_values:
             shown = [_in_values(answer.value, width)]
-            shown += [edge_text(end, width) for end in (answer.low, answer.high)]
-            truths = [_in_values(truth, width)]
+            shown += [edge_text(end, width) for end in (answer.ci95_low, answer.ci95_high)]
+            ground_truths = [_in_values(ground_truth, width)]
         else:
-            estimate = answer.value, answer.standard_deviation, answer.low, answer.high
+            estimate = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high
             shown = [number(each) for each in estimate]
-            truths = [number(None if truth is None else round(truth))]
+            ground_truths = [number(None if ground_truth is None else round(ground_truth))]
         return [
-            *([] if question.column is None else [answer.name]),
+            *([] if counts_query.column is None else [answer.name]),
             *shown,
             *([number(answer.norm_sub)] if self.query.norm_sub else []),
-            *(truths if self.truth else []),
+            *(ground_truths if self.ground_truth else []),
         ]
 
     @property
     def _counts(self) -> bool:
-        return self.query.question.column is None and not self.truth
+        return self.query.counts_query.column is None and not self.ground_truth
 
     def _rows(self, record: EstimateRecord, answers: Sequence[Answer]) -> Iterator[list[str]]:
         width = self.query.simultaneous_half_width(record)
@@ -166,9 +169,9 @@ def printed_lines(
     elif format == "csv":
         yield from PublishedRows.of(job, query, value).csv_lines(records)
     else:
-        asked = query or usual_query(job.domain)
-        answered = ((record, asked.answers(record.estimate)) for record in records)
-        yield from AnswerTable(asked, value).lines(job, answered)
+        requested = query or default_query(job.domain)
+        answered = ((record, requested.answers(record.estimate)) for record in records)
+        yield from AnswerTable(requested, value).lines(job, answered)
         if value == "smoothed":
             yield f"\n{_SMOOTHED}"
         if change is not None:
@@ -179,7 +182,7 @@ def printed_lines(
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
     """Return a record as in the topic, with the labels of found items."""
     body, estimate = record.to_json(), record.estimate
-    if estimate is not None and estimate.found_above is not None:
+    if estimate is not None and estimate.detection_threshold is not None:
         body["estimate"]["labels"] = job.domain.labels(estimate.numbers)
     return body
 
@@ -189,20 +192,20 @@ def plot_answers(
     job: DeployedJob,
     query: Query | None,
     records: Sequence[EstimateRecord],
-    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
+    ground_truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
     *,
-    said: str = "",
+    label: str = "",
 ) -> None:
     """Plot a query, by default the most informative one; `said` is added to the curve names."""
     # Not at the top: few commands plot.
     from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 
     drawn = plotted_query(job.domain, query, records)
-    curves = curves_of(drawn, records, truth)
-    if said:
-        curves = [replace(curve, name=f"{curve.name}, {said}") for curve in curves]
+    curves = curves_of(drawn, records, ground_truth)
+    if label:
+        curves = [replace(curve, name=f"{curve.name}, {label}") for curve in curves]
     try:
-        write_curves(path, job, drawn.question, records, curves)
+        write_curves(path, job, drawn.counts_query, records, curves)
     except ValueError as error:  # the suffix is no picture format
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"wrote {path}")

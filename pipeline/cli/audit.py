@@ -20,7 +20,7 @@ from dpstream.pipeline.audit.audits import (
 from dpstream.pipeline.audit.plans import (
     FULL,
     QUICK,
-    Effort,
+    AuditProfile,
     attacks_on_accounting,
     attacks_on_all,
     attacks_on_deployed,
@@ -31,7 +31,7 @@ from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import progress_to_go
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_table
+from dpstream.pipeline.cli.output import plural, print_json, print_table, print_text
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed
@@ -73,87 +73,86 @@ def audit(
 
     Attacks one protocol or job, or all protocols.
     """
-    effort = QUICK if quick else FULL
+    profile = QUICK if quick else FULL
     if trials is not None:
-        effort = effort.with_trials(trials)
-    attacks = _attacks(subject, effort, servers, kafka_config)
+        profile = profile.with_trials(trials)
+    attacks = _attacks(subject, profile, servers, kafka_config)
     with progress_to_go() as progress:
         bar = progress.add_task("attacking", total=sum(attack.seconds for attack in attacks))
-        begun: list[Attack] = []
+        started: list[Attack] = []
 
         def show(attack: Attack) -> None:
             progress.update(
                 bar,
                 description=f"{attack.subject}: {attack.name}",
-                advance=begun[-1].seconds if begun else 0.0,
+                advance=started[-1].seconds if started else 0.0,
             )
-            begun.append(attack)
+            started.append(attack)
 
         found = run_attacks(attacks, seed=seed, on_attack=show)
     if as_json:
-        say_json(found)
+        print_json(found)
     else:
         _show(found)
-    if found.convicted:
+    if found.failed:
         raise typer.Exit(FAILED)
 
 
 def _attacks(
-    subject: str | None, effort: Effort, servers: str | None, kafka_config: Path | None
+    subject: str | None, profile: AuditProfile, servers: str | None, kafka_config: Path | None
 ) -> list[Attack]:
     if subject is None:
-        return attacks_on_all(effort)
-    accounting = [] if effort.quick else attacks_on_accounting()
+        return attacks_on_all(profile)
+    accounting = [] if profile.quick else attacks_on_accounting()
     if subject in PROTOCOLS:
-        return attacks_on_protocol(subject, effort) + accounting
+        return attacks_on_protocol(subject, profile) + accounting
     if subject in REMOVED_PROTOCOLS:
         raise UsageProblem(f"protocol {subject} was removed: {REMOVED_PROTOCOLS[subject]}")
     job = job_of_file(subject)
     if job is not None:
-        return attacks_on_job(job, effort) + accounting
+        return attacks_on_job(job, profile) + accounting
     try:
         with cluster_of(servers, kafka_config) as cluster:
             deployed = find_deployed(cluster, subject)
     except (DeploymentError, NoClusterError) as error:
         raise UsageProblem(f"no protocol is named {subject}, and as a job: {error}") from None
-    return attacks_on_deployed(deployed, effort) + accounting
+    return attacks_on_deployed(deployed, profile) + accounting
 
 
 def _show(found: Audit) -> None:
     rows = found.findings
     if len(rows) > _ROWS_SHOWN:
         rows = tuple(_strongest(rows))
-    say_table(
+    print_table(
         {
             "subject": "subject",
             "attack": "attack",
             ">claimed": lambda each: _epsilon(each.claimed, each.delta),
             ">observed": lambda each: _epsilon(
-                each.observed, each.delta, exact=each.verdict is AuditOutcome.EXACT
+                each.observed, each.delta, exact=each.outcome is AuditOutcome.EXACT
             ),
-            "verdict": "verdict.value",
+            "outcome": "outcome.value",
             "scope": "what",
         },
         rows,
     )
-    say()
+    print_text()
     for finding in found.findings:
-        if finding.convicted:
-            say(f"CONVICTED: {finding.subject}, {finding.attack}: {finding.reason}", "bold red")
-    if not found.convicted:
-        say(f"{plural(len(found.findings), 'attack')}: no attack contradicts the claims")
+        if finding.failed:
+            print_text(f"FAILED: {finding.subject}, {finding.attack}: {finding.reason}", "bold red")
+    if not found.failed:
+        print_text(f"{plural(len(found.findings), 'attack')}: no attack contradicts the claims")
     if len(rows) < len(found.findings):
-        say(
+        print_text(
             "The table shows the results closest to the claim, by protocol and attack. --json "
             "prints all"
         )
-    say(
-        "claimed and observed: epsilon (delta). exact: all possible observations were "
-        "enumerated. consistent: observed is a lower bound, with confidence, from samples, and "
-        "below the claim"
+    print_text(
+        "claimed and observed: epsilon (delta). exact: all possible observations were enumerated. "
+        "consistent: observed is a lower bound, with confidence, from samples, and below the claim"
     )
-    say(
-        "False alarms: a correct program is convicted with probability at most "
+    print_text(
+        "False alarms: a correct program fails with probability at most "
         f"{found.false_alarm:.2g}: {FALSE_ALARM:g}, divided evenly among the "
         f"{plural(found.drawn, 'finding')} based on samples, and in each among its comparisons"
     )
@@ -170,8 +169,8 @@ def _strongest(findings: Sequence[Finding]) -> Iterable[Finding]:
 
 def _strength(finding: Finding) -> tuple[bool, float]:
     if finding.claimed is None or finding.observed is None:
-        return finding.convicted, 0.0
-    return finding.convicted, finding.observed / max(finding.claimed, 1e-12)
+        return finding.failed, 0.0
+    return finding.failed, finding.observed / max(finding.claimed, 1e-12)
 
 
 def _epsilon(epsilon: float | None, delta: float, *, exact: bool = True) -> str:

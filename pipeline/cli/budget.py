@@ -10,9 +10,9 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
-from dpstream.pipeline.cli.output import now, say, say_json, say_pairs
+from dpstream.pipeline.cli.output import now, print_json, print_pairs, print_text
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
+from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclaration, binding_budget
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_with_receipt
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import of_budget
@@ -40,8 +40,9 @@ def budget(
             "small ones. Reserves half of delta.",
         ),
     ] = False,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="Remove the budget: any job may charge this population.")
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Remove the budget: any job may charge this population."),
     ] = False,
     reason: Annotated[
         str | None,
@@ -54,29 +55,29 @@ def budget(
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show, set or lift the limit on the total privacy charges of a population.
+    """Show, set or remove the limit on the total privacy charges of a population.
 
     A limit set here replaces all earlier ones from job files or operators, for all jobs, and is
     recorded in the ledger with its reason. A job file that later declares a smaller one binds
     again.
     """
-    change = _change(population, epsilon, delta, composed, lift, reason)
+    change = _change(population, epsilon, delta, composed, remove, reason)
     with cluster_of(servers, kafka_config) as cluster:
         state = read_spending(cluster)
         if change is not None:
             change = _with_delta(change, state)
             if not yes:
                 ask(_in_words(change, state), "nothing is changed")
-            wanted = of_budget(change, change.at)
-            write_with_receipt(cluster, wanted, change.at, stated=[change])
+            draft = of_budget(change, change.at)
+            write_with_receipt(cluster, draft, change.at, declared=[change])
             state = read_spending(cluster)
     if as_json:
-        say_json(population_json(state, population))
+        print_json(population_json(state, population))
         return
     if change is not None:
-        say(f"{_in_words(change, state)}: recorded in the ledger")
-    say(f"population {population}", "bold")
-    say_pairs(population_pairs(state, population))
+        print_text(f"{_in_words(change, state)}: recorded in the ledger")
+    print_text(f"population {population}", "bold")
+    print_pairs(population_pairs(state, population))
 
 
 def _change(
@@ -84,24 +85,24 @@ def _change(
     epsilon: float | None,
     delta: float | None,
     composed: bool,
-    lift: bool,
+    remove: bool,
     reason: str | None,
-) -> StatedBudget | None:
-    if epsilon is None and not lift:
+) -> BudgetDeclaration | None:
+    if epsilon is None and not remove:
         given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
         for option, value in given.items():
             if value is not None:
-                raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --lift")
+                raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --remove")
         return None
-    if lift and (epsilon is not None or delta is not None or composed):
-        raise UsageProblem("--lift removes the budget: give it without other limits")
+    if remove and (epsilon is not None or delta is not None or composed):
+        raise UsageProblem("--remove removes the budget: give it without other limits")
     if epsilon is not None and not 0 < epsilon < float("inf"):
         raise UsageProblem(f"--epsilon: got {epsilon:g}; expected a number above 0")
     if delta is not None and not 0 <= delta < 1:
         raise UsageProblem(f"--delta: got {delta:g}; expected a number from 0 to below 1")
     if reason is None or not reason.strip():
         raise UsageProblem("--reason is missing: the ledger records it permanently")
-    return StatedBudget(
+    return BudgetDeclaration(
         population=population,
         epsilon=epsilon,
         delta=delta,
@@ -114,9 +115,9 @@ def _change(
     )
 
 
-def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
+def _with_delta(change: BudgetDeclaration, state: Spending) -> BudgetDeclaration:
     if change.epsilon is not None and change.delta is None:
-        before = binding_budget(change.population, state.stated).get("delta")
+        before = binding_budget(change.population, state.declared).get("delta")
         change = replace(change, delta=0.0 if before is None else before.delta)
     if change.composed and not change.delta:
         raise UsageProblem(
@@ -125,12 +126,14 @@ def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
     return change
 
 
-def _in_words(change: StatedBudget, state: Spending) -> str:
+def _in_words(change: BudgetDeclaration, state: Spending) -> str:
     people = f"population {change.population}"
     if change.epsilon is None:
         return f"the budget of {people} is removed, for all jobs"
     how = ", with charges composed" if change.composed else ""
-    known = {each.population for each in state.charges} | {each.population for each in state.stated}
+    known = {each.population for each in state.charges} | {
+        each.population for each in state.declared
+    }
     unknown = "" if change.population in known else " (no charges under this name yet)"
     return (
         f"the budget of {people}{unknown} is epsilon {change.epsilon:g}, delta {change.delta:g}"

@@ -18,10 +18,9 @@ from dpstream.pipeline.kafka.deployed_jobs import check_unchanged, find_deployed
 def connection_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Connection:
-    """Return the connection named by the options."""
     connection = find_cluster(servers, config, start_if_missing=start_if_missing, on_progress=tell)
-    for notice in connection.notices:
-        tell(notice)
+    for warning in connection.warnings:
+        tell(warning)
     return connection
 
 

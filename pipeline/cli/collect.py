@@ -15,7 +15,7 @@ from dpstream.pipeline.addresses import Network, networks
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import KafkaConfig, LogFormat, Servers, TlsCertificate, TlsKey
-from dpstream.pipeline.cli.output import say, silence, tell
+from dpstream.pipeline.cli.output import print_text, silence, tell
 from dpstream.pipeline.cli.server_tls import given_tls
 from dpstream.pipeline.collector.collector import CollectorSettings, raise_file_limit
 from dpstream.pipeline.collector.collector import collect as run_collector
@@ -142,7 +142,7 @@ def collect(
 
 
 def _ready(address: str) -> None:
-    say(f"collector: {address}")
+    print_text(f"collector: {address}")
     tell("press Ctrl-C to end it")
 
 

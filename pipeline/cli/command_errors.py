@@ -21,18 +21,18 @@ import typer
 
 from dpstream.pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError, printable
 from dpstream.pipeline.kafka.cluster_errors import ANY_ROLE, AccessError
-from dpstream.pipeline.lifeline import tell
-from dpstream.pipeline.replacements import COMMANDS, OPTIONS
+from dpstream.pipeline.parent_watch import tell
+from dpstream.pipeline.replacements import OPTIONS, REMOVED_COMMANDS
 from dpstream.pipeline.whole_files import NO_ROOM
 
 _OUTPUT = "standard output"
 # Typer's messages for text in place of a number.
 _NO_NUMBER = {
     "Input should be a valid number, unable to parse string as a number": (
-        "give a number, with a decimal point: 1.5"
+        "expected a number with a decimal point, such as 1.5"
     ),
     "Input should be a valid integer, unable to parse string as an integer": (
-        "give a whole number, in digits alone: 10000"
+        "expected a whole number in digits, such as 10000"
     ),
 }
 
@@ -52,18 +52,18 @@ def _role_of(arguments: Sequence[str], lacking: str) -> str:
 
     `lacking` is the name of the resource to which access was denied.
     """
-    verb, *rest = arguments or ("",)
+    command, *rest = arguments or ("",)
     job = lacking.partition(".")[0]
-    if verb == "run":
+    if command == "run":
         return next((each for each in rest if not each.startswith("-")), ANY_ROLE)
-    if verb == "estimates" and "--smoothed" in rest:
-        verb = "query"
-    if verb == "replay" and job not in [
-        each for before, each in pairwise(("", *rest)) if before != "--as"
+    if command == "estimates" and "--smoothed" in rest:
+        command = "query"
+    if command == "replay" and job not in [
+        each for before, each in pairwise(("", *rest)) if before != "--new-name"
     ]:
         # Access to the replay's own topics, not to those replayed.
         return "operator"
-    return _ROLES.get(verb, "operator")
+    return _ROLES.get(command, "operator")
 
 
 class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
@@ -120,10 +120,10 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
 
     from kafka.errors import KafkaError
 
-    from dpstream.aggregators.counts import NotAskedForError
+    from dpstream.aggregators.counts import UnsupportedQueryError
 
     match error:
-        case NotAskedForError():
+        case UnsupportedQueryError():
             return str(error), WRONG_INPUT
         case KafkaError():
             return f"unexpected answer from Kafka: {error}. Check that the cluster is up", FAILED
@@ -147,8 +147,8 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
     for unhelpful, helpful in _NO_NUMBER.items():
         message = message.replace(unhelpful, helpful)
     named, option = next(iter(arguments), ""), getattr(error, "option_name", None)
-    if command == "dpstream" and named in COMMANDS:
-        message = f"'{named}' was removed: {COMMANDS[named]}"
+    if command == "dpstream" and named in REMOVED_COMMANDS:
+        message = f"'{named}' was removed: {REMOVED_COMMANDS[named]}"
     elif (named, option) in OPTIONS:
         message = f"No such option: {option}: {OPTIONS[named, option]}"
     return f"{message}\nsee {command} --help"

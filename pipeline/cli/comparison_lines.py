@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dpstream.pipeline.cli.output import number, say, say_pairs, say_table
+from dpstream.pipeline.cli.output import number, print_pairs, print_table, print_text
 from dpstream.pipeline.planning.job_plan import Plan
 from dpstream.pipeline.planning.outlook import Outlook
 from dpstream.pipeline.planning.plan_alternatives import least_error, under_another_trust
 from dpstream.pipeline.planning.recommendation import DEVICES, Compared, Recommendation
 
 
-def show_protocols(made: Plan) -> None:
+def show_protocols(plan: Plan) -> None:
     """Print a row for each protocol that could run the job, and the recommended one."""
-    measured = made.comparison
-    expected = [each.expected for each in measured] or made.alternatives
+    measured = plan.comparison
+    expected = [each.expected for each in measured] or plan.alternatives
     columns: dict[str, Callable[[int], object]] = {
         "": lambda at: f"{at + 1}{'*' if expected[at].planned else ''}",
         "protocol": lambda at: expected[at].protocol,
-        ">changes": lambda at: "all" if expected[at].changes is None else expected[at].changes,
+        ">changes": lambda at: (
+            "all" if expected[at].max_changes is None else expected[at].max_changes
+        ),
         ">error": lambda at: expected[at].rmse,
         ">sent": lambda at: expected[at].messages_per_user,
     }
-    said = "* this job; error: RMSE in users; sent: messages per user"
+    note = "* this job; error: RMSE in users; sent: messages per user"
     if measured:
         columns |= {
             ">central": lambda at: _rounded(measured[at].central_epsilon),
@@ -30,51 +32,55 @@ def show_protocols(made: Plan) -> None:
             ">bytes": lambda at: measured[at].bytes_per_user,
             ">CPU s": lambda at: measured[at].cpu_seconds,
         }
-        said += (
+        note += (
             "; central: epsilon against an analyst of all epochs together; local: against an "
             "observer who links a device's messages; CPU s: for a million users, on one core "
             f"of this machine, measured with {DEVICES:,} of them"
         )
     else:
         columns |= {">delta": lambda at: f"{expected[at].delta:g}"}
-    say("\nprotocols that can run this job", "bold")
-    say_table(columns, range(len(expected)))
-    say(said)
-    say_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
+    print_text("\nprotocols that can run this job", "bold")
+    print_table(columns, range(len(expected)))
+    print_text(note)
+    print_pairs((f"{place} trusted", each.trusted) for place, each in enumerate(expected, 1))
     if not measured:
-        _show_better(made)
-    elif made.recommendation is not None:
-        _show_recommendation(measured, made.recommendation)
+        _show_better(plan)
+    elif plan.recommendation is not None:
+        _show_recommendation(measured, plan.recommendation)
     elif len(measured) == 1:
         name = expected[0].protocol
-        say(f"no other protocol was compared: {name} has no alternative with the same answers")
+        print_text(
+            f"no other protocol was compared: {name} has no alternative with the same answers"
+        )
 
 
 def _rounded(epsilon: float | None) -> str:
     return "none" if epsilon is None else f"{epsilon:.3g}"
 
 
-def _show_better(made: Plan) -> None:
-    if (better := least_error(made.alternatives)) is not None:
-        say(
+def _show_better(plan: Plan) -> None:
+    if (better := least_error(plan.alternatives)) is not None:
+        print_text(
             f"{better.protocol} has a smaller error without additional trust: "
-            f"{number(better.rmse)} users instead of {number(made.rmse)}"
+            f"{number(better.rmse)} users instead of {number(plan.rmse)}"
         )
-    if (other := under_another_trust(made.alternatives)) is not None:
-        who = "none" if other.trusts_nobody else "the shuffler"
+    if (other := under_another_trust(plan.alternatives)) is not None:
+        who = "none" if other.needs_no_trust else "the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"
-        say(f"trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}")
+        print_text(
+            f"trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}"
+        )
 
 
 def _show_recommendation(found: Sequence[Compared], recommended: Recommendation) -> None:
-    say("\nrecommended", "bold")
+    print_text("\nrecommended", "bold")
     name = "none"
     if recommended.chosen is not None:
         name = _name(found, recommended.chosen)
-    say(f"{name}: {recommended.why}")
+    print_text(f"{name}: {recommended.why}")
     for place, why in recommended.why_not:
-        say(f"not {_name(found, place)}: {why}")
+        print_text(f"not {_name(found, place)}: {why}")
 
 
 def _name(found: Sequence[Compared], place: int) -> str:
@@ -83,11 +89,12 @@ def _name(found: Sequence[Compared], place: int) -> str:
 
 def show_outlook(seen: Outlook, minimum: int) -> None:
     """Print the guarantee with fewer contributors, of which fewer are honest."""
-    say(
-        f"\nwith {seen.absent:.0%} absent, and {seen.colluding:.0%} of the others colluding", "bold"
+    print_text(
+        f"\nwith {seen.dropout:.0%} absent, and {seen.colluding:.0%} of the others colluding",
+        "bold",
     )
     released = "enough" if seen.released else "too few: every epoch would be suppressed"
-    say_pairs(
+    print_pairs(
         [
             ("present", f"{number(seen.present)}, {released} for shuffle.minimum = {minimum:,}"),
             ("honest", number(seen.honest)),

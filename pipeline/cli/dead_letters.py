@@ -12,13 +12,13 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table, tell
+from dpstream.pipeline.cli.output import number, plural, print_json, print_table, print_text, tell
 from dpstream.pipeline.operations.dead_letter_log import (
     DeadLetterLog,
-    Place,
-    dismiss,
+    LogPosition,
+    discard,
     header_of,
-    place_of,
+    log_position,
     save_dead_letter,
 )
 from dpstream.pipeline.operations.redrive import Redrive, redrive
@@ -27,10 +27,10 @@ from dpstream.topics.records import DeadLetter
 
 def dead_letters(
     job: JobName,
-    show: Annotated[
+    limit: Annotated[
         int,
         typer.Option(
-            "--show", "--limit", min=1, metavar="N", help="Number of records to list, latest first."
+            "--limit", min=1, metavar="N", help="Number of records to list, latest first."
         ),
     ] = 20,
     save: Annotated[
@@ -48,10 +48,10 @@ def dead_letters(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what --redrive would do.")
     ] = False,
-    dismiss: Annotated[
+    discard: Annotated[
         bool,
         typer.Option(
-            "--dismiss",
+            "--discard",
             help="Permanently delete all current dead letters and clear the status warning.",
         ),
     ] = False,
@@ -65,17 +65,17 @@ def dead_letters(
     """
     if dry_run and not redrive:
         raise UsageProblem("--dry-run shows what --redrive would do: add --redrive")
-    if redrive + dismiss + (save is not None) > 1:
-        raise UsageProblem("--save, --redrive and --dismiss are mutually exclusive")
+    if redrive + discard + (save is not None) > 1:
+        raise UsageProblem("--save, --redrive and --discard are mutually exclusive")
     if redrive:
         _redrive(job, servers, kafka_config, dry_run=dry_run, as_json=as_json)
         return
-    if dismiss:
-        _dismiss(job, servers, kafka_config, as_json=as_json)
+    if discard:
+        _discard(job, servers, kafka_config, as_json=as_json)
         return
 
     counts: Counter[str] = Counter()
-    latest: deque[DeadLetter] = deque(maxlen=show)
+    latest: deque[DeadLetter] = deque(maxlen=limit)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         hidden = deployed.protocol_entry.shuffling is not None
@@ -89,17 +89,17 @@ def dead_letters(
             counts[letter.reason.value] += 1
             latest.append(letter)
     if as_json:
-        say_json([_as_json(letter, log, hidden=hidden) for letter in latest])
+        print_json([_as_json(letter, log, hidden=hidden) for letter in latest])
     elif not latest:
-        say("no dead letters")
+        print_text("no dead letters")
     else:
         listed = ", ".join(f"{counts[reason]:,} {reason}" for reason in sorted(counts))
-        settled = {"requeued": log.redriven, "dismissed": log.dismissed - log.redriven}
+        settled = {"requeued": log.redriven, "discarded": log.discarded - log.redriven}
         of_them = [f"{len(places):,} of them {how}" for how, places in settled.items() if places]
-        say("; ".join([listed, *of_them]))
+        print_text("; ".join([listed, *of_them]))
         _show(latest, log.redriven, hidden=hidden)
         if (total := counts.total()) > len(latest):
-            say(f"{total - len(latest):,} earlier ones. To list them: --show {total}")
+            print_text(f"{total - len(latest):,} earlier ones. To list them: --limit {total}")
     if save is not None:
         for letter in latest:
             save_dead_letter(letter, save)
@@ -115,8 +115,8 @@ def _as_json(letter: DeadLetter, log: DeadLetterLog, *, hidden: bool) -> dict[st
         "detail": letter.detail,
         "size": _size(letter, hidden=hidden),
         "header": header_of(letter),
-        "redriven": place_of(letter) in log.redriven,
-        "dismissed": place_of(letter) in log.dismissed,
+        "redriven": log_position(letter) in log.redriven,
+        "discarded": log_position(letter) in log.discarded,
     }
 
 
@@ -124,8 +124,10 @@ def _size(letter: DeadLetter, *, hidden: bool) -> int | None:
     return None if hidden else len(letter.value)
 
 
-def _show(letters: Collection[DeadLetter], redriven: Collection[Place], *, hidden: bool) -> None:
-    say_table(
+def _show(
+    letters: Collection[DeadLetter], redriven: Collection[LogPosition], *, hidden: bool
+) -> None:
+    print_table(
         {
             "topic": lambda letter: letter.topic.rpartition(".")[2],
             ">partition": "partition",
@@ -134,7 +136,7 @@ def _show(letters: Collection[DeadLetter], redriven: Collection[Place], *, hidde
             ">bytes": lambda letter: _size(letter, hidden=hidden),
             "record": lambda letter: _kind_and_epoch(header_of(letter)),
             "detail": lambda letter: (
-                ("requeued; " if place_of(letter) in redriven else "") + letter.detail
+                ("requeued; " if log_position(letter) in redriven else "") + letter.detail
             ),
         },
         letters,
@@ -151,31 +153,31 @@ def _redrive(
     with cluster_of(servers, kafka_config) as cluster:
         done = redrive(cluster, find_job(cluster, job), dry_run=dry_run)
     if as_json:
-        say_json(done)
+        print_json(done)
         return
-    say(_summary(done))
+    print_text(_summary(done))
     for why, count in sorted(done.kept.items()):
-        say(f"{plural(count, 'record')} kept: {why}")
+        print_text(f"{plural(count, 'record')} kept: {why}")
 
 
-def _dismiss(job: str, servers: str | None, kafka_config: Path | None, *, as_json: bool) -> None:
+def _discard(job: str, servers: str | None, kafka_config: Path | None, *, as_json: bool) -> None:
     with cluster_of(servers, kafka_config) as cluster:
-        new = dismiss(cluster, find_job(cluster, job))
+        new = discard(cluster, find_job(cluster, job))
     if as_json:
-        say_json({"dismissed": new})
+        print_json({"discarded": new})
     elif new:
-        say(
-            f"{plural(new, 'dead letter')} dismissed and deleted; status warns only about "
+        print_text(
+            f"{plural(new, 'dead letter')} discarded and deleted; status warns only about "
             "later ones"
         )
     else:
-        say("no dead letters to dismiss")
+        print_text("no dead letters to discard")
 
 
 def _summary(done: Redrive) -> str:
-    if not done.fed_back:
+    if not done.requeued:
         return "nothing would be requeued" if done.dry_run else "nothing was requeued"
-    batches, punctuations = (done.fed_back.get(kind, 0) for kind in ("batch", "punctuation"))
+    batches, punctuations = (done.requeued.get(kind, 0) for kind in ("batch", "punctuation"))
     what = f"{number(batches)} batch{'' if batches == 1 else 'es'} and " + plural(
         punctuations, "punctuation"
     )

@@ -14,17 +14,17 @@ from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.deploy_lines import budget_change, show_deploy_plan
 from dpstream.pipeline.cli.jobs import job_json, length, promised
 from dpstream.pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers, Yes, ask
-from dpstream.pipeline.cli.output import now, plural, say, say_command, say_json, tell
+from dpstream.pipeline.cli.output import now, plural, print_command, print_json, print_text, tell
+from dpstream.pipeline.jobs.budget_declarations import BudgetChange
 from dpstream.pipeline.jobs.budgets import endless_warning
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.sealed import sealing_turns
-from dpstream.pipeline.jobs.stated_budgets import BudgetChange
+from dpstream.pipeline.jobs.sealed import sealing_periods
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.kafka.topic_reader import TopicReader, read_roster
+from dpstream.pipeline.kafka.topic_reader import TopicReader, read_registry
 from dpstream.pipeline.operations import deployments
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 from dpstream.pipeline.operations.deployments import carry_out, plan_on
@@ -95,7 +95,7 @@ def deploy(
             replace=replace,
             set_budget=change,
         )
-        if plan.refusal is None and not yes:
+        if plan.rejection is None and not yes:
             if plan.sets_budget:
                 ask(
                     f"--set-budget would set the {budget_change(plan)}",
@@ -111,7 +111,7 @@ def deploy(
     _note_budget(plan)
     _note_rounding(plan)
     if as_json:
-        say_json(
+        print_json(
             {
                 **job_json(deployed),
                 "bootstrap_servers": where,
@@ -120,11 +120,11 @@ def deploy(
             }
         )
     elif plan.step is Step.CHANGE:
-        _say_changed(plan)
+        _print_changes(plan)
     elif plan.step is Step.NOTHING:
-        say(f"{deployed.name} is already deployed with these settings: nothing to do")
+        print_text(f"{deployed.name} is already deployed with these settings: nothing to do")
     else:
-        _say_deployed(deployed, where, noise_key)
+        _print_deployed(deployed, where, noise_key)
 
 
 def _dry_run(
@@ -148,11 +148,11 @@ def _dry_run(
         )
         plan = plan_on(None, job, deployment=deployment, now=now(), set_budget=change)
     if as_json:
-        say_json(plan)
+        print_json(plan)
     else:
         show_deploy_plan(plan)
-    if plan.refusal is not None:
-        raise plan.refusal
+    if plan.rejection is not None:
+        raise plan.rejection
     _note_budget(plan)
     _note_rounding(plan)
     file = noise_key or noise_key_file(job.name)
@@ -200,60 +200,70 @@ def _note_rounding(plan: DeployPlan) -> None:
             tell(f"note: {rounding}")
 
 
-def _say_changed(plan: DeployPlan) -> None:
+def _print_changes(plan: DeployPlan) -> None:
     job = plan.deployed
-    say(f"{job.name} continues as deployment {job.deployment.hex()[:8]} with new settings:")
+    print_text(f"{job.name} continues as deployment {job.deployment.hex()[:8]} with new settings:")
     for line in plan.difference:
-        say(f"  {line}")
+        print_text(f"  {line}")
     if plan.sets_budget:
-        say(f"  {budget_change(plan)}")
+        print_text(f"  {budget_change(plan)}")
     for topic in plan.topics:
         if topic.configs:
-            say(f"  topic {topic.wanted.name}: {topic.fate_in_words}")
+            print_text(f"  topic {topic.wanted.name}: {topic.action_text}")
     if plan.running is not None and plan.running.horizons != job.horizons:
-        say(f"  now {length(job)}")
+        print_text(f"  now {length(job)}")
         if job.devices is None:
-            say("running producers use the new settings after a restart")
-    say("supervised workers restart automatically; restart workers started by hand")
+            print_text("running producers use the new settings after a restart")
+    print_text("supervised workers restart automatically; restart workers started by hand")
 
 
-def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path | None) -> None:
+def _print_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path | None) -> None:
     name = deployed.name
-    say(
+    print_text(
         f"deployed {name} on {','.join(where)}: {length(deployed)}, "
         f"deployment {deployed.deployment.hex()[:8]}"
     )
     if deployed.epochs.renew:
         guarantee = promised(deployed)
-        say(f"privacy charge: epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}")
+        print_text(
+            f"privacy charge: epsilon {guarantee.epsilon:.6g} for a user's {guarantee.spent_on}"
+        )
     key = ""
     if deployed.needs_noise_key:
         key = "" if noise_key is None else f" --noise-key {noise_key}"
         file = noise_key or noise_key_file(name)
-        say("its shuffle workers share this noise key; anyone with the key can remove the noise")
-        say_command(str(file))
-    if sealing_turns(deployed):
-        say("its reports are sealed: a worker opens them with the private keys of its own stage,")
-        say("which dpstream keygen stored here, unless --keys names another folder")
-        say_command(str(sealing_keys_folder()))
+        print_text(
+            "its shuffle workers share this noise key; anyone with the key can remove the noise"
+        )
+        print_command(str(file))
+    if sealing_periods(deployed):
+        print_text(
+            "its reports are sealed: a worker opens them with the private keys of its own stage,"
+        )
+        print_text("which dpstream keygen stored here, unless --keys names another folder")
+        print_command(str(sealing_keys_folder()))
     if deployed.signed_description is not None:
-        say("devices report by themselves: build this public key into their app, so that it can")
-        say("verify the job's description, which was signed with the private key stored here")
-        say_command(deployed.signed_description.signer.hex())
-        say_command(str(signing_key_file()))
-        say("its collectors share this key, which detects second reports of a device")
-        say_command(str(collector_key_file(name)))
-    say("next, each in its own terminal, unless workers of all jobs are already running:")
+        print_text(
+            "devices report by themselves: build this public key into their app, so that it can"
+        )
+        print_text(
+            "verify the job's description, which was signed with the private key stored here"
+        )
+        print_command(deployed.signed_description.signer.hex())
+        print_command(str(signing_key_file()))
+        print_text("its collectors share this key, which detects second reports of a device")
+        print_command(str(collector_key_file(name)))
+    print_text("next, each in its own terminal, unless workers of all jobs are already running:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
     for stage in stages_of(deployed):
-        say_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
+        print_command(f"dpstream run {stage}{keys if stage == 'shuffle' else ''}")
     if deployed.devices is None:
-        say_command(f"dpstream produce {name} --input FILE")
+        print_command(f"dpstream produce {name} --input FILE")
     else:
-        say_command(f"dpstream collect --job {name}")
-    say_command(f"or one worker, for {name} only:")
-    say(f"or one worker, for {name} only:")
-    say_command(f"dpstream run shuffle {name}{key}")
+        print_command(f"dpstream collect --job {name}")
+    print_command(f"or one worker, for {name} only:")
+    print_text(f"or one worker, for {name} only:")
+    print_command(f"dpstream run shuffle {name}{key}")
 
 
 def _warn_of_horizons(plan: DeployPlan) -> None:
@@ -273,10 +283,10 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
     for record in TopicReader(cluster, earlier, Role.STATUS).read():
         heartbeats.apply(record)
     workers = [
-        f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.alive
+        f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.up
     ]
     producers = [
-        producer.name for producer in read_roster(cluster, earlier) if producer.last_epoch is None
+        producer.name for producer in read_registry(cluster, earlier) if producer.last_epoch is None
     ]
     for who, names, ending in (
         ("workers", workers, "supervisors stop their own; stop the others"),
@@ -317,36 +327,38 @@ def undeploy(
         ended = deployments.undeploy(cluster, name, delete_topics=delete_topics)
         where = ",".join(cluster.connection.bootstrap_servers)
     if as_json:
-        said = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
-        say_json(said | ({"deleted_epochs": lost} if delete_topics else {}))
+        body = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
+        print_json(body | ({"deleted_epochs": lost} if delete_topics else {}))
         return
-    fate = "its topics remain"
+    effect = "its topics remain"
     if delete_topics:
-        fate = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
+        effect = f"its topics are deleted, with {plural(lost, 'epoch')} of estimates"
     ends = "workers and producers" if ended.devices is None else "workers"
-    say(f"undeployed {ended.name}: {fate}; stop its {ends}")
+    print_text(f"undeployed {ended.name}: {effect}; stop its {ends}")
     if not delete_topics:
-        say(
+        print_text(
             "dpstream estimates, record and replay find only deployed jobs. To save what they "
             "read, before the next undeploy: 'dpstream record JOB'. From the topic, as JSON:"
         )
-        say_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
+        print_command(f"kcat -C -e -b {where} -t {ended.topic(Role.ESTIMATES)}")
     if ended.needs_noise_key:
-        say("its noise key can remove the noise from its counts: delete the file")
+        print_text("its noise key can remove the noise from its counts: delete the file")
         if (file := noise_key_file(ended.name)).exists():
-            say_command(f"rm {file}")
+            print_command(f"rm {file}")
 
 
 def _confirm_end(job: DeployedJob, published: int, *, delete_topics: bool) -> None:
     if delete_topics:
-        fate = f"its topics are permanently deleted, with {plural(published, 'epoch')} of estimates"
+        effect = (
+            f"its topics are permanently deleted, with {plural(published, 'epoch')} of estimates"
+        )
     else:
-        fate = f"its topics remain, but {of_published(published, job.name)}"
+        effect = f"its topics remain, but {of_published(published, job.name)}"
     again = ""
     if job.replay_of is None:
         charge = f"epsilon {promised(job).epsilon:.6g}"
         again = f"; deploying it again charges population {job.population_name} {charge} again"
     ask(
-        f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {fate}{again}",
+        f"deployment {job.deployment.hex()[:8]} of job {job.name} would end: {effect}{again}",
         f"nothing is changed; {job.name} is still deployed",
     )

@@ -5,46 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpstream.pipeline.cli.jobs import length, promised
-from dpstream.pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
+from dpstream.pipeline.cli.output import guarantee_pairs, print_pairs, print_table, print_text
 from dpstream.pipeline.jobs.budgets import BudgetAccount
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 
 
 def show_deploy_plan(plan: DeployPlan) -> None:
-    """Print the whole plan."""
     job = plan.deployed
     stays = plan.running is not None and plan.deployed is plan.running
     runs = " (already deployed)" if stays else ""
-    say(f"{job.name}{runs}: {job.protocol}, {length(job)}", "bold")
-    say(_step(plan))
+    print_text(f"{job.name}{runs}: {job.protocol}, {length(job)}", "bold")
+    print_text(_step(plan))
     if plan.difference and plan.running is not None:
-        say(f"\ndifference from deployment {plan.running.deployment.hex()[:8]}", "bold")
+        print_text(f"\ndifference from deployment {plan.running.deployment.hex()[:8]}", "bold")
         for line in plan.difference:
-            say(f"  {line}")
+            print_text(f"  {line}")
     if plan.topics:
         copies = job.topics.replication
         replication = "the cluster's replication" if copies is None else f"replication {copies}"
-        say(f"\ntopics {job.name}.*, with {replication}", "bold")
-        say_table(
+        print_text(f"\ntopics {job.name}.*, with {replication}", "bold")
+        print_table(
             {
                 "topic": lambda topic: topic.wanted.name.removeprefix(f"{job.name}."),
                 ">partitions": "wanted.partitions",
                 "retention": "retention_in_words",
-                "": "fate_in_words",
+                "": "action_text",
             },
             plan.topics,
         )
-    say("\nprivacy of the running job" if stays else "\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
+    print_text("\nprivacy of the running job" if stays else "\nprivacy", "bold")
+    print_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])
     if plan.sets_budget:
-        say(f"\nwould set the {budget_change(plan)}")
+        print_text(f"\nwould set the {budget_change(plan)}")
 
 
 def _step(plan: DeployPlan) -> str:
-    if plan.refusal is not None:
+    if plan.rejection is not None:
         return "it would be rejected; nothing would be done"
     match plan.step:
-        case Step.BEGIN:
+        case Step.START:
             return "a deployment would start"
         case Step.REPLACE:
             return "a new deployment would replace the running one"
@@ -63,27 +62,27 @@ def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
 
 def _account(account: BudgetAccount, deployment: str) -> str:
     earlier, charged = _amount(account.earlier), _amount(account.charged)
-    said = f"{account.quantity} {charged} by this deployment, {earlier} by others"
+    text = f"{account.quantity} {charged} by this deployment, {earlier} by others"
     if account.filtered is not None:
-        said = f"{said}, {_amount(account.filtered)} composed by the budget's filter"
+        text = f"{text}, {_amount(account.filtered)} composed by the budget's filter"
     if account.binding is None:
-        return f"{said}; no budget is declared"
+        return f"{text}; no budget is declared"
     left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remaining"
     own = account.binding.deployment == deployment and not account.binding.operator
     source = "" if own else f", as {account.binding.who}"
-    return f"{said}; the budget is {_amount(account.allowed)}{left}{source}"
+    return f"{text}; the budget is {_amount(account.allowed)}{left}{source}"
 
 
 def budget_change(plan: DeployPlan) -> str:
     """Return the budget that an operator sets, before and after, and who declared the old one."""
     changes = []
     for account in plan.accounts:
-        stated = plan.before.get(account.quantity)
+        declared = plan.before.get(account.quantity)
         before = "none"
-        if stated is not None:
-            before = f"{getattr(stated, account.quantity):.6g} ({stated.who})"
+        if declared is not None:
+            before = f"{getattr(declared, account.quantity):.6g} ({declared.who})"
         after = "none" if account.allowed is None else f"{account.allowed:.6g}"
-        if stated is not None or account.allowed:
+        if declared is not None or account.allowed:
             changes.append(f"{account.quantity} {before} -> {after}")
     people = plan.deployed.population_name
     return f"budget of population {people}, for all jobs: {', '.join(changes) or 'none -> none'}"

@@ -12,7 +12,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_table, tell
+from dpstream.pipeline.cli.output import plural, print_json, print_table, print_text, tell
 from dpstream.pipeline.cli.query import first_and_last
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -49,8 +49,8 @@ def diff(
 ) -> None:
     """Compare two jobs of one protocol and domain. Exits with 1 if they differ.
 
-    Compares every epoch: first integers (fate, contributors, population and the counts themselves),
-    then published estimates, by their largest difference in standard errors.
+    Compares every epoch: first integers (window_status, contributors, population and the counts
+    themselves), then published estimates, by their largest difference in standard errors.
     """
     first, last = (1, None) if epochs is None else first_and_last(epochs)
     with cluster_of(servers, kafka_config) as cluster:
@@ -64,7 +64,7 @@ def diff(
     if plot is not None:
         _plot(jobs, compared, plot)
     if as_json:
-        say_json(_to_json(jobs, compared))
+        print_json(_to_json(jobs, compared))
     else:
         _show(jobs, compared)
     if any(each.differs for each in compared):
@@ -87,8 +87,8 @@ def _check_all_there(
     there = {each.epoch for each in found}
     if last is None:
         last = first - 1 if found else first
-    wanted = range(first, last + 1)
-    missing = next((epoch for epoch in wanted if epoch not in there), None)
+    requested = range(first, last + 1)
+    missing = next((epoch for epoch in requested if epoch not in there), None)
     if missing is not None:
         names = " or ".join(job.name for job in jobs)
         raise NoCountsError(
@@ -114,7 +114,7 @@ def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[s
                 "only_in": None if each.only is None else jobs[each.only].name,
                 "integers": each.integers,
                 "estimates_differ": each.estimates,
-                "standard_deviations": each.deviations,
+                "standard_errors": each.deviations,
                 "item": _label(jobs[0].domain, each.item) or None,
                 "unmatched_items": each.unmatched,
             }
@@ -126,15 +126,17 @@ def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[s
 def _show(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> None:
     if not any(each.differs for each in found):
         one, other = (job.name for job in jobs)
-        say(f"{one} and {other} have equal integers and estimates: {plural(len(found), 'epoch')}")
+        print_text(
+            f"{one} and {other} have equal integers and estimates: {plural(len(found), 'epoch')}"
+        )
         return
-    say_table(
+    print_table(
         [">epoch", "integers", "estimates", ">by (sd)", "of"],
         (_row(jobs, each) for each in found),
     )
-    say()
+    print_text()
     for line in _summary(found):
-        say(line)
+        print_text(line)
 
 
 def _row(jobs: Sequence[DeployedJob], each: Difference) -> tuple[object, ...]:
@@ -169,7 +171,7 @@ def _summary(found: Sequence[Difference]) -> Iterator[str]:
     largest = max(both, key=lambda each: each.deviations or 0.0, default=None)
     if largest is not None and largest.deviations:
         yield (
-            f"the largest difference is {largest.deviations:.3g} standard deviations, at epoch "
+            f"the largest difference is {largest.deviations:.3g} standard errors, at epoch "
             f"{largest.epoch:,}"
         )
     if len(found) > len(both):

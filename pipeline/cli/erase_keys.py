@@ -8,10 +8,10 @@ import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, say_table
+from dpstream.pipeline.cli.output import plural, print_json, print_table, print_text
 from dpstream.pipeline.jobs.key_files import erase_key_file
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.operations.key_turns import over_in_all_jobs, turns_on
+from dpstream.pipeline.operations.key_periods import expired_in_all_jobs, key_periods_on
 from dpstream.pipeline.state import sealing_keys_folder
 
 
@@ -33,40 +33,44 @@ def erase_keys(
     """
     folder = keys or sealing_keys_folder()
     with cluster_of(servers, kafka_config) as cluster:
-        turns = turns_on(cluster, folder)
-    over = over_in_all_jobs(turns)
+        periods = key_periods_on(cluster, folder)
+    expired = expired_in_all_jobs(periods)
     if yes:
-        for path in over:
+        for path in expired:
             erase_key_file(path)
     if as_json:
-        say_json(
+        print_json(
             {
-                "keys": [json_fields(turn) | {"over": turn.path in over} for turn in turns],
-                "erased": over if yes else [],
+                "keys": [
+                    json_fields(period) | {"expired": period.path in expired} for period in periods
+                ],
+                "erased": expired if yes else [],
             }
         )
         return
-    if not turns:
-        say(f"no deployed job uses a key whose private part is in {folder}")
+    if not periods:
+        print_text(f"no deployed job uses a key whose private part is in {folder}")
         return
-    say_table(
+    print_table(
         {
             "=key": "path.name",
             "job": "job",
             "party": "party",
-            ">last epoch": lambda turn: "continues" if turn.last_epoch is None else turn.last_epoch,
+            ">last epoch": lambda period: (
+                "continues" if period.last_epoch is None else period.last_epoch
+            ),
             ">published": "published",
-            "turn": lambda turn: "over" if turn.over else "needed",
+            "period": lambda period: "expired" if period.expired else "needed",
         },
-        turns,
+        periods,
     )
-    if not over:
-        say("no key period is over: nothing to erase")
+    if not expired:
+        print_text("no key period is over: nothing to erase")
     elif yes:
-        say(f"{plural(len(over), 'key')} erased")
+        print_text(f"{plural(len(expired), 'key')} erased")
     else:
-        names = ", ".join(path.name for path in over)
-        say(
-            f"expired: {names}. To erase {'it' if len(over) == 1 else 'them'}: 'dpstream "
+        names = ", ".join(path.name for path in expired)
+        print_text(
+            f"expired: {names}. To erase {'it' if len(expired) == 1 else 'them'}: 'dpstream "
             "erase-keys --yes'"
         )

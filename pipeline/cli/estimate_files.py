@@ -12,7 +12,7 @@ import typer
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.output import tell
-from dpstream.pipeline.results.file_formats import PIECES
+from dpstream.pipeline.results.file_formats import CHUNKS
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.whole_files import replaced_whole
@@ -66,23 +66,23 @@ class EstimateFile:
 
         Raises `UsageProblem` if several are given, or a binary one would go to a terminal.
         """
-        wanted = [(form, path) for form, path in paths.items() if path is not None]
-        if len(wanted) > 1:
+        outputs = [(form, path) for form, path in paths.items() if path is not None]
+        if len(outputs) > 1:
             raise UsageProblem(
-                f"give only one of {' and '.join((f'--{form}' for form, _ in wanted))}"
+                f"give only one of {' and '.join((f'--{form}' for form, _ in outputs))}"
             )
-        if wanted == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
+        if outputs == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
             raise UsageProblem(
                 "--parquet -: Parquet is binary and cannot be printed; give a file, or a pipe"
             )
-        return cls(*wanted[0]) if wanted else None
+        return cls(*outputs[0]) if outputs else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
         """Write the rows of epochs, all or nothing."""
-        pieces = PIECES[self.format](rows, records)
+        chunks = CHUNKS[self.format](rows, records)
         if self.path == _STANDARD_OUTPUT:
-            sys.stdout.buffer.writelines(pieces)
+            sys.stdout.buffer.writelines(chunks)
             return
         with replaced_whole(self.path) as part, part.open("wb") as file:
-            file.writelines(pieces)
+            file.writelines(chunks)
         tell(f"wrote {self.path}")

@@ -30,19 +30,19 @@ from dpstream.pipeline.cli.options import (
     Servers,
     Top,
 )
-from dpstream.pipeline.cli.output import say_line, say_lines, tell
+from dpstream.pipeline.cli.output import print_line, print_lines, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.changes import changes, check_changes
+from dpstream.pipeline.results.counts_queries import Query
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.published_rows import PublishedRows
-from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.results.query_options import QueryOptions, make_query
 from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
@@ -51,8 +51,8 @@ MOST_PRINTED = 2_000
 """Maximum epochs of a printed table, unless ``--last`` sets another number."""
 
 
-def _print_schema(wanted: bool) -> None:
-    if wanted:
+def _print_schema(requested: bool) -> None:
+    if requested:
         print(document_schema(), end="")
         raise typer.Exit
 
@@ -142,8 +142,8 @@ def estimates(
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
-        asked = Asked(item, top, range_, quantile, box, crowd)
-        query = make_query(deployed.domain, asked, norm_sub=norm_sub)
+        query_options = QueryOptions(item, top, range_, quantile, box, crowd)
+        query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
         form = "json" if as_json else format
         whole = smoothed or change is not None or plot is not None or file is not None
         if last is None and form == "table" and not whole:
@@ -156,13 +156,13 @@ def estimates(
         if change is not None:
             check_changes(deployed)
             value = "change"
-        records = reader.follow(tell) if follow else _told_of_none(reader.read(), deployed)
+        records = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
         if change is not None:
             records = changes(deployed, records, change)
         if plot is not None:
             known = list(records)
-            said = "" if change is None else f"change since {change} ago"
-            plot_answers(plot, deployed, query, known, said=said)
+            label = "" if change is None else f"change since {change} ago"
+            plot_answers(plot, deployed, query, known, label=label)
             records = iter(known)
         if file is not None:
             file.write(PublishedRows.of(deployed, query, value), records)
@@ -174,9 +174,9 @@ def estimates(
         lines = printed_lines(deployed, query, form, records, value, change)
         if follow:
             for line in lines:
-                say_line(line, flush=True)
+                print_line(line, flush=True)
         else:
-            say_lines(lines)
+            print_lines(lines)
         if reader.leaves_out:
             tell(f"the latest {last:,} epochs are shown. For more: --last N; for all: --csv FILE")
 
@@ -192,7 +192,9 @@ def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[
         yield record
 
 
-def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
+def _notify_if_empty(
+    records: Iterable[EstimateRecord], job: DeployedJob
+) -> Iterator[EstimateRecord]:
     found = False
     for record in records:
         found = True
@@ -213,18 +215,20 @@ def _print_smoothed(
 ) -> None:
     # Read estimates before the logs, so that all of them can be smoothed.
     published = list(reader.read())
-    looked_back = read_from(cluster, job, smoothed_horizon(job, horizon))
-    records = smoothed_records(published, looked_back)
+    smoothed_estimates = read_from(cluster, job, smoothed_horizon(job, horizon))
+    records = smoothed_records(published, smoothed_estimates)
     if plot is not None:
-        plot_answers(plot, job, query, records, said="smoothed")
+        plot_answers(plot, job, query, records, label="smoothed")
     if file is not None:
         file.write(PublishedRows.of(job, query, "smoothed"), records)
         return
     if query is None and format == "json":
-        online = (record for record in published if looked_back.index(record.epoch) is not None)
+        online = (
+            record for record in published if smoothed_estimates.index(record.epoch) is not None
+        )
         spans = EpochSpans(job)
         for record in online:
-            body = record_json(job, record) | epoch_json(record, looked_back)
-            say_line(json_text(spans.dated(body)))
+            body = record_json(job, record) | epoch_json(record, smoothed_estimates)
+            print_line(json_text(spans.dated(body)))
         return
-    say_lines(printed_lines(job, query, format, records, "smoothed"))
+    print_lines(printed_lines(job, query, format, records, "smoothed"))

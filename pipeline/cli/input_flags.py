@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_problems import JobError
 
@@ -57,7 +57,7 @@ Duplicates = Annotated[
         "--duplicates",
         "RULE",
         "Rule for several rows of a user with the same epoch or time: first, last, largest, "
-        "smallest or refuse.",
+        "smallest or reject.",
     ),
 ]
 Clamp = Annotated[
@@ -92,7 +92,7 @@ _FLAGS: dict[str, Any] = {
 class InputFlags:
     """Values of these flags in a command line.
 
-    >>> from dpstream.pipeline.jobs.input_forms import AS_IT_IS
+    >>> from dpstream.pipeline.jobs.input_formats import AS_IT_IS
     >>> InputFlags(column=["user=student_id"], separator=";").over(AS_IT_IS).columns.user
     'student_id'
     """
@@ -104,31 +104,34 @@ class InputFlags:
         if column:
             self._given["columns"] = dict(map(_column, column))
 
-    def form_of(self, job: Job) -> InputForm:
+    def format_of(self, job: Job) -> InputFormat:
         """Return the input format of a job, with these flags.
 
         Raises `UsageProblem` if a flag is invalid, or does not apply to the job's values.
         """
-        form = self.over(job.input_form)
-        refusal = form.refusal(job.domain)
-        if refusal is not None:
-            raise UsageProblem(f"input: {refusal}")
-        return form
+        input_format = self.over(job.input_format)
+        rejection = input_format.rejection(job.domain)
+        if rejection is not None:
+            raise UsageProblem(f"input: {rejection}")
+        return input_format
 
     def adapted(self, job: Job) -> Job:
-        """Return the job with that input format; raises as `form_of`."""
-        form = self.form_of(job)
-        return job if form == job.input_form else job.model_copy(update={"input": form})
+        """Return the job with that input format; raises as `format_of`."""
+        input_format = self.format_of(job)
+        return (
+            job
+            if input_format == job.input_format
+            else job.model_copy(update={"input": input_format})
+        )
 
-    def over(self, form: InputForm) -> InputForm:
-        """Return an input format with these flags."""
+    def over(self, input_format: InputFormat) -> InputFormat:
         try:
-            return form.with_changes(self._given) if self._given else form
+            return input_format.with_changes(self._given) if self._given else input_format
         except JobError as error:
-            told = [
+            lines = [
                 f"{_flag(str(problem.path[0]))}: {problem.message}" for problem in error.problems
             ]
-            raise UsageProblem("\n".join(told)) from None
+            raise UsageProblem("\n".join(lines)) from None
 
 
 def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +143,7 @@ def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         given = {name: arguments.pop(name) for name in _FLAGS}
         return command(**arguments, flags=InputFlags(**given))
 
-    kept = [each for each in signature.parameters.values() if each.name != "flags"]
+    remaining = [each for each in signature.parameters.values() if each.name != "flags"]
     added = [
         inspect.Parameter(
             name,
@@ -150,7 +153,7 @@ def takes_input_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         for name, annotation in _FLAGS.items()
     ]
-    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
+    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in remaining]
     with_flags.__signature__ = signature.replace(parameters=[*keywords, *added])  # type: ignore[attr-defined]
     with_flags.__annotations__ = {each.name: each.annotation for each in [*keywords, *added]}
     return with_flags

@@ -24,13 +24,13 @@ from rich.text import Text
 
 from dpstream.pipeline.cli.output import tell
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
-from dpstream.pipeline.devices.producer_input import input_notices
+from dpstream.pipeline.devices.producer_input import input_warnings
 from dpstream.pipeline.devices.producer_input import load_input as load
 from dpstream.pipeline.devices.users import load_users
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 
-Roster = Annotated[
+UserList = Annotated[
     Path | None,
     typer.Option(
         "--users",
@@ -50,8 +50,7 @@ ToEpoch = Annotated[
 ]
 
 
-def load_roster(path: Path | None) -> tuple[str, ...] | None:
-    """Return the users of a user list, if given."""
+def load_user_list(path: Path | None) -> tuple[str, ...] | None:
     return None if path is None else load_users(path)
 
 
@@ -62,23 +61,23 @@ def load_input(
     to_epoch: int | None = None,
     *,
     skip_bad_rows: bool,
-    form: InputForm | None = None,
+    input_format: InputFormat | None = None,
 ) -> ValueLog:
-    """Load the input of a job for production; print notices on anything unexpected."""
+    """Load the input of a job for production; print warnings about anything unexpected."""
     log = load(
         job,
         path,
-        users=load_roster(users),
+        users=load_user_list(users),
         to_epoch=to_epoch,
         skip_bad_rows=skip_bad_rows,
-        form=form,
+        input_format=input_format,
     )
-    for notice in input_notices(log):
-        tell(notice)
+    for warning in input_warnings(log):
+        tell(warning)
     return log
 
 
-def load_truth(job: Job, path: Path) -> ValueLog:
+def load_ground_truth(job: Job, path: Path) -> ValueLog:
     """Load the input of a job as ground truth, up to its last row."""
     log = load_value_log(
         path,
@@ -86,10 +85,10 @@ def load_truth(job: Job, path: Path) -> ValueLog:
         calendar=job.epochs.calendar,
         last_epoch=job.last_epoch,
         to_last_row=job.epochs.renew,
-        form=job.input_form,
+        input_format=job.input_format,
     )
-    for notice in log.notices:
-        tell(notice)
+    for warning in log.warnings:
+        tell(warning)
     return log
 
 

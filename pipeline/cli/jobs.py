@@ -6,7 +6,15 @@ from typing import Any
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
+from dpstream.pipeline.cli.output import (
+    iso,
+    number,
+    plural,
+    print_json,
+    print_table,
+    print_text,
+    tell,
+)
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
@@ -26,7 +34,7 @@ def list_jobs(
             "to list it"
         )
     if as_json:
-        say_json(
+        print_json(
             [
                 job_json(job)
                 | {
@@ -37,9 +45,9 @@ def list_jobs(
             ]
         )
     elif not jobs:
-        say("no job is deployed. To deploy one: 'dpstream deploy JOBFILE'")
+        print_text("no job is deployed. To deploy one: 'dpstream deploy JOBFILE'")
     else:
-        say_table(
+        print_table(
             {
                 "=job": "name",
                 "protocol": "protocol",

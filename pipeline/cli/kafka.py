@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dpstream.pipeline.cli.options import AsJson
-from dpstream.pipeline.cli.output import say, say_json, say_line, tell
+from dpstream.pipeline.cli.output import print_json, print_line, print_text, tell
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.state import kafka_folder
 
@@ -35,10 +35,10 @@ def start(
     """Start the local broker unless it is running."""
     status = _local_kafka().start(port=port, on_progress=tell)
     if as_json:
-        say_json(status)
+        print_json(status)
     else:
-        say(f"Kafka runs at {status.bootstrap_servers} (process {status.pid})")
-        say(f"data folder: {status.directory}. To stop it: 'dpstream kafka stop'")
+        print_text(f"Kafka runs at {status.bootstrap_servers} (process {status.pid})")
+        print_text(f"data folder: {status.directory}. To stop it: 'dpstream kafka stop'")
 
 
 @app.command(epilog="Example: dpstream kafka stop")
@@ -46,9 +46,9 @@ def stop(as_json: AsJson = False) -> None:
     """Stop the local broker; its data remains."""
     was_running = _local_kafka().stop()
     if as_json:
-        say_json({"was_running": was_running})
+        print_json({"was_running": was_running})
     else:
-        say("Kafka is stopped" if was_running else "Kafka was not running")
+        print_text("Kafka is stopped" if was_running else "Kafka was not running")
 
 
 @app.command(epilog="Example: dpstream kafka status")
@@ -56,12 +56,12 @@ def status(as_json: AsJson = False) -> None:
     """Show whether and where the local broker runs. Exits with 1 if it does not."""
     broker = _local_kafka().status()
     if as_json:
-        say_json(broker)
+        print_json(broker)
     elif broker.running:
-        say(f"Kafka runs at {broker.bootstrap_servers} (process {broker.pid})")
-        say(f"data folder: {broker.directory}")
+        print_text(f"Kafka runs at {broker.bootstrap_servers} (process {broker.pid})")
+        print_text(f"data folder: {broker.directory}")
     else:
-        say("Kafka is not running. To start it: 'dpstream kafka start'")
+        print_text("Kafka is not running. To start it: 'dpstream kafka start'")
     if not broker.running:
         raise typer.Exit(1)
 
@@ -74,7 +74,7 @@ def logs(
     """Print the end of the broker's log."""
     logged = _local_kafka().logs(lines)
     if as_json:
-        say_json(logged)
+        print_json(logged)
     else:
         for line in logged:
-            say_line(line)
+            print_line(line)

@@ -10,10 +10,10 @@ import typer
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, SealingKeys
-from dpstream.pipeline.cli.output import say, say_json, say_pairs
+from dpstream.pipeline.cli.output import print_json, print_pairs, print_text
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.jobs.sealed import sealing_turns
+from dpstream.pipeline.jobs.sealed import sealing_periods
 from dpstream.pipeline.jobs.sealing_keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, make_key_pair
 from dpstream.pipeline.state import sealing_keys_folder
 from dpstream.topics.sealing import key_id
@@ -49,7 +49,7 @@ def keygen(
         for name in names
     }
     if as_json:
-        say_json(
+        print_json(
             [
                 {
                     "name": name,
@@ -62,17 +62,19 @@ def keygen(
         )
         return
     for name, key in made.items():
-        say_pairs(
+        print_pairs(
             [
                 (name, f"key {key_id(key).hex()}"),
                 ("public", f"{name}{PUBLIC_SUFFIX}"),
                 ("private", str(folder / f"{name}{PRIVATE_SUFFIX}")),
             ]
         )
-    say("a job file names the public keys:")
-    say("  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}  # a key for each shuffle stage")
-    say("  sealed: {shares: [NAME.pub, NAME.pub]}")
-    say("  devices: {seal: NAME.pub}  # if devices report by themselves")
+    print_text("a job file names the public keys:")
+    print_text(
+        "  sealed: {aggregate: NAME.pub, stages: [NAME.pub]}  # a key for each shuffle stage"
+    )
+    print_text("  sealed: {shares: [NAME.pub, NAME.pub]}")
+    print_text("  devices: {seal: NAME.pub}  # if devices report by themselves")
 
 
 def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
@@ -80,6 +82,6 @@ def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
 
     Raises `WrongKeyError` if a file has no private key, or others than its owner have access.
     """
-    if not sealing_turns(job):
+    if not sealing_periods(job):
         return NO_KEYS
     return KeyRing.of_folder(folder or sealing_keys_folder())

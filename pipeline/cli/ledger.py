@@ -20,7 +20,7 @@ from dpstream.pipeline.cli.ledger_lines import (
     show_streams,
 )
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers, Yes, ask
-from dpstream.pipeline.cli.output import now, say, say_json
+from dpstream.pipeline.cli.output import now, print_json, print_text
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.ledger_report import report_on
@@ -45,18 +45,18 @@ def ledger(
             "was.",
         ),
     ] = False,
-    head: Annotated[
+    expected_head: Annotated[
         str | None,
         typer.Option(
-            "--head",
+            "--expected-head",
             metavar="HASH",
             help="(with --verify) Expected head, as an earlier run printed it and you stored it.",
         ),
     ] = None,
-    reopen: Annotated[
+    accept_loss: Annotated[
         str | None,
         typer.Option(
-            "--reopen",
+            "--accept-loss",
             metavar="REASON",
             help="Continue after damage to the ledger, without the lost entries; records the "
             "reason. Asks first.",
@@ -74,19 +74,21 @@ def ledger(
     A cut at the end is detected by data stored elsewhere: receipts alongside the deployed jobs,
     releases, and the head, which you can store in a ticket.
     """
-    if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
-        raise UsageProblem(f"--head: got {head!r}; expected the 64 hexadecimal digits of a head")
-    if head is not None and not verify:
-        raise UsageProblem("--head gives the head to compare with: add --verify")
+    if expected_head is not None and not re.fullmatch("[0-9a-f]{64}", expected_head):
+        raise UsageProblem(
+            f"--expected-head: got {expected_head!r}; expected the 64 hexadecimal digits of a head"
+        )
+    if expected_head is not None and not verify:
+        raise UsageProblem("--expected-head gives the head to compare with: add --verify")
     with cluster_of(servers, kafka_config) as cluster:
-        if reopen is not None:
-            _reopen(cluster, reopen, yes=yes)
+        if accept_loss is not None:
+            _accept_loss(cluster, accept_loss, yes=yes)
         name = None if job is None else name_of(job)
         report = report_on(cluster, None if name is None or verify else [name])
     selection = Selection(name, population)
-    findings = report.findings(head) if verify else None
+    findings = report.findings(expected_head) if verify else None
     if as_json:
-        say_json(ledger_json(report, selection, findings))
+        print_json(ledger_json(report, selection, findings))
     else:
         if not verify:
             show_entries(report, selection)
@@ -100,9 +102,9 @@ def ledger(
         raise typer.Exit(FAILED)
 
 
-def _reopen(cluster: Cluster, reason: str, *, yes: bool) -> None:
+def _accept_loss(cluster: Cluster, reason: str, *, yes: bool) -> None:
     if not reason.strip():
-        raise UsageProblem("--reopen is empty: the ledger permanently records this reason")
+        raise UsageProblem("--accept-loss is empty: the ledger permanently records this reason")
     if not yes:
         ask(
             "the ledger would continue without the lost entries; known ones are carried over "
@@ -111,4 +113,4 @@ def _reopen(cluster: Cluster, reason: str, *, yes: bool) -> None:
         )
     at = now()
     write_with_receipt(cluster, of_reopening(reason, at), at)
-    say("the ledger continues")
+    print_text("the ledger continues")

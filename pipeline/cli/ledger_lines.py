@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dpstream.pipeline.cli.output import instant, iso, say, say_command, say_pairs, say_table
+from dpstream.pipeline.cli.output import (
+    instant,
+    iso,
+    print_command,
+    print_pairs,
+    print_table,
+    print_text,
+)
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.errors import one_line
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.ledger.chain import LedgerLocation
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
@@ -32,26 +39,24 @@ class Selection:
         return "" if self._population is None else f", for population {self._population}"
 
     def has_charge(self, charge: Charge) -> bool:
-        """Return whether a charge is selected."""
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
-    def has_budget(self, budget: StatedBudget, populations: Sequence[str]) -> bool:
+    def has_budget(self, budget: BudgetDeclaration, populations: Sequence[str]) -> bool:
         """Return whether a budget is selected; for a job, those of its populations."""
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
 
-    def has_fact(self, said: Draft) -> bool:
+    def has_fact(self, draft: Draft) -> bool:
         """Return whether an entry of another kind is selected."""
-        return self._job in (None, said.facts.get("job")) and self._population is None
+        return self._job in (None, draft.facts.get("job")) and self._population is None
 
 
 def show_entries(report: LedgerReport, selection: Selection) -> None:
-    """Print all selected entries, in the order of the ledger."""
     rows = list(_rows(report, selection))
     if not rows:
-        say(f"no charges and no declared budgets{selection.in_words}")
+        print_text(f"no charges and no declared budgets{selection.in_words}")
         return
-    say_table(["when (UTC)", "entry", "population", ">epsilon", ">delta", "what"], rows)
+    print_table(["when (UTC)", "entry", "population", ">epsilon", ">delta", "what"], rows)
 
 
 def _rows(report: LedgerReport, selection: Selection) -> Iterator[Sequence[str]]:
@@ -72,17 +77,17 @@ def _place_rows(
     report: LedgerReport, place: LedgerLocation, selection: Selection, populations: Sequence[str]
 ) -> Iterator[Sequence[str]]:
     assert place.entry is not None
-    said = place.entry.said
-    carried = "carried over; " if said.kind == EntryKind.CARRIED else ""
-    for budget in said.budgets:
+    draft = place.entry.draft
+    carried = "carried over; " if draft.kind == EntryKind.CARRIED else ""
+    for budget in draft.budgets:
         if selection.has_budget(budget, populations):
             yield _budget_row(budget, carried)
-    for charge in said.charges:
+    for charge in draft.charges:
         if selection.has_charge(charge):
-            what = f"{said.facts['protocol']}; " if "protocol" in said.facts else ""
-            yield _charge_row(report, charge, said.kind, carried + what)
-    if not said.budgets and not said.charges and selection.has_fact(said):
-        yield _time(said.at), said.kind, "", "", "", _facts_in_words(said)
+            what = f"{draft.facts['protocol']}; " if "protocol" in draft.facts else ""
+            yield _charge_row(report, charge, draft.kind, carried + what)
+    if not draft.budgets and not draft.charges and selection.has_fact(draft):
+        yield _time(draft.at), draft.kind, "", "", "", _facts_in_words(draft)
 
 
 def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> Sequence[str]:
@@ -94,7 +99,7 @@ def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> S
         f"{charge.epsilon:.6g}",
         f"{charge.delta:.3g}",
         f"{what}job {charge.job}, deployment {charge.deployment[:8]}{horizons}: "
-        f"{report.fate(charge)}",
+        f"{report.deployment_status(charge)}",
     )
 
 
@@ -102,13 +107,13 @@ def _horizons(charge: Charge) -> str:
     return "for each horizon, unlimited" if charge.horizons is None else f"x {charge.horizons:,}"
 
 
-def _budget_row(budget: StatedBudget, what: str) -> Sequence[str]:
+def _budget_row(budget: BudgetDeclaration, what: str) -> Sequence[str]:
     amounts = ("-" if each is None else f"{each:.6g}" for each in (budget.epsilon, budget.delta))
     return _time(budget.at), "budget", budget.population, *amounts, what + budget.who
 
 
-def _facts_in_words(said: Draft) -> str:
-    facts = said.facts
+def _facts_in_words(draft: Draft) -> str:
+    facts = draft.facts
     parts = []
     if "job" in facts:
         parts.append(f"job {facts['job']}")
@@ -145,8 +150,8 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
             ]
         )
     if rows:
-        say("\nreleased, by manifests", "bold")
-        say_table(["deployment", "windows", ">contributors", "each with"], rows)
+        print_text("\nreleased, by manifests", "bold")
+        print_table(["deployment", "windows", ">contributors", "each with"], rows)
 
 
 def show_streams(report: LedgerReport, selection: Selection) -> None:
@@ -168,10 +173,10 @@ def show_streams(report: LedgerReport, selection: Selection) -> None:
         for each in report.streams_of(charge.deployment)
     ]
     if rows:
-        say("\nwhole streams, charged once to users in every released window", "bold")
+        print_text("\nwhole streams, charged once to users in every released window", "bold")
         always = [">devices", ">producers", ">epsilon", ">delta"]
-        say_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
-        say(_ABOUT_STREAMS)
+        print_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
+        print_text(_ABOUT_STREAMS)
 
 
 _ABOUT_STREAMS = (
@@ -188,24 +193,27 @@ def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> No
     for each in findings:
         where = "" if each.offset is None else f"offset {each.offset:,}: "
         when = "" if each.at is None else f" ({instant(each.at)})"
-        say(f"problem: {where}{each.what}{when}", "bold red")
+        print_text(f"problem: {where}{each.what}{when}", "bold red")
     void = [place for place in report.state.chain.places if not place.counts]
     counting = len(report.state.chain.counting)
     if not findings:
         races = f"; {len(void):,} void, which lost a race" if void else ""
-        say(f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green")
+        print_text(
+            f"intact: {counting:,} entries, each with the hash of the previous one{races}", "green"
+        )
 
 
 def show_head(report: LedgerReport) -> None:
-    """Print the head."""
-    say("\nhead: store it where writers of the topic cannot write, for ledger --verify --head")
-    say_command(report.state.chain.head)
+    print_text(
+        "\nhead: store it where writers of the topic cannot write, for ledger --verify "
+        "--expected-head"
+    )
+    print_command(report.state.chain.head)
 
 
 def ledger_json(
     report: LedgerReport, selection: Selection, findings: Sequence[Inconsistency] | None
 ) -> dict[str, Any]:
-    """Return the selected ledger as JSON values."""
     state = report.state
     charges = [each for each in state.charges if selection.has_charge(each)]
     populations = sorted({each.population for each in charges})
@@ -222,7 +230,7 @@ def ledger_json(
                 "by": each.who,
                 "at": iso(each.at),
             }
-            for each in state.stated
+            for each in state.declared
             if selection.has_budget(each, populations)
         ],
     }
@@ -242,11 +250,11 @@ def _entry_json(place: LedgerLocation) -> dict[str, Any]:
         "offset": place.offset,
         "hash": entry.hash,
         "previous": entry.previous,
-        "kind": entry.said.kind,
-        "at": iso(entry.said.at),
+        "kind": entry.draft.kind,
+        "at": iso(entry.draft.at),
         "software": entry.software,
-        "deployments": [charge.deployment for charge in entry.said.charges],
-        **{key: value for key, value in entry.said.facts.items() if key != "guarantee"},
+        "deployments": [charge.deployment for charge in entry.draft.charges],
+        **{key: value for key, value in entry.draft.facts.items() if key != "guarantee"},
     }
 
 
@@ -255,11 +263,14 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
     return {
         **json_fields(charge),
         "at": iso(charge.at),
-        "fate": report.fate(charge),
+        "deployment_status": report.deployment_status(charge),
         "released": None
         if releases is None
         else {
-            "windows": {fate.value: count for fate, count in releases.fates.items()},
+            "windows": {
+                window_status.value: count
+                for window_status, count in releases.windows_by_status.items()
+            },
             "contributors": releases.contributors,
             "estimates": releases.estimates,
             "guarantees": releases.guarantees,
@@ -272,14 +283,14 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
 def show_populations(report: LedgerReport, selection: Selection) -> None:
     """Print the total charges of each population, and its remaining budget."""
     for population in _populations(report, selection):
-        say(f"\npopulation {population}", "bold")
-        say_pairs(population_pairs(report.state, population))
+        print_text(f"\npopulation {population}", "bold")
+        print_pairs(population_pairs(report.state, population))
 
 
 def _populations(report: LedgerReport, selection: Selection) -> list[str]:
     state = report.state
     charged = {each.population for each in state.charges if selection.has_charge(each)}
-    stated = {
-        each.population for each in state.stated if selection.has_budget(each, sorted(charged))
+    declared = {
+        each.population for each in state.declared if selection.has_budget(each, sorted(charged))
     }
-    return sorted(charged | stated)
+    return sorted(charged | declared)

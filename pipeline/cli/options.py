@@ -96,8 +96,6 @@ class Format(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """Format of log lines."""
-
     text = "text"
     json = "json"
 

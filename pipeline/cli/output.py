@@ -1,7 +1,7 @@
 """Print results: tables and sentences for users, JSON for programs.
 
 * Tables fit 80 columns; colors are for terminals only.
-* Progress and notices go to standard error.
+* Progress and warnings go to standard error.
 * Names and details come from topics and files: control characters in all output are replaced.
 """
 
@@ -34,18 +34,18 @@ Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
 _UNLIMITED = 1 << 16
 
 
-def say(text: str = "", style: str = "", *, whole: bool = False) -> None:
+def print_text(text: str = "", style: str = "", *, whole: bool = False) -> None:
     """Print a line of the result; `whole` prevents wrapping, for lines with a path."""
     _console().print(Text(text, style), soft_wrap=whole)
 
 
-def say_command(command: str) -> None:
+def print_command(command: str) -> None:
     """Print a command or path to copy, on a line of its own and unwrapped."""
     _console().print(Text(f"  {command}"), soft_wrap=True)
 
 
 def tell(text: str) -> None:
-    """Print a progress message or notice to standard error."""
+    """Print a progress message or warning to standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -55,24 +55,21 @@ def silence(*libraries: str) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def say_line(line: str, *, flush: bool = False) -> None:
+def print_line(line: str, *, flush: bool = False) -> None:
     """Print a line as it is, such as one of CSV; on terminals, without control characters."""
     print(printable(line) if sys.stdout.isatty() else line, flush=flush)
 
 
-def say_lines(lines: Iterable[str]) -> None:
-    """Print many lines like `say_line`."""
+def print_lines(lines: Iterable[str]) -> None:
     terminal = sys.stdout.isatty()
     sys.stdout.writelines(f"{printable(line) if terminal else line}\n" for line in lines)
 
 
-def say_json(value: object) -> None:
-    """Print a result as one JSON value."""
+def print_json(value: object) -> None:
     print(printable_json(json_text(value, indent=2, ensure_ascii=False)))
 
 
-def say_table(columns: Columns, rows: Iterable[Any]) -> None:
-    """Print a table, see `table_of`."""
+def print_table(columns: Columns, rows: Iterable[Any]) -> None:
     _console().print(table_of(columns, rows))
 
 
@@ -143,7 +140,7 @@ class _WrittenTable:
         return table
 
 
-def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """Print lines of a label and a text; long texts are wrapped in place."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
@@ -154,7 +151,7 @@ def say_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
-    """Describe a guarantee, for `say_pairs`."""
+    """Describe a guarantee, for `print_pairs`."""
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
     if guarantee.shuffled is not None:
@@ -167,7 +164,7 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
         )
     yield "neighbors", guarantee.neighbors
     yield "public", "when each user is enrolled, and who reports in which epoch"
-    yield "trusted", guarantee.trust
+    yield "trusted party", guarantee.trust
     yield "basis", guarantee.basis
 
 
@@ -177,13 +174,11 @@ class PrintableConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Yield the segments of a renderable."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 def console() -> Console:
-    """Return the console for results."""
     return _console()
 
 

@@ -11,13 +11,13 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import duration, now, plural, say, say_json, tell
+from dpstream.pipeline.cli.output import duration, now, plural, print_json, print_text, tell
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed, read_jobs, set_phase
-from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
+from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, end_drain, start_drain
 from dpstream.pipeline.values.durations import parse_duration
 
 _POLL_SECONDS = 0.5
@@ -42,20 +42,22 @@ def pause(
         if before is not Phase.PAUSED:
             _set(cluster, deployed, Phase.PAUSED)
     if as_json:
-        _say_phase_json(deployed, Phase.PAUSED, before)
+        _print_phase_json(deployed, Phase.PAUSED, before)
         return
     if before is Phase.PAUSED:
-        say(f"{deployed.name} is already paused")
+        print_text(f"{deployed.name} is already paused")
         return
     retention = duration(deployed.topics.retention)
     who = "producers" if deployed.devices is None else "collectors"
-    say(f"{deployed.name} is paused: supervisors stop its workers; stop those started by hand")
-    say(
+    print_text(
+        f"{deployed.name} is paused: supervisors stop its workers; stop those started by hand"
+    )
+    print_text(
         f"new records of {who} are stored for at most {retention}. To continue: 'dpstream "
         f"resume {deployed.name}'"
     )
     if before is Phase.DRAINING:
-        say("its drain is paused too and continues after resume")
+        print_text("its drain is paused too and continues after resume")
 
 
 def resume(
@@ -70,15 +72,15 @@ def resume(
         if before is not Phase.RUNNING:
             _set(cluster, deployed, Phase.RUNNING)
     if as_json:
-        _say_phase_json(deployed, Phase.RUNNING, before)
+        _print_phase_json(deployed, Phase.RUNNING, before)
         return
     if before is Phase.RUNNING:
-        say(f"{deployed.name} is already running")
+        print_text(f"{deployed.name} is already running")
         return
-    say(f"{deployed.name} was {before} and is now running: supervisors start its workers")
-    say("without a supervisor: 'dpstream run STAGE JOB'")
+    print_text(f"{deployed.name} was {before} and is now running: supervisors start its workers")
+    print_text("without a supervisor: 'dpstream run STAGE JOB'")
     if before is Phase.DRAINING:
-        say(
+        print_text(
             "epochs that were open during the drain are finalized without waiting for "
             f"{'missing producers' if deployed.devices is None else 'collectors'}"
         )
@@ -106,16 +108,16 @@ def drain(
     seconds = None if timeout is None else _seconds(timeout)
     with cluster_of(servers, kafka_config) as cluster:
         deployed, before = _find(cluster, job)
-        patience = _START_SECONDS if before is Phase.PAUSED else 0.0
+        start_timeout = _START_SECONDS if before is Phase.PAUSED else 0.0
         progress = None
         if before is not Phase.DRAINED:
-            progress = _drain(cluster, deployed, seconds, patience)
+            progress = _drain(cluster, deployed, seconds, start_timeout)
     over = progress is None or progress.done
     phase = Phase.DRAINED if over else Phase.DRAINING
     if as_json:
-        _say_phase_json(deployed, phase, before)
+        _print_phase_json(deployed, phase, before)
     elif progress is None:
-        say(f"{deployed.name} is already drained")
+        print_text(f"{deployed.name} is already drained")
     elif over:
         then = f"To continue with new records: 'dpstream resume {deployed.name}'"
         if progress.finished:
@@ -123,38 +125,37 @@ def drain(
                 "Its last epoch is also published. To end the job: 'dpstream undeploy "
                 f"{deployed.name}'"
             )
-        say(
+        print_text(
             f"{deployed.name} is drained: open epochs are published, and supervisors stop its "
             f"workers. {then}"
         )
     if not over:
-        tell(f"not drained within {timeout}. {_goes_on(deployed)}")
+        tell(f"not drained within {timeout}. {_resume_hint(deployed)}")
         raise typer.Exit(FAILED)
 
 
 def _drain(
-    cluster: Cluster, job: DeployedJob, seconds: float | None, patience: float
+    cluster: Cluster, job: DeployedJob, seconds: float | None, start_timeout: float
 ) -> DrainProgress:
     """Start or join a drain; return its progress when finished, or after `seconds`.
 
-    Missing workers are reported only after `patience` seconds, as a supervisor may have to start
-    them.
+    Missing workers are reported after `start_timeout` seconds: a supervisor may have to start them.
     """
-    watch = DrainWatch(cluster, job, begin_drain(cluster, job, now()))
+    watch = DrainWatch(cluster, job, start_drain(cluster, job, now()))
     began = time.monotonic()
-    told, tell_after = "", 0.0
+    printed, tell_after = "", 0.0
     try:
         while not (progress := watch.progress(now())).done:
             waited = time.monotonic() - began
-            words = "; ".join(_words(job, progress, missed=waited >= patience))
-            if words != told and waited >= tell_after:
+            words = "; ".join(_words(job, progress, missed=waited >= start_timeout))
+            if words != printed and waited >= tell_after:
                 tell(words)
-                told, tell_after = words, waited + _TELL_SECONDS
+                printed, tell_after = words, waited + _TELL_SECONDS
             if seconds is not None and waited >= seconds:
                 return progress
             time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
-        tell(_goes_on(job))
+        tell(_resume_hint(job))
         raise
     end_drain(cluster, job, now())
     return progress
@@ -186,7 +187,7 @@ def _epochs(epochs: tuple[int, ...]) -> str:
     return f"epoch{'s' * (len(epochs) > 1)} {', '.join(map(str, epochs))}"
 
 
-def _goes_on(job: DeployedJob) -> str:
+def _resume_hint(job: DeployedJob) -> str:
     return (
         "The drain continues without this command. To wait again: 'dpstream drain "
         f"{job.name}'. To cancel it: 'dpstream resume {job.name}'"
@@ -209,8 +210,8 @@ def _set(cluster: Cluster, job: DeployedJob, phase: Phase) -> None:
     set_phase(cluster, job, phase, now())
 
 
-def _say_phase_json(job: DeployedJob, phase: Phase, before: Phase) -> None:
-    say_json(
+def _print_phase_json(job: DeployedJob, phase: Phase, before: Phase) -> None:
+    print_json(
         {
             "job": job.name,
             "deployment": job.deployment,

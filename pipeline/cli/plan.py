@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, JobFile
-from dpstream.pipeline.cli.output import say_json, tell
+from dpstream.pipeline.cli.output import print_json, tell
 from dpstream.pipeline.cli.plan_lines import half_width, show_plan
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.json_values import json_fields
@@ -39,7 +39,7 @@ def draw_plan(made: Plan) -> Figure:
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]
-    online = [epoch.standard_deviation for epoch in made.epochs]
+    online = [epoch.standard_error for epoch in made.epochs]
     axes.plot(epochs, online, color=_BLUE, linewidth=1.6, label="estimate")
     smoothed = [epoch.smoothed for epoch in made.epochs if epoch.smoothed is not None]
     if smoothed:
@@ -58,7 +58,7 @@ def draw_plan(made: Plan) -> Figure:
         fontsize=11,
     )
     axes.set_xlabel("epoch")
-    axes.set_ylabel("standard deviation, in users")
+    axes.set_ylabel("standard error, in users")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
@@ -70,7 +70,7 @@ def draw_plan(made: Plan) -> Figure:
 class Trusted(StrEnum):
     """Party that a protocol may trust."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     SHUFFLE = "shuffle"
 
 
@@ -79,7 +79,7 @@ def plan(
     users: Annotated[
         int, typer.Option(min=1, help="Expected number of participating users.")
     ] = 10_000,
-    error: Annotated[
+    target_error: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE|USERS",
@@ -92,7 +92,7 @@ def plan(
         typer.Option(
             metavar="FILE",
             help="CSV changes,share or changes,users: weighs noise against users that exceed "
-            "parameters.changes.",
+            "parameters.max_changes.",
         ),
     ] = None,
     changes_from: Annotated[
@@ -102,7 +102,7 @@ def plan(
             help="Count that histogram in a change log. The output is then not private.",
         ),
     ] = None,
-    like: Annotated[
+    reference_input: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
@@ -121,7 +121,7 @@ def plan(
     recommend: Annotated[
         bool,
         typer.Option(
-            "--recommend", help="Recommend a protocol for --trust and --error, with reasons."
+            "--recommend", help="Recommend a protocol for --trust and --target-error, with reasons."
         ),
     ] = False,
     trust: Annotated[
@@ -134,7 +134,7 @@ def plan(
             help="Share of reporting users that collude with the observer, such as 0.1.",
         ),
     ] = 0.0,
-    absent: Annotated[
+    dropout: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of users that do not report at an epoch."),
     ] = 0.0,
@@ -143,28 +143,28 @@ def plan(
     """Predict the privacy and accuracy of a job, before any data exists."""
     loaded = load_job(job)
     changes = _changes(loaded, changes_histogram, changes_from)
-    for option, share in (("--colluding", colluding), ("--absent", absent)):
+    for option, share in (("--colluding", colluding), ("--dropout", dropout)):
         if not 0 <= share < 1:
             raise UsageProblem(
                 f"{option}: got {share:g}; expected a share from 0 to below 1, such as 0.1"
             )
-    held = None if like is None else _held(loaded, like)
+    reference = None if reference_input is None else _reference_values(loaded, reference_input)
     made = make_plan(
         loaded,
         users=users,
-        error=None if error is None else _wanted_error(error),
+        error=None if target_error is None else _target_error(target_error),
         changes=changes,
-        held=held,
+        held=reference,
         compared=True,
         side_by_side=compare,
         trust=trust.value if recommend else None,
         colluding=colluding,
-        absent=absent,
+        dropout=dropout,
     )
     if as_json:
         # Includes empty fields, which its own format leaves out.
-        said = {"guarantee": json_fields(made.guarantee)}
-        say_json(json_fields(made) | said | {"interval_half_width": half_width(made.rmse)})
+        body = {"guarantee": json_fields(made.guarantee)}
+        print_json(json_fields(made) | body | {"interval_half_width": half_width(made.rmse)})
     else:
         show_plan(made)
     if plot is not None:
@@ -174,29 +174,31 @@ def plan(
             f"not private: the shares of users by changes are counted in {changes_from} "
             "without noise. Do not publish them, or results with other changes"
         )
-    if like is not None:
+    if reference_input is not None:
         tell(
-            f"not private: errors are predicted from {like} without noise. Do not publish them "
-            "unless it is public"
+            f"not private: errors are predicted from {reference_input} without noise. Do not "
+            "publish them unless it is public"
         )
 
 
-def _held(job: Job, path: Path) -> NDArray[np.float64]:
+def _reference_values(job: Job, path: Path) -> NDArray[np.float64]:
     # Imported only if a file is given: a plan without one is faster.
-    from dpstream.pipeline.cli.inputs import load_truth
+    from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.item_log import ItemLog
     from dpstream.pipeline.devices.item_shares import counts_in, usual_shares
     from dpstream.pipeline.devices.rows import BadRowsError
 
     slots = job.domain.slots
     if slots is None:
-        raise UsageProblem(f"--like requires items counted epoch by epoch; {job.protocol} has none")
+        raise UsageProblem(
+            f"--reference-input requires items counted epoch by epoch; {job.protocol} has none"
+        )
 
     counts = counts_in(path)
     if counts is not None:
         return counts * (slots / float(counts.sum()))
     try:
-        log = load_truth(job, path)
+        log = load_ground_truth(job, path)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
     assert isinstance(log, ItemLog)
@@ -211,15 +213,15 @@ def _plot(made: Plan, path: Path) -> None:
         raise UsageProblem(f"--plot {path}: {error}") from None
 
 
-def _wanted_error(text: str) -> float:
+def _target_error(text: str) -> float:
     try:
         error = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         error = 0.0
     if not 0 < error < math.inf or (error >= 1 and text.endswith("%")):
         raise UsageProblem(
-            f"--error: got {text!r}; expected a share of the users, such as 2%, or a number of "
-            "users, such as 500"
+            f"--target-error: got {text!r}; expected a share of the users, such as 2%, or a number "
+            "of users, such as 500"
         )
     return error
 
@@ -232,12 +234,12 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
         return read_changes_histogram(histogram, job.epochs.count)
     if log is None:
         return None
-    from dpstream.pipeline.cli.inputs import load_truth
+    from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.change_log import ChangeLog
     from dpstream.pipeline.devices.rows import BadRowsError
 
     try:
-        values = load_truth(job, log)
+        values = load_ground_truth(job, log)
     except BadRowsError as error:
         raise BadRowsError(error.bad_rows, skippable=False) from None
     if not isinstance(values, ChangeLog):

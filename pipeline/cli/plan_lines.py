@@ -7,10 +7,21 @@ from itertools import pairwise
 
 from dpstream.aggregators.estimate import NORMAL_95
 from dpstream.pipeline.cli.comparison_lines import show_outlook, show_protocols
-from dpstream.pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+from dpstream.pipeline.cli.output import (
+    guarantee_pairs,
+    number,
+    plural,
+    print_pairs,
+    print_table,
+    print_text,
+)
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
 from dpstream.pipeline.planning.job_plan import ANY_NUMBER, Plan
-from dpstream.pipeline.planning.parties import PartyGuarantee, times_right
+from dpstream.pipeline.planning.parties import (
+    NO_ASSUMPTIONS,
+    PartyGuarantee,
+    format_success_rate,
+)
 from dpstream.pipeline.results.expected_errors import rounding_note
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 
@@ -19,19 +30,18 @@ _PLOT_WIDTH = 48
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def show_plan(made: Plan) -> None:
-    """Print the whole plan."""
-    each = "" if made.guarantee.horizons is None else " in each horizon"
-    say(f"{made.job}: {made.protocol}, {plural(len(made.epochs), 'epoch')}{each}", "bold")
-    rounding = rounding_note(len(made.epochs), made.horizon)
-    for warning in made.warnings:
-        say(f"warning: {warning}")
-    say("\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
-    _show_parties(made.parties, len(made.epochs))
-    if made.contributors:
-        say("\nepsilon by number of honest contributors of a window", "bold")
-        say_table(
+def show_plan(plan: Plan) -> None:
+    each = "" if plan.guarantee.horizons is None else " in each horizon"
+    print_text(f"{plan.job}: {plan.protocol}, {plural(len(plan.epochs), 'epoch')}{each}", "bold")
+    rounding = rounding_note(len(plan.epochs), plan.horizon)
+    for warning in plan.warnings:
+        print_text(f"warning: {warning}")
+    print_text("\nprivacy", "bold")
+    print_pairs([*guarantee_pairs(plan.guarantee), *_budget(plan)])
+    _show_parties(plan.parties, len(plan.epochs))
+    if plan.contributors:
+        print_text("\nepsilon by number of honest contributors of a window", "bold")
+        print_table(
             {
                 ">of shuffle.minimum": lambda honest: f"{honest.share:.0%}",
                 ">contributors": "contributors",
@@ -39,69 +49,69 @@ def show_plan(made: Plan) -> None:
                     "none" if honest.epsilon is None else f"{honest.epsilon:.2f}"
                 ),
             },
-            made.contributors,
+            plan.contributors,
         )
-    if made.outlook is not None:
-        show_outlook(made.outlook, made.minimum)
-    if made.crowds is not None:
-        _show_crowds(made.crowds)
-    say(f"\naccuracy with {plural(made.users, 'user')}, if all report", "bold")
-    say_pairs(_accuracy(made))
-    if made.gradient_error is None and len(made.epochs) > 1:
-        _show_epochs(made)
-    if made.gradient_error is None:
-        _show_users(made)
-    if made.changes:
-        _show_changes(made)
-    if made.comparison or made.alternatives:
-        show_protocols(made)
-    if made.one_liar is not None:
-        _show_liars(made.one_liar)
-    _show_traffic(made)
-    if made.constants:
-        say("\nconstants", "bold")
-        names = list(made.constants[0])
-        say_table(
+    if plan.outlook is not None:
+        show_outlook(plan.outlook, plan.minimum)
+    if plan.crowds is not None:
+        _show_crowds(plan.crowds)
+    print_text(f"\naccuracy with {plural(plan.users, 'user')}, if all report", "bold")
+    print_pairs(_accuracy(plan))
+    if plan.gradient_error is None and len(plan.epochs) > 1:
+        _show_epochs(plan)
+    if plan.gradient_error is None:
+        _show_users(plan)
+    if plan.changes:
+        _show_changes(plan)
+    if plan.comparison or plan.alternatives:
+        show_protocols(plan)
+    if plan.poisoning_bound is not None:
+        _show_poisoning_bound(plan.poisoning_bound)
+    _show_traffic(plan)
+    if plan.constants:
+        print_text("\nconstants", "bold")
+        names = list(plan.constants[0])
+        print_table(
             [f">{name}" for name in names],
-            ([_constant(row[name]) for name in names] for row in made.constants),
+            ([_constant(row[name]) for name in names] for row in plan.constants),
         )
-    for note in (*([] if rounding is None else [rounding]), *made.caveats):
-        say(f"\nnote: {note}")
+    for note in (*([] if rounding is None else [rounding]), *plan.notes):
+        print_text(f"\nnote: {note}")
 
 
-def _show_epochs(made: Plan) -> None:
-    deviations = [epoch.standard_deviation for epoch in made.epochs]
-    say_pairs(
+def _show_epochs(plan: Plan) -> None:
+    deviations = [epoch.standard_error for epoch in plan.epochs]
+    print_pairs(
         [
             (f"epochs 1 to {len(deviations):,}", _sparkline(deviations, _PLOT_WIDTH)),
-            ("", f"standard deviation, 0 to {number(max(deviations))} users"),
+            ("", f"standard error, 0 to {number(max(deviations))} users"),
         ]
     )
 
 
-def _show_liars(one: float) -> None:
-    say(
+def _show_poisoning_bound(one: float) -> None:
+    print_text(
         "\neffect of malicious devices on an estimate, if they lie in every epoch: about at most",
         "bold",
     )
-    say_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
+    print_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
 
 
 def _users(users: float) -> str:
     return f"{users:,.1f} users" if users < 100 else f"{users:,.0f} users"
 
 
-def _show_users(made: Plan) -> None:
-    if made.most_users is not None:
-        say("\nmaximum users for a root mean squared error", "bold")
-        say_pairs([(f"of at most {number(made.most_users.error)} users", _most_users(made))])
-    say("\nminimum users for a root mean squared error", "bold")
-    say_pairs(_users_needed(made))
+def _show_users(plan: Plan) -> None:
+    if plan.most_users is not None:
+        print_text("\nmaximum users for a root mean squared error", "bold")
+        print_pairs([(f"of at most {number(plan.most_users.error)} users", _max_users(plan))])
+    print_text("\nminimum users for a root mean squared error", "bold")
+    print_pairs(_users_needed(plan))
 
 
 def _show_crowds(crowds: CrowdsPlan) -> None:
-    say(f"\n{plural(crowds.crowds, 'crowd')}", "bold")
-    say_pairs(
+    print_text(f"\n{plural(crowds.crowds, 'crowd')}", "bold")
+    print_pairs(
         [
             ("epsilon of an epoch", f"{crowds.contents_epsilon:.6g} for the messages of a user"),
             (
@@ -118,113 +128,113 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
             ("size of a crowd", f"± {number(half_width(crowds.deviation))} users"),
         ]
     )
-    say_table(
+    print_table(
         {
             ">users of a crowd": "users",
             ">lost": lambda each: f"{each.lost:.1%}",
             ">error of an item": lambda each: _share(each.rmse, each.users),
-            ">withheld": lambda each: f"{each.withheld:.1%}",
+            ">suppressed": lambda each: f"{each.suppressed:.1%}",
         },
         crowds.sizes,
     )
 
 
-def _budget(made: Plan) -> Iterator[tuple[str, str]]:
-    if made.budget is not None:
+def _budget(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.budget is not None:
         yield (
             "budget",
-            f"epsilon {made.budget.epsilon:.6g}: {plural(made.budget.horizons, 'horizon')}, "
-            f"{made.budget.charged:.6g} in total; earlier charges are checked at deploy",
+            f"epsilon {plan.budget.epsilon:.6g}: {plural(plan.budget.horizons, 'horizon')}, "
+            f"{plan.budget.charged:.6g} in total; earlier charges are checked at deploy",
         )
 
 
-def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
-    if made.gradient_error is not None:
-        yield "noise in the gradient of a step", f"{made.gradient_error:.0f}% of clip"
+def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.gradient_error is not None:
+        yield "noise in the gradient of a step", f"{plan.gradient_error:.0f}% of clip"
         return
-    worst = max(made.epochs, key=lambda epoch: epoch.standard_deviation)
-    if made.cells is not None and made.predicted_error is not None:
-        yield "counted", made.cells
-        alone = f"; {number(made.noise_error)} from noise alone"
-        told = alone if made.noise_error != made.predicted_error else ""
-        error = _share(made.predicted_error, made.users)
-        yield "mean absolute error, clipped at 0", f"{error}{told}"
-    yield "root mean squared error", _share(made.rmse, made.users)
-    yield from relative_error_lines(made.rmse, made.users)
-    yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
-    if made.assumption is not None:
-        yield "  assumption", made.assumption
-    if made.messages_unit == "epoch":
+    worst = max(plan.epochs, key=lambda epoch: epoch.standard_error)
+    if plan.cells is not None and plan.predicted_error is not None:
+        yield "counted", plan.cells
+        alone = f"; {number(plan.noise_error)} from noise alone"
+        unclipped = alone if plan.noise_error != plan.predicted_error else ""
+        error = _share(plan.predicted_error, plan.users)
+        yield "mean absolute error, clipped at 0", f"{error}{unclipped}"
+    yield "root mean squared error", _share(plan.rmse, plan.users)
+    yield from relative_error_lines(plan.rmse, plan.users)
+    yield "95 % interval", f"± {_share(half_width(plan.rmse), plan.users)}"
+    if plan.assumption is not None:
+        yield "  limit of changes", plan.assumption
+    if plan.messages_unit == "epoch":
         return
     yield (
         f"worst, in epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
-        f"± {_share(half_width(worst.standard_deviation), made.users)}",
+        f"± {_share(half_width(worst.standard_error), plan.users)}",
     )
     published = ""
-    if made.published_bound is not None:
-        published = f"; by the paper's theorem, ± {number(made.published_bound)}"
+    if plan.published_bound is not None:
+        published = f"; by the paper's theorem, ± {number(plan.published_bound)}"
     yield (
         "all epochs, in 19 of 20 runs",
-        f"± {_share(made.largest_error, made.users)}{published}",
+        f"± {_share(plan.largest_error, plan.users)}{published}",
     )
-    if made.smoothed_rmse is not None:
-        yield "smoothed, at the end", f"{_share(made.smoothed_rmse, made.users)}"
+    if plan.smoothed_rmse is not None:
+        yield "smoothed, at the end", f"{_share(plan.smoothed_rmse, plan.users)}"
 
 
-def _show_changes(made: Plan) -> None:
-    say("\nerror by parameters.changes, including frozen users", "bold")
-    say_table(
+def _show_changes(plan: Plan) -> None:
+    print_text("\nerror by parameters.max_changes, including exhausted users", "bold")
+    print_table(
         {
-            ">changes": "changes",
+            ">changes": "max_changes",
             ">noise": "noise",
             ">freezing bias": "bias",
-            ">together": lambda choice: _share(choice.rmse, made.users),
-            ">users frozen": lambda choice: f"{choice.frozen:.2%}",
+            ">together": lambda choice: _share(choice.rmse, plan.users),
+            ">users exhausted": lambda choice: f"{choice.exhausted:.2%}",
             "": lambda choice: "best" if choice.best else "",
         },
-        made.changes,
+        plan.changes,
     )
 
 
-def _show_traffic(made: Plan) -> None:
-    epochs = len(made.epochs) if made.messages_unit == "epoch" else 1
-    said = "in every epoch" if made.messages_unit == "epoch" else "over all epochs"
-    say(f"\ntraffic of a user {said}", "bold")
-    say_pairs(
+def _show_traffic(plan: Plan) -> None:
+    epochs = len(plan.epochs) if plan.messages_unit == "epoch" else 1
+    unit = "in every epoch" if plan.messages_unit == "epoch" else "over all epochs"
+    print_text(f"\ntraffic of a user {unit}", "bold")
+    print_pairs(
         [
-            ("reports", f"{made.messages_per_user:,.1f}"),
-            ("bytes", f"{made.bytes_per_user / epochs:,.1f}, without headers"),
+            ("reports", f"{plan.messages_per_user:,.1f}"),
+            ("bytes", f"{plan.bytes_per_user / epochs:,.1f}, without headers"),
         ]
     )
 
 
-def _users_needed(made: Plan) -> Iterator[tuple[str, str]]:
-    anyway = [needed.error for needed in made.users_needed if needed.users == made.minimum]
+def _users_needed(plan: Plan) -> Iterator[tuple[str, str]]:
+    anyway = [needed.error for needed in plan.users_needed if needed.users == plan.minimum]
     if anyway:
         yield (
             f"of {100 * min(anyway):.3g}%{' or more' if len(anyway) > 1 else ''}",
-            f"{number(made.minimum)}, the minimum of a window",
+            f"{number(plan.minimum)}, the minimum of a window",
         )
-    for needed in made.users_needed:
+    for needed in plan.users_needed:
         if needed.users is None:
             yield f"of {100 * needed.error:.3g}%", "unreachable"
         elif needed.error not in anyway:
             yield f"of {100 * needed.error:.3g}%", number(needed.users)
 
 
-def _most_users(made: Plan) -> str:
-    assert made.most_users is not None
-    most = made.most_users.users
+def _max_users(plan: Plan) -> str:
+    assert plan.most_users is not None
+    most = plan.most_users.users
     if most is None:
-        return f"none: the error is larger with {plural(made.minimum, 'user')}, the shuffle.minimum"
+        return f"none: the error is larger with {plural(plan.minimum, 'user')}, the shuffle.minimum"
     if most == ANY_NUMBER:
         return "any number of users: the error does not grow with them"
     return f"up to {plural(most, 'user')}: the error grows with them"
 
 
-def half_width(standard_deviation: float) -> float:
+def half_width(standard_error: float) -> float:
     """Return the half width of a 95 % interval."""
-    return NORMAL_95 * standard_deviation
+    return NORMAL_95 * standard_error
 
 
 def _share(error: float, users: int) -> str:
@@ -236,33 +246,34 @@ def _constant(value: float) -> str:
 
 
 def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
-    say("\nmaximum that each party can learn about one person", "bold")
-    done = "did over all epochs" if epochs > 1 else "has"
-    say(f"maximum success rate of guessing what one person {done} (baseline: 50 in 100)")
-    say_table(
+    print_text("\nmaximum that each party can learn about a user", "bold")
+    values = "two streams of values" if epochs > 1 else "two values"
+    print_text(f"maximum success rate of guessing between {values} of a user (baseline: 50 in 100)")
+    print_table(
         {
-            "who": "party",
-            ">right": _times_right,
+            "party": "party",
+            ">success rate": _success_rate,
             ">epsilon": _party_epsilon,
             ">delta": _party_delta,
             "sees": "sees",
         },
         parties,
     )
-    resting = [each for each in parties if each.epsilon is not None]
-    for assumed, names in _by_assumption(resting):
-        say(f"{', '.join(names)}: assumes {assumed}")
+    protected = [each for each in parties if each.epsilon is not None]
+    for assumed, names in _by_assumption(protected):
+        verb = "" if assumed == NO_ASSUMPTIONS else "assumes "
+        print_text(f"{', '.join(names)}: {verb}{assumed}")
 
 
 def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[str]]]:
     assumed = dict.fromkeys(each.assumes for each in parties)
-    return [(words, [each.party for each in parties if each.assumes == words]) for words in assumed]
+    return [(each, [party.party for party in parties if party.assumes == each]) for each in assumed]
 
 
-def _times_right(party: PartyGuarantee) -> str:
+def _success_rate(party: PartyGuarantee) -> str:
     if party.whole_epsilon is None:
         return "always"
-    return times_right(party.whole_epsilon, party.whole_delta)
+    return format_success_rate(party.whole_epsilon, party.whole_delta)
 
 
 def _party_epsilon(party: PartyGuarantee) -> str:

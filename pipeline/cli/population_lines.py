@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from dpstream.pipeline.jobs.budget_declarations import standing_budgets
 from dpstream.pipeline.jobs.budgets import BudgetAccount, accounts_for, filter_of, spent_by
-from dpstream.pipeline.jobs.stated_budgets import standing_budgets
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
 
@@ -52,9 +52,8 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
 
 
 def population_json(state: Spending, population: str) -> dict[str, Any]:
-    """Return the same as JSON values."""
     charges = [each for each in state.charges if each.population == population]
-    standing = standing_budgets(population, state.stated)
+    standing = standing_budgets(population, state.declared)
     accounts = {each.quantity: each for each in accounts_for(population, charges, standing)}
     bound = all(each.binding is not None for each in accounts.values())
     counted = [each for each in charges if each.epsilon or each.delta]

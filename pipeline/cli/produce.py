@@ -18,7 +18,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, events_cluster, find_job, job_of_file
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
-from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
+from dpstream.pipeline.cli.inputs import ToEpoch, UserList, load_input, load_user_list, progress_bar
 from dpstream.pipeline.cli.options import (
     AsJson,
     JobName,
@@ -29,9 +29,9 @@ from dpstream.pipeline.cli.options import (
 )
 from dpstream.pipeline.cli.output import plural, tell
 from dpstream.pipeline.cli.produce_from_topic import (
+    print_produced,
     produce_from_topic,
-    say_produced,
-    strangers_said,
+    unknown_users_text,
 )
 from dpstream.pipeline.connect import ask_broker_clock, open_producer
 from dpstream.pipeline.devices.live import LiveSource
@@ -43,7 +43,7 @@ from dpstream.pipeline.devices.producer_input import (
     produce_live,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.state import producer_folder
@@ -91,7 +91,7 @@ def produce(
             rich_help_panel="Cluster",
         ),
     ] = None,
-    users: Roster = None,
+    users: UserList = None,
     to_epoch: ToEpoch = None,
     rate: Annotated[
         float | None,
@@ -144,7 +144,7 @@ def produce(
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         check_has_producers(deployed)
-        form = flags.form_of(job_of_file(job) or deployed)
+        input_format = flags.format_of(job_of_file(job) or deployed)
         # One folder for each deployment: devices of another one drew from another distribution.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
         opened = partial(
@@ -159,11 +159,11 @@ def produce(
                     cluster,
                     events,
                     from_topic,
-                    roster=load_roster(users) or (),
+                    user_list=load_user_list(users) or (),
                     to_epoch=to_epoch,
                     rate=rate,
                     as_json=as_json,
-                    form=form,
+                    input_format=input_format,
                 )
             return
         assert input is not None
@@ -173,23 +173,28 @@ def produce(
                     "--to-epoch is for files: with --input -, the clock closes epochs"
                 )
             clock = ask_broker_clock(cluster, deployed, tell)
-            _produce_live(opened, deployed, folder, users, as_json, clock, form)
+            _produce_live(opened, deployed, folder, users, as_json, clock, input_format)
             return
         change_log = load_input(
-            deployed, Path(input), users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
+            deployed,
+            Path(input),
+            users,
+            to_epoch,
+            skip_bad_rows=skip_bad_rows,
+            input_format=input_format,
         )
         tell(enrollment(change_log))
         with opened() as producer, progress_bar() as progress:
-            begun = producer.closed_epoch
-            bar = progress.add_task("epochs", total=change_log.last_epoch, completed=begun)
-            strangers = produce_change_log(
+            closed_before = producer.closed_epoch
+            bar = progress.add_task("epochs", total=change_log.last_epoch, completed=closed_before)
+            unknown_users = produce_change_log(
                 producer,
                 change_log,
                 rate=rate,
                 on_epoch=lambda epoch: progress.update(bar, completed=epoch),
             )
             progress.stop()
-            say_produced(producer, begun, change_log.last_epoch, strangers, as_json)
+            print_produced(producer, closed_before, change_log.last_epoch, unknown_users, as_json)
 
 
 def _produce_live(
@@ -199,9 +204,9 @@ def _produce_live(
     users: Path | None,
     as_json: bool,
     broker_clock: BrokerClock,
-    form: InputForm,
+    input_format: InputFormat,
 ) -> None:
-    roster = load_roster(users) or ()
+    user_list = load_user_list(users) or ()
     calendar = job.epochs.calendar
     if calendar is None:
         raise UsageProblem(
@@ -219,34 +224,34 @@ def _produce_live(
     # On SIGTERM, save the rows read so far, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with opened(first_epoch=running, clock=broker_clock) as producer:
-        begun = producer.closed_epoch
+        closed_before = producer.closed_epoch
         source = LiveSource(
             calendar,
-            begun + 1,
+            closed_before + 1,
             last_epoch=job.last_epoch,
             domain=job.domain,
-            form=form,
+            input_format=input_format,
         )
         tell(f"epoch {source.epoch} closes at {source.deadline:%Y-%m-%d %H:%M:%S} UTC")
-        strangers = 0
+        unknown_users = 0
 
         def on_epoch(epoch: int) -> None:
-            nonlocal strangers
+            nonlocal unknown_users
             tell(f"epoch {epoch} is closed")
-            if live.strangers > strangers:
-                strangers = live.strangers
-                tell(f"so far: {strangers_said(strangers)}")
+            if live.unknown_users > unknown_users:
+                unknown_users = live.unknown_users
+                tell(f"so far: {unknown_users_text(unknown_users)}")
 
-        live = LiveProducer(producer, folder, on_epoch, roster=roster, name=str(users))
+        live = LiveProducer(producer, folder, on_epoch, user_list=user_list, name=str(users))
         if producer.users:
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
         read = partial(_read_until, sys.stdin.fileno(), clock)
         produce_live(live, source, read, clock, notify=tell)
-        for notice in source.notices():
-            tell(notice)
+        for warning in source.warnings():
+            tell(warning)
         if source.deadline is not None:
             tell(f"the input ended; epoch {source.epoch} stays open for a later run")
-        say_produced(producer, begun, job.last_epoch, live.strangers, as_json)
+        print_produced(producer, closed_before, job.last_epoch, live.unknown_users, as_json)
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:

@@ -8,53 +8,59 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
-from dpstream.pipeline.cli.output import plural, say, say_json, tell
+from dpstream.pipeline.cli.output import plural, print_json, print_text, tell
 from dpstream.pipeline.connect import ask_broker_clock
 from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.topic_input import TopicInput
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.event_topic import EventTopic
 
 
-def say_produced(
-    producer: Producer, begun: int, last_epoch: int | None, strangers: int, as_json: bool
+def print_produced(
+    producer: Producer,
+    closed_before: int,
+    last_epoch: int | None,
+    unknown_users: int,
+    as_json: bool,
 ) -> None:
-    """Print the result of a run."""
     if as_json:
-        say_json(
+        print_json(
             {
                 "job": producer.job.name,
                 "producer": producer.name,
                 "users": len(producer.users),
-                "strangers": strangers,
-                "closed_before": begun,
+                "unknown_users": unknown_users,
+                "closed_before": closed_before,
                 "closed_epoch": producer.closed_epoch,
-                "frozen": producer.frozen,
+                "exhausted": producer.exhausted,
             }
         )
-    elif producer.closed_epoch == begun:
-        finished = last_epoch is not None and begun >= last_epoch
+    elif producer.closed_epoch == closed_before:
+        finished = last_epoch is not None and closed_before >= last_epoch
         reason = "all of them were already closed" if finished else "the current one is not over"
-        say(f"no epoch was closed: {reason}")
+        print_text(f"no epoch was closed: {reason}")
     else:
-        first, last = map(producer.job.epochs.dated, (begun + 1, producer.closed_epoch))
+        first, last = map(producer.job.epochs.dated, (closed_before + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
-        say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
-    if strangers and not as_json:
-        say(f"{strangers_said(strangers)}. To enroll them, add them to the user list (--users)")
-    if producer.frozen and producer.job.change_limit is not None and not as_json:
-        say(
-            f"{plural(producer.frozen, 'device')} frozen: they changed more often than the job "
-            "follows. This number stays on this machine. To follow more changes, deploy a job "
-            "with more parameters.changes"
+        print_text(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
+    if unknown_users and not as_json:
+        print_text(
+            f"{unknown_users_text(unknown_users)}. To enroll them, add them to the user list "
+            "(--users)"
+        )
+    if producer.exhausted and producer.job.change_limit is not None and not as_json:
+        print_text(
+            f"{plural(producer.exhausted, 'device')} exhausted: they changed more often than the "
+            "job follows. This number stays on this machine. To follow more changes, deploy a job "
+            "with more parameters.max_changes"
         )
 
 
-def strangers_said(count: int) -> str:
+def unknown_users_text(count: int) -> str:
     """Return the number of unknown users, but not who they are, their values or numbers of rows."""
     return f"{plural(count, 'unknown user')} with rows, which are not used"
 
@@ -66,16 +72,16 @@ def produce_from_topic(
     events: Cluster,
     topic: str,
     *,
-    roster: Sequence[str],
+    user_list: Sequence[str],
     to_epoch: int | None,
     rate: float | None,
     as_json: bool,
-    form: InputForm,
+    input_format: InputFormat,
 ) -> None:
     """Read events up to an epoch, or as they arrive.
 
     The topic is complete up to `to_epoch`; None closes epochs by the clock. `rate` is the maximum
-    number of epochs per second. An empty `roster` is described in `TopicInput`.
+    number of epochs per second. An empty `user_list` is described in `TopicInput`.
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:
@@ -88,7 +94,7 @@ def produce_from_topic(
     if to_epoch is None and rate is not None:
         raise UsageProblem("--rate is only for files and --to-epoch: the clock closes epochs")
     log = EventTopic(events, topic, tell)
-    reader = RowReader(job.domain, calendar, form)
+    reader = RowReader(job.domain, calendar, input_format)
     # On SIGTERM, print the result; events read so far are saved in any case.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     clock = ask_broker_clock(cluster, job, tell)
@@ -102,39 +108,39 @@ def produce_from_topic(
             producer,
             reader,
             f"{topic} of cluster {events.identity()}",
-            roster=roster,
+            user_list=user_list,
             everybody=to_epoch is not None,
             made=log.identity(),
         )
-        begun = producer.closed_epoch
+        closed_before = producer.closed_epoch
         ends = [epoch for epoch in (to_epoch, job.last_epoch) if epoch is not None]
         last = min(ends, default=None)
         try:
             if to_epoch is not None:
                 assert last is not None
                 produce_to(
-                    source, producer, log, last, rate=rate, on_epoch=_say_closed, notify=tell
+                    source, producer, log, last, rate=rate, on_epoch=_print_closed, notify=tell
                 )
             else:
                 assert calendar is not None
-                end = calendar.start_of(begun + 2)
-                tell(f"epoch {begun + 1} closes at {end:%Y-%m-%d %H:%M:%S} UTC")
+                end = calendar.start_of(closed_before + 2)
+                tell(f"epoch {closed_before + 1} closes at {end:%Y-%m-%d %H:%M:%S} UTC")
                 produce_as_they_come(
                     source,
                     producer,
                     log,
                     calendar,
                     clock.moment,
-                    on_epoch=_say_closed,
+                    on_epoch=_print_closed,
                     notify=tell,
                 )
         finally:
-            for notice in source.notices():
-                tell(notice)
+            for warning in source.warnings():
+                tell(warning)
         if producer.users:
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
-        say_produced(producer, begun, last, source.strangers, as_json)
+        print_produced(producer, closed_before, last, source.unknown_users, as_json)
 
 
-def _say_closed(epoch: int) -> None:
+def _print_closed(epoch: int) -> None:
     tell(f"epoch {epoch} is closed")

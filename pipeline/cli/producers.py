@@ -8,7 +8,7 @@ import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import say, say_json, say_table
+from dpstream.pipeline.cli.output import print_json, print_table, print_text
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.operations.registrations import Registrations
 
@@ -34,17 +34,19 @@ def producers(
             last_epoch = registrations.retire(retire)
     if retire is not None:
         if as_json:
-            say_json({"producer": retire, "last_epoch": last_epoch})
+            print_json({"producer": retire, "last_epoch": last_epoch})
         else:
-            say(f"producer {retire} is retired: epochs after {last_epoch} do not wait for it")
+            print_text(
+                f"producer {retire} is retired: epochs after {last_epoch} do not wait for it"
+            )
         return
     registered = registrations.statuses()
     if as_json:
-        say_json(registered)
+        print_json(registered)
     elif not registered:
-        say("no producer has registered. To start one: 'dpstream produce'")
+        print_text("no producer has registered. To start one: 'dpstream produce'")
     else:
-        say_table(
+        print_table(
             {
                 "producer": "name",
                 "state": "state",

@@ -23,12 +23,12 @@ from dpstream.pipeline.cli.options import (
     Servers,
     Top,
 )
-from dpstream.pipeline.cli.output import say, say_line, say_pairs, say_table, tell
+from dpstream.pipeline.cli.output import print_line, print_pairs, print_table, print_text, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_question
+from dpstream.pipeline.results.counts_queries import Answers, Query
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     check_per_epoch,
@@ -38,12 +38,17 @@ from dpstream.pipeline.results.epoch_counts import (
     read_latest,
 )
 from dpstream.pipeline.results.published_rows import csv_row
-from dpstream.pipeline.results.questions import Answers, Query
+from dpstream.pipeline.results.query_options import (
+    QueryOptions,
+    check_supported,
+    default_counts_query,
+    evaluate,
+)
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs with their answers, or None if none of them was released."""
 
-_COLUMNS = ("estimate", "standard_deviation", "low", "high")
+_COLUMNS = ("estimate", "standard_error", "ci95_low", "ci95_high")
 
 
 def query(
@@ -82,20 +87,23 @@ def query(
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         check_per_epoch(deployed)
-        asked = Asked(item, top, range_, quantile, box, crowd)
-        question = asked.question(deployed.domain) or usual_question(deployed)
-        check_askable(deployed, question)
+        query_options = QueryOptions(item, top, range_, quantile, box, crowd)
+        counts_query = query_options.counts_query(deployed.domain) or default_counts_query(deployed)
+        check_supported(deployed, counts_query)
         windows = _windows(cluster, deployed, epoch, added, follow)
         answered = (
-            (window, None if window.counts is None else ask(window, deployed.domain, question))
+            (
+                window,
+                None if window.counts is None else evaluate(window, deployed.domain, counts_query),
+            )
             for window in windows
         )
         if format is Format.table and not as_json:
-            _say_answers(deployed, answered)
+            _print_answers(deployed, answered)
             return
         written = _csv_lines if format is Format.csv and not as_json else _json_lines
         for line in written(deployed, answered):
-            say_line(line, flush=True)
+            print_line(line, flush=True)
 
 
 def _windows(
@@ -125,21 +133,21 @@ def first_and_last(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _say_answers(job: DeployedJob, answered: Answered) -> None:
+def _print_answers(job: DeployedJob, answered: Answered) -> None:
     first, promised = True, False
     for window, answers in answered:
         if not first:
-            say()
+            print_text()
         if answers is None:
-            say(f"{job.name}: {'; '.join(map(str, window.withheld))}", "bold")
+            print_text(f"{job.name}: {'; '.join(map(str, window.suppressed))}", "bold")
         else:
-            say(_title(job, window), "bold")
-            _say_table(job, answers)
-            say()
-            say_pairs(_about(window, answers))
+            print_text(_title(job, window), "bold")
+            _print_table(job, answers)
+            print_text()
+            print_pairs(_about(window, answers))
             # The guarantee does not change.
             if not promised:
-                say_pairs(_guarantee(job, len(window.epochs)))
+                print_pairs(_guarantee(job, len(window.epochs)))
                 promised = True
         first = False
         sys.stdout.flush()
@@ -151,7 +159,7 @@ def _csv_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
         if answers is None:
             continue
         if not header:
-            yield ",".join(["epoch", answers.question.kind, *_COLUMNS, "population"])
+            yield ",".join(["epoch", answers.counts_query.kind, *_COLUMNS, "population"])
             header = True
         for answer in answers.answers:
             body = answer.to_json()
@@ -167,7 +175,7 @@ def _json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
             "first_epoch": window.first,
             "last_epoch": window.last,
             "epochs": list(window.epochs),
-            "withheld": window.withheld,
+            "suppressed": window.suppressed,
             "contributors": window.contributors,
             "population": window.population,
             "guarantee": job.guarantee,
@@ -186,27 +194,27 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
     )
 
 
-def _say_table(job: DeployedJob, answers: Answers) -> None:
-    table = AnswerTable(Query(job.domain, answers.question))
+def _print_table(job: DeployedJob, answers: Answers) -> None:
+    table = AnswerTable(Query(job.domain, answers.counts_query))
     rows = [table.cells(answer) for answer in answers.answers]
-    say_table(table.columns, rows or [["none found", *["-"] * (len(table.columns) - 1)]])
+    print_table(table.columns, rows or [["none found", *["-"] * (len(table.columns) - 1)]])
 
 
 def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
     yield "estimator", answers.estimator
     yield from (("note", note) for note in answers.notes)
-    yield from (("left out", str(withheld)) for withheld in window.withheld)
+    yield from (("left out", str(suppressed)) for suppressed in window.suppressed)
 
 
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
     own, of_all = job.guarantee, composed(job, epochs)
     delta = f", delta {own.delta:.3g}" if own.delta else ""
-    said = f"epsilon {own.epsilon:.6g}{delta} for a user's items in one epoch"
+    loss = f"epsilon {own.epsilon:.6g}{delta} for a user's items in one epoch"
     if epochs > 1:
         bound = "" if of_all.exact else "at most "
-        said += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"
-    yield "guarantee", said
-    yield "trusted", own.trust
+        loss += f"; {bound}{of_all.epsilon:.6g} for these {epochs:,} epochs together"
+    yield "guarantee", loss
+    yield "trusted party", own.trust
 
 
 def _numbers(window: EpochCounts) -> str:

@@ -16,7 +16,7 @@ from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import progress_bar
 from dpstream.pipeline.cli.keygen import key_ring
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
-from dpstream.pipeline.cli.output import plural, say, say_json, tell
+from dpstream.pipeline.cli.output import plural, print_json, print_text, tell
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -114,9 +114,9 @@ def _record(
         finally:
             recorder.stop()
         if as_json:
-            say_json(_to_json(recorder, job, output, added, reports))
+            print_json(_to_json(recorder, job, output, added, reports))
         else:
-            _say_recorded(recorder, job, output, added, reports)
+            _print_recorded(recorder, job, output, added, reports)
 
 
 def _shown(
@@ -155,33 +155,33 @@ def _to_json(
         "reached_last_epoch": recorder.complete,
         "complete": recorder.complete and not index.missing,
         "epochs_added": added,
-        "pieces_added" if job.shared else "reports_added": reports,
+        "chunks_added" if job.shared else "reports_added": reports,
         "files": len(index.files),
         "bytes": sum(file.size for file in index.files),
         "missing": index.missing,
     }
 
 
-def _say_recorded(
+def _print_recorded(
     recorder: Recorder, job: DeployedJob, output: Path, added: int, reports: int
 ) -> None:
     index = recorder.index
     if added:
         words = plural(reports, _unit(shared=job.shared))
-        say(f"{plural(added, 'epoch')} recorded, with {words} in their windows")
-        say(f"{output} contains {_contents(index)}", whole=True)
+        print_text(f"{plural(added, 'epoch')} recorded, with {words} in their windows")
+        print_text(f"{output} contains {_contents(index)}", whole=True)
     else:
-        say(f"nothing new is published: {output} contains {_contents(index)}", whole=True)
+        print_text(f"nothing new is published: {output} contains {_contents(index)}", whole=True)
     for gap in index.missing:
-        say(f"missing: {gap}")
+        print_text(f"missing: {gap}")
     if recorder.complete:
-        say(
+        print_text(
             "the job's last epoch is recorded"
             + ("" if index.missing else ": the recording is complete")
         )
     else:
         following = 1 + (index.last_epoch or index.from_epoch - 1)
-        say(
+        print_text(
             f"epoch {following:,} is not published yet. To record it later, run the same "
             "command again, or wait with --follow"
         )
@@ -205,31 +205,33 @@ def _verify(path: Path, deep: bool, keys: Path | None, as_json: bool) -> None:
             tell=lambda text: progress.update(bar, description=f"checking {text}"),
         )
     if as_json:
-        say_json(verified)
+        print_json(verified)
     else:
-        _say_verified(path, verified)
+        _print_verified(path, verified)
     if verified.problems:
         raise typer.Exit(FAILED)
 
 
-def _say_verified(path: Path, found: Verification) -> None:
+def _print_verified(path: Path, found: Verification) -> None:
     for problem in found.problems:
         tell(f"error: {problem}")
     for note in found.notes:
-        say(note)
+        print_text(note)
     if found.index is None:
         return
     for gap in found.index.missing:
-        say(f"already missing during recording: {gap}")
+        print_text(f"already missing during recording: {gap}")
     if found.problems:
-        say(f"{plural(len(found.problems), 'problem')}: record the job again, if it still exists")
+        print_text(
+            f"{plural(len(found.problems), 'problem')}: record the job again, if it still exists"
+        )
         return
-    say(f"{path} is intact: {_contents(found.index)}", whole=True)
+    print_text(f"{path} is intact: {_contents(found.index)}", whole=True)
     checked = "windows match the partials" if found.deep else "the tables are consistent"
     words = plural(found.reports, _unit(shared=found.shared))
-    say(f"{words} in windows; all checksums match, and {checked}")
+    print_text(f"{words} in windows; all checksums match, and {checked}")
 
 
 def _unit(*, shared: bool) -> str:
     """Return the unit of windows: with shares, the number of reports is not visible."""
-    return "piece" if shared else "report"
+    return "chunk" if shared else "report"

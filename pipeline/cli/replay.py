@@ -20,10 +20,10 @@ from dpstream.pipeline.cli.output import (
     now,
     number,
     plural,
-    say,
-    say_json,
-    say_line,
-    say_pairs,
+    print_json,
+    print_line,
+    print_pairs,
+    print_text,
     tell,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -35,11 +35,11 @@ from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
 from dpstream.pipeline.recording.replay.on_cluster import (
     ClusterReader,
     ClusterReplay,
-    begin_replay,
     find_replay,
+    start_replay,
 )
 from dpstream.pipeline.recording.replay.pace import Pace, ReplayProgress, Speed
-from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.topic_uses import stages_of
@@ -56,7 +56,9 @@ def replay(
     ],
     name: Annotated[
         str | None,
-        typer.Option("--as", metavar="NAME", help="Name of the replay. Default: SOURCE-replay."),
+        typer.Option(
+            "--new-name", metavar="NAME", help="Name of the replay. Default: SOURCE-replay."
+        ),
     ] = None,
     job: Annotated[
         Path | None,
@@ -127,7 +129,7 @@ def replay(
     No window is closed again, and no suppressed window is released. The same parameters give the
     same integers and estimates: compare them with dpstream diff.
     """
-    wanted = _wanted(from_epoch, from_time, to_epoch, from_partials)
+    replay_range = _replay_range(from_epoch, from_time, to_epoch, from_partials)
     try:
         pace = Speed.parse(speed)
     except ValueError as error:
@@ -142,24 +144,24 @@ def replay(
             cluster = stack.enter_context(cluster_of(servers, kafka_config))
         found = _source(cluster, source, recording, windows=not from_partials)
         deployed_as = replayed_job(found.job, name=name, changed=changed, partitions=partitions)
-        plan = plan_replay(found, wanted)
-        begun = None
+        plan = plan_replay(found, replay_range)
+        earlier = None
         if cluster is not None and not in_memory:
-            begun = find_replay(cluster, found.job, deployed_as)
+            earlier = find_replay(cluster, found.job, deployed_as)
         if dry_run:
-            _say_plan(found, deployed_as, plan, begun, in_memory=in_memory, as_json=as_json)
+            _print_plan(found, deployed_as, plan, earlier, in_memory=in_memory, as_json=as_json)
             return
         found.check(plan.first, plan.windows_from, plan.last)
         if in_memory:
             _print_estimates(found, deployed_as, plan, pace, "json" if as_json else format, keys)
         else:
             assert cluster is not None
-            _run(cluster, found, deployed_as, plan, pace, begun, not no_workers, as_json, keys)
+            _run(cluster, found, deployed_as, plan, pace, earlier, not no_workers, as_json, keys)
 
 
-def _wanted(
+def _replay_range(
     from_epoch: int | None, from_time: str | None, to_epoch: int | None, from_partials: bool
-) -> Wanted:
+) -> ReplayRange:
     if from_epoch is not None and from_time is not None:
         raise UsageProblem("--from-epoch and --from-time are mutually exclusive")
     milliseconds = None
@@ -169,7 +171,7 @@ def _wanted(
             milliseconds = min(-(-parse_time(from_time) // 1000), _LAST_MILLISECOND)
         except ValueError as error:
             raise UsageProblem(f"--from-time: {error}") from None
-    return Wanted(from_epoch, milliseconds, to_epoch, from_partials)
+    return ReplayRange(from_epoch, milliseconds, to_epoch, from_partials)
 
 
 def _recording(source: str) -> Path | None:
@@ -204,14 +206,14 @@ def _run(
     job: Job,
     plan: ReplayPlan,
     speed: Speed,
-    begun: DeployedJob | None,
+    earlier: DeployedJob | None,
     workers: bool,
     as_json: bool,
     keys: Path | None,
 ) -> None:
-    if begun is None:
+    if earlier is None:
         try:
-            begun = begin_replay(
+            earlier = start_replay(
                 cluster,
                 source.job,
                 job,
@@ -228,16 +230,16 @@ def _run(
         tell(f"job {job.name} continues: an unfinished replay of {source.place}")
     started = time.monotonic()
     try:
-        ClusterReplay(cluster, begun, source, plan, tell, keys).run(speed, workers=workers)
+        ClusterReplay(cluster, earlier, source, plan, tell, keys).run(speed, workers=workers)
     except KeyboardInterrupt:
         tell(f"job {job.name} is not finished. To continue, run the same command again")
         raise
     seconds = time.monotonic() - started
     if as_json:
-        body = _to_json(source, begun, plan)
-        say_json({**body, "deployment": begun.deployment, "published": workers})
+        body = _to_json(source, earlier, plan)
+        print_json({**body, "deployment": earlier.deployment, "published": workers})
         return
-    say(_ending(source.job.name, begun, plan, seconds, workers=workers), whole=True)
+    print_text(_ending(source.job.name, earlier, plan, seconds, workers=workers), whole=True)
 
 
 def _ending(
@@ -284,26 +286,26 @@ def _print_estimates(
 
     records = MemoryReplay(deployed, source, plan, key_ring(deployed, keys)).run(wait)
     for line in printed_lines(deployed, None, form, records):
-        say_line(line, flush=speed.limited)
+        print_line(line, flush=speed.limited)
 
 
-def _say_plan(
+def _print_plan(
     source: ReplaySource,
     job: Job,
     plan: ReplayPlan,
-    begun: DeployedJob | None,
+    earlier: DeployedJob | None,
     *,
     in_memory: bool,
     as_json: bool,
 ) -> None:
     if as_json:
-        goes_on = None if begun is None else begun.deployment
-        say_json({**_to_json(source, job, plan), "goes_on": goes_on, "in_memory": in_memory})
+        resumes = None if earlier is None else earlier.deployment
+        print_json({**_to_json(source, job, plan), "resumes": resumes, "in_memory": in_memory})
         return
     stored = plan.stored
     reads = [
         ("from", source.place),
-        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.withheld:,} of them suppressed"),
+        ("epochs", f"{plan.first:,} to {plan.last:,}, {plan.suppressed:,} of them suppressed"),
         (
             "windows",
             f"{plan.windows:,}, from epoch {plan.windows_from:,}: {stored.records:,} records, "
@@ -318,14 +320,14 @@ def _say_plan(
             else "not read, the windows are counted again",
         ),
     ]
-    say("input:")
-    say_pairs(reads)
-    say("output:")
+    print_text("input:")
+    print_pairs(reads)
+    print_text("output:")
     if in_memory:
-        say_pairs([("estimates", "to standard output; nothing is deployed")])
+        print_pairs([("estimates", "to standard output; nothing is deployed")])
     else:
-        how = "new deployment" if begun is None else "already deployed, to be continued"
-        say_pairs(
+        how = "new deployment" if earlier is None else "already deployed, to be continued"
+        print_pairs(
             [
                 ("job", f"{job.name}, {how}"),
                 *(
@@ -334,7 +336,7 @@ def _say_plan(
                 ),
             ]
         )
-    say("privacy cost: none, because the replay uses only released data")
+    print_text("privacy cost: none, because the replay uses only released data")
 
 
 def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]:
@@ -350,7 +352,7 @@ def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]
             "records": plan.stored.records,
             "bytes": plan.stored.bytes,
             "partials": plan.copied,
-            "withheld": plan.withheld,
+            "suppressed": plan.suppressed,
         },
         "writes": {
             "job": job.name,

@@ -27,18 +27,18 @@ from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.cluster_errors import BrokerAwayError
 from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
-from dpstream.pipeline.kafka.kept_state import ContradictionError
-from dpstream.pipeline.kafka.kept_topics import check_kept
+from dpstream.pipeline.kafka.stored_state import ContradictionError
+from dpstream.pipeline.kafka.stored_topics import check_stored
+from dpstream.pipeline.kafka.workers.idle_note import IdleSettings
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
-from dpstream.pipeline.kafka.workers.observer import WindowTally
-from dpstream.pipeline.kafka.workers.resting import Resting
+from dpstream.pipeline.kafka.workers.observer import WindowCounters
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
-from dpstream.pipeline.lifeline import tell
 from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
 from dpstream.pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
-from dpstream.pipeline.operations.supervisor.wanted import Task
+from dpstream.pipeline.operations.supervisor.target_tasks import Task
+from dpstream.pipeline.parent_watch import tell
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.environment import Environment, WindowListener
 from dpstream.pipeline.stages.estimate_records import EstimateListener
@@ -126,7 +126,7 @@ def run(
     metrics_descriptor: Annotated[
         int | None, typer.Option(hidden=True, envvar=METRICS_VARIABLE)
     ] = None,
-    rest_after: Annotated[
+    idle_timeout: Annotated[
         float | None,
         typer.Option(
             min=0.1,
@@ -144,8 +144,8 @@ def run(
 ) -> None:
     """Run a worker of a stage, or one for every job, until Ctrl-C or SIGTERM."""
     worker = check_name(name or _host_name())
-    for option, given in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
-        if given is not None and stage is not StageName.shuffle:
+    for option, value in (("--noise-key", noise_key), ("--noise-keys", noise_keys)):
+        if value is not None and stage is not StageName.shuffle:
             raise UsageProblem(f"{option} requires run shuffle: run {stage} adds no noise")
     if keys is not None and stage is StageName.publish:
         raise UsageProblem("--keys requires a stage that opens reports; run publish opens none")
@@ -163,7 +163,7 @@ def run(
             keys=None if keys is None else keys.absolute(),
             as_json=as_json,
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
-            rest_after=rest_after,
+            idle_timeout=idle_timeout,
         )
         with cluster_of(servers, kafka_config) as cluster:
             raise typer.Exit(supervise(cluster.connection, settings))
@@ -186,7 +186,7 @@ def run(
     room_for_files(_MOST_FILES)
     folder = private_folder(worker_folder(deployed.name, stage, worker))
     clock = BrokerClock()
-    windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
+    windows = WindowCounters(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
     watched = WatchedEstimates(deployed)
     monitor = None
     if metrics is not None or metrics_descriptor is not None:
@@ -203,11 +203,11 @@ def run(
         from dpstream.pipeline.kafka.workers.timings import Timings
         from dpstream.pipeline.kafka.workers.worker import run_worker
 
-    made = _make_stage(
+    new_stage = _make_stage(
         stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
     )
     code = run_worker(
-        made,
+        new_stage,
         deployed,
         connection,
         stage_name=stage,
@@ -218,8 +218,8 @@ def run(
         monitor=monitor,
         clock=clock,
         used=topic_uses(deployed, stage).topics,
-        resting=_resting(deployed, stage, rest_after),
-        timings=None if rest_after is None else Timings.of_many(),
+        idle_settings=_idle_settings(deployed, stage, idle_timeout),
+        timings=None if idle_timeout is None else Timings.of_many(),
     )
     raise typer.Exit(code)
 
@@ -230,7 +230,7 @@ def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> N
         return
     try:
         uses = topic_uses(job, stage)
-        check_kept(cluster, job, {*uses.topics, *uses.checks})
+        check_stored(cluster, job, {*uses.topics, *uses.checks})
     except ContradictionError as error:
         lines.error(str(error))
         raise typer.Exit(error.exit_code) from None
@@ -254,14 +254,14 @@ def _make_stage(
     if stage is StageName.shuffle and job.needs_noise_key:
         key = NoiseKey.read(noise_key or noise_key_file(job.name))
 
-    def scratch() -> BinaryIO:
+    def open_spill_file() -> BinaryIO:
         return tempfile.TemporaryFile(dir=folder)
 
     environment = Environment(
         identifiers=partial(secrets.token_bytes, 16),
         wall_clock=clock.milliseconds,
         broker_time=clock.now,
-        scratch=scratch,
+        open_spill_file=open_spill_file,
         noise_key=key,
         keys=keys,
         listener=listener,
@@ -269,11 +269,11 @@ def _make_stage(
     return build_stage(job, stage, environment, watcher)
 
 
-def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting | None:
+def _idle_settings(job: DeployedJob, stage: StageName, after: float | None) -> IdleSettings | None:
     """Return the idle condition of a supervised worker, whose note the supervisor reads."""
     if after is None:
         return None
-    return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())
+    return IdleSettings(after, waking_roles(job, stage), Task.version_of(job).hex())
 
 
 def _check_stage(job: DeployedJob, stage: StageName) -> None:

@@ -14,9 +14,9 @@ import typer
 from dpstream.pipeline.addresses import networks
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
-from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.cli.inputs import load_ground_truth
 from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
-from dpstream.pipeline.cli.output import say, silence, tell
+from dpstream.pipeline.cli.output import print_text, silence, tell
 from dpstream.pipeline.cli.server_tls import given_tls, warn_of_readers
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -89,19 +89,19 @@ def serve(
             "Default: this machine.",
         ),
     ] = None,
-    embed_in: Annotated[
+    frame_ancestors: Annotated[
         list[str] | None,
         typer.Option(
-            "--embed-in",
+            "--frame-ancestor",
             metavar="ORIGIN",
             help="Origin whose pages may embed this page in a frame, such as "
             "https://intranet.example.org. May be repeated.",
         ),
     ] = None,
-    truth: Annotated[
+    ground_truth: Annotated[
         list[str] | None,
         typer.Option(
-            "--truth",
+            "--ground-truth",
             metavar="[JOB=]FILE",
             help="Input of a job: also draws the ground truth, labeled as not private. For "
             "demonstrations.",
@@ -117,17 +117,17 @@ def serve(
     if not address.strip():
         raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for all interfaces")
     names = tuple(dict.fromkeys(map(name_of, jobs or ())))
-    truths = _truths(names, truth or [])
+    ground_truths = _ground_truths(names, ground_truth or [])
     tls = given_tls(tls_cert, tls_key)
     access = _access(password_file, trusted_header, trusted_proxy or [])
-    origins = _origins(embed_in or [])
+    origins = _origins(frame_ancestors or [])
     silence("asyncio", "aiohttp")
     with cluster_of(servers, kafka_config) as cluster:
         connection = cluster.connection
 
     def run(at: int) -> None:
         settings = SiteSettings(
-            address, at, names, tuple(allow_host or ()), truths, tls, access, origins
+            address, at, names, tuple(allow_host or ()), ground_truths, tls, access, origins
         )
         asyncio.run(serve_page(settings, connection, _load, ready=_ready, notify=tell))
 
@@ -168,35 +168,36 @@ def _origins(given: list[str]) -> tuple[str, ...]:
         return tuple(map(check_origin, given))
     except ValueError as error:
         raise UsageProblem(
-            f"--embed-in: {error}; expected only scheme and host, such as "
+            f"--frame-ancestor: {error}; expected only scheme and host, such as "
             "https://intranet.example.org"
         ) from None
 
 
 def _ready(address: str) -> None:
-    say(f"live page: {address}", whole=True)
+    print_text(f"live page: {address}", whole=True)
     tell("press Ctrl-C to end it")
 
 
 def _load(job: DeployedJob, path: Path) -> ValueLog:
-    return load_truth(job, path)
+    return load_ground_truth(job, path)
 
 
-def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
-    truths: dict[str, Path] = {}
+def _ground_truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
+    ground_truths: dict[str, Path] = {}
     for text in given:
         name, equals, file = text.partition("=")
         path = Path(file if equals and not Path(text).exists() else text)
         if path == Path(text):
             if len(jobs) != 1:
                 raise UsageProblem(
-                    f"--truth: got {text}; expected JOB=FILE, such as --truth JOB={text}"
+                    f"--ground-truth: got {text}; expected JOB=FILE, such as --ground-truth "
+                    f"JOB={text}"
                 )
             name = jobs[0]
         if not path.is_file():
-            raise UsageProblem(f"--truth: got {text}; there is no file {path}")
-        truths[name] = path
-    return truths
+            raise UsageProblem(f"--ground-truth: got {text}; there is no file {path}")
+        ground_truths[name] = path
+    return ground_truths
 
 
 def password(
@@ -220,5 +221,5 @@ def password(
             raise UsageProblem("no password received: give it as the first line of the input")
         chosen = line.rstrip("\r\n")
     write_password(file, chosen)
-    say(f"wrote the hash to {file}")
+    print_text(f"wrote the hash to {file}")
     tell(f"To require this password: 'dpstream serve --password-file {file}'")

@@ -27,8 +27,7 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
 def warn_of_readers(path: Path) -> None:
     """Warn if other users of this machine can read a secret made elsewhere.
 
-    It is not an error: such files are mounted into containers with modes that cannot be chosen
-    there.
+    It is no error: such files are mounted into containers with modes that cannot be chosen there.
     """
     with suppress(OSError):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):

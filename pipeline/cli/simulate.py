@@ -10,7 +10,7 @@ import typer
 from dpstream.pipeline.cli.answer_lines import NormSub, Plot, plot_answers
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
-from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
+from dpstream.pipeline.cli.inputs import ToEpoch, UserList, load_input, progress_bar
 from dpstream.pipeline.cli.options import (
     AsJson,
     Box,
@@ -22,14 +22,19 @@ from dpstream.pipeline.cli.options import (
     SkipBadRows,
     Top,
 )
-from dpstream.pipeline.cli.output import now, say_json, tell
+from dpstream.pipeline.cli.output import now, print_json, tell
 from dpstream.pipeline.cli.simulated_lines import show_item_simulations, show_simulations
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
-from dpstream.pipeline.results.questions import Query, Question
+from dpstream.pipeline.results.counts_queries import CountsQuery, Query
+from dpstream.pipeline.results.query_options import (
+    QueryOptions,
+    check_supported,
+    default_query,
+    make_query,
+)
 from dpstream.pipeline.simulation.item_accuracy import mean_accuracy
 from dpstream.pipeline.simulation.simulated_job import (
     Simulation,
@@ -55,7 +60,7 @@ def simulate(
     trials: Annotated[
         int, typer.Option(min=1, help="Number of repetitions, run on all cores.")
     ] = 1,
-    users: Roster = None,
+    users: UserList = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
     item: Item = None,
@@ -88,22 +93,22 @@ def simulate(
         tell("devices that report by themselves are simulated like devices of a producer")
         loaded = loaded.model_copy(update={"devices": None})
     deployed = deploy_job(loaded, deployed_at=now(), deployment=deployment)
-    asked = Asked(item, top, range_, quantile, box, crowd)
-    query, question = None, None
+    query_options = QueryOptions(item, top, range_, quantile, box, crowd)
+    query, counts_query = None, None
     if deployed.protocol_entry.per_epoch:
-        question = asked.question(deployed.domain)
-        if question is not None:
-            check_askable(deployed, question)
+        counts_query = query_options.counts_query(deployed.domain)
+        if counts_query is not None:
+            check_supported(deployed, counts_query)
         if norm_sub or smoothed:
             raise UsageProblem(
                 f"--norm-sub and --smoothed do not apply to {deployed.protocol}, whose epochs "
                 "are independent"
             )
     else:
-        query = make_query(deployed.domain, asked, norm_sub=norm_sub)
-    form = flags.form_of(deployed)
+        query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
+    input_format = flags.format_of(deployed)
     change_log = load_input(
-        deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
+        deployed, input, users, to_epoch, skip_bad_rows=skip_bad_rows, input_format=input_format
     )
     with progress_bar() as progress:
         single = trials == 1
@@ -120,27 +125,27 @@ def simulate(
             on_epoch=advance,
             on_trial=(lambda: None) if single else advance,
             smooth=smoothed,
-            question=question,
+            counts_query=counts_query,
         )
     if isinstance(change_log, ItemLog):
         if plot is not None:
-            _plot_items(plot, simulations[0], change_log, question)
+            _plot_items(plot, simulations[0], change_log, counts_query)
         if as_json:
-            say_json(_to_json(simulations))
+            print_json(_to_json(simulations))
         else:
             show_item_simulations(simulations, change_log)
         return
-    answering = [each.looked_back() for each in simulations]
+    answering = [each.smoothed_copy() for each in simulations]
     if plot is not None:
         first = answering[0]
-        said = "smoothed" if first.smoothed else ""
-        plot_answers(plot, deployed, query, first.records, first.truth, said=said)
+        label = "smoothed" if first.smoothed else ""
+        plot_answers(plot, deployed, query, first.records, first.ground_truth, label=label)
     if query is not None and as_json:
-        say_json(simulations_json(query, answering))
+        print_json(simulations_json(query, answering))
     elif as_json:
-        say_json(_to_json(simulations))
+        print_json(_to_json(simulations))
     else:
-        show_simulations(query or usual_query(deployed.domain), simulations, change_log)
+        show_simulations(query or default_query(deployed.domain), simulations, change_log)
 
 
 def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
@@ -165,13 +170,13 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
 
 
 def _plot_items(
-    path: Path, simulation: Simulation, log: ItemLog, question: Question | None
+    path: Path, simulation: Simulation, log: ItemLog, counts_query: CountsQuery | None
 ) -> None:
     job, records = simulation.job, simulation.records
-    if question is None or question.selects or question.of_tree:
+    if counts_query is None or counts_query.selects or counts_query.of_tree:
         query = None
     else:
-        query = Query(job.domain, question)
-    truths = log.truths(job.domain)
-    known = {record.epoch: truths.of(record.epoch, record.estimate) for record in records}
+        query = Query(job.domain, counts_query)
+    ground_truths = log.ground_truths(job.domain)
+    known = {record.epoch: ground_truths.of(record.epoch, record.estimate) for record in records}
     plot_answers(path, job, query, records, known)

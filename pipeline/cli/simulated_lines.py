@@ -12,19 +12,19 @@ from dpstream.pipeline.cli.output import (
     guarantee_pairs,
     number,
     plural,
-    say,
-    say_lines,
-    say_pairs,
+    print_lines,
+    print_pairs,
+    print_text,
 )
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.producer_input import enrollment, value_notices
+from dpstream.pipeline.devices.producer_input import enrollment, value_warnings
+from dpstream.pipeline.results.counts_queries import Items, Query
 from dpstream.pipeline.results.coverage import (
     coverage_lines,
     coverage_over_time,
     expected_coverage,
 )
 from dpstream.pipeline.results.phrases import flag_words
-from dpstream.pipeline.results.questions import Items, Query
 from dpstream.pipeline.results.smoothing import BIASED
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, mean_accuracy
 from dpstream.pipeline.simulation.simulated_job import (
@@ -36,8 +36,8 @@ from dpstream.pipeline.simulation.simulated_job import (
 from dpstream.pipeline.simulation.trials import accuracy
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
-from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
-from dpstream.topics.manifests import Fate
+from dpstream.randomizers.row_errors import OTHERS, TOP_ITEMS
+from dpstream.topics.manifests import WindowStatus
 
 _ROWS_SHOWN = 24
 
@@ -46,17 +46,19 @@ Shown = TypeVar("Shown")
 
 def show_simulations(query: Query, simulations: Sequence[Simulation], log: ValueLog) -> None:
     """Print the answers of the first trial, and the accuracy of all trials."""
-    answering = [each.looked_back() for each in simulations]
+    answering = [each.smoothed_copy() for each in simulations]
     first = answering[0]
     answered = []
     for record in first.records:
-        truth = first.truth[record.epoch]
-        answered.append((record, query.answers(record.estimate, truth if truth.size else None)))
+        ground_truth = first.ground_truth[record.epoch]
+        answered.append(
+            (record, query.answers(record.estimate, ground_truth if ground_truth.size else None))
+        )
     shown = _some(answered, max((len(answers) for _, answers in answered), default=0))
     value = "smoothed" if first.smoothed else "estimate"
-    say_lines(AnswerTable(query, value, truth=True).lines(first.job, shown))
-    _say_left_out(len(shown), len(answered))
-    if query.question.column is not None:
+    print_lines(AnswerTable(query, value, ground_truth=True).lines(first.job, shown))
+    _print_omitted(len(shown), len(answered))
+    if query.counts_query.column is not None:
         _show_answer_accuracy(query, answering, log)
     _show_trials(simulations, log)
 
@@ -65,18 +67,18 @@ def show_item_simulations(simulations: Sequence[Simulation], log: ValueLog) -> N
     """Print the same for a job with independent epochs, and the accuracy at every epoch."""
     first = simulations[0]
     epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
-    questions = (accuracy.question for _, accuracy in epochs if accuracy.estimates)
-    query = Query(first.job.domain, next(questions, Items()))
+    counts_queries = (accuracy.counts_query for _, accuracy in epochs if accuracy.estimates)
+    query = Query(first.job.domain, next(counts_queries, Items()))
     shown = _some(epochs, max((len(accuracy.estimates) for _, accuracy in epochs), default=0))
     answered = ((record, accuracy.estimates) for record, accuracy in shown)
-    say_lines(AnswerTable(query, truth=True).lines(first.job, answered))
-    say()
+    print_lines(AnswerTable(query, ground_truth=True).lines(first.job, answered))
+    print_text()
     recalled = any(accuracy.recall is not None for _, accuracy in epochs)
     recall = [">top items found"] if recalled else []
     errors = (">  reports", ">of a user", ">mean error", ">predicted", ">  largest")
     rows = (_accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1))
-    say_lines(epoch_lines(first.job, [*errors, *recall, ""], rows))
-    _say_left_out(len(shown), len(epochs))
+    print_lines(epoch_lines(first.job, [*errors, *recall, ""], rows))
+    _print_omitted(len(shown), len(epochs))
     _show_trials(simulations, log)
 
 
@@ -85,9 +87,9 @@ def _some(epochs: Sequence[Shown], rows: int) -> list[Shown]:
     return list(epochs[:: -max(step, 1)][::-1])
 
 
-def _say_left_out(shown: int, epochs: int) -> None:
+def _print_omitted(shown: int, epochs: int) -> None:
     if shown < epochs:
-        say(f"only some epochs are shown; --json prints all {epochs:,}")
+        print_text(f"only some epochs are shown; --json prints all {epochs:,}")
 
 
 def _accuracy_row(record: EstimateRecord, accuracy: ItemAccuracy, recall: bool) -> list[str]:
@@ -107,22 +109,22 @@ def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: Va
     if measured is None:
         return
     first = answering[0]
-    unit = "" if query.question.in_values else " users"
+    unit = "" if query.counts_query.in_values else " users"
     trials = f" of {plural(len(answering), 'trial')}" if len(answering) > 1 else ""
-    said = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
+    prediction = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
     expected = expected_coverage(first.job, log, len(answering))
-    say(f"\nanswers at all epochs{trials}{smoothed}", "bold")
-    say_pairs(
+    print_text(f"\nanswers at all epochs{trials}{smoothed}", "bold")
+    print_pairs(
         [
-            ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
-            ("intervals that contain the truth", f"{measured.coverage:.1%}; {expected}"),
+            ("root mean squared error", f"{number(measured.rmse)}{unit}{prediction}"),
+            ("intervals that contain the ground truth", f"{measured.coverage:.1%}; {expected}"),
         ]
     )
-    if query.question.selects:
-        say(
+    if query.counts_query.selects:
+        print_text(
             "selecting the largest biases them upwards: fewer intervals may contain the ground "
-            "truth"
+            "ground_truth"
         )
 
 
@@ -130,14 +132,14 @@ def _show_trials(simulations: Sequence[Simulation], log: ValueLog) -> None:
     first, users = simulations[0], len(log.users)
     trials = f", {len(simulations):,} trials, the first one above" if len(simulations) > 1 else ""
     epochs = plural(len(first.records), "epoch")
-    say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
-    say_pairs(_summary(simulations, log))
+    print_text(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
+    print_pairs(_summary(simulations, log))
     flags = sorted({flag for record in first.records for flag in record.flags})
     explained = (f"{flag} means: {flag_words(first.job, flag)}" for flag in flags)
-    for notice in (*explained, *value_notices(log, first.job.domain)):
-        say(f"\nnote: {notice}")
-    say("\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrollment(log))])
+    for warning in (*explained, *value_warnings(log, first.job.domain)):
+        print_text(f"\nnote: {warning}")
+    print_text("\nprivacy", "bold")
+    print_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrollment(log))])
 
 
 def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple[str, str]]:
@@ -154,17 +156,17 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
         expected = expected_coverage(first.job, log, len(simulations))
-        yield "intervals that contain the truth", f"{covered:.1%}; {expected}"
+        yield "intervals that contain the ground truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
         yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
-    if first.frozen and first.job.change_limit is not None:
-        yield "devices that dropped changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
-    withheld = sum(record.fate is not Fate.RELEASED for record in first.records)
-    if withheld:
+    if first.exhausted and first.job.change_limit is not None:
+        yield "devices that dropped changes", f"{first.exhausted:,} ({first.exhausted / users:.1%})"
+    suppressed = sum(record.window_status is not WindowStatus.RELEASED for record in first.records)
+    if suppressed:
         minimum = first.job.shuffle.minimum
         yield (
             "suppressed windows",
-            f"{withheld:,} (fewer than shuffle.minimum = {plural(minimum, 'device')})",
+            f"{suppressed:,} (fewer than shuffle.minimum = {plural(minimum, 'device')})",
         )
 
 
@@ -172,7 +174,7 @@ def _item_summary(simulations: Sequence[Simulation], users: int) -> Iterator[tup
     mean = mean_accuracy([each.accuracies for each in simulations])
     if mean.mean_absolute_error is None:
         return
-    yield "scope", f"the {MOST_HELD} most frequent items and {OTHERS} others, in every epoch"
+    yield "scope", f"the {TOP_ITEMS} most frequent items and {OTHERS} others, in every epoch"
     share = f"{mean.mean_absolute_error / users:.2%}"
     predicted = number(mean.predicted_error)
     yield (

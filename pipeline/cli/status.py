@@ -18,7 +18,7 @@ from rich.text import Text
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import console, now, say_json, tell
+from dpstream.pipeline.cli.output import console, now, print_json, tell
 from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed, read_jobs
@@ -46,7 +46,7 @@ def status(
         typer.Argument(metavar="JOB", help="Name of a deployed job. Default: all jobs."),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[
+    interval: Annotated[
         float | None,
         typer.Option(
             min=0.1, metavar="SECONDS", help="(with --watch) Refresh interval. Default: 2 seconds."
@@ -59,13 +59,13 @@ def status(
     """Show job status. Exits with 1 if any job requires action."""
     if watch and as_json:
         raise UsageProblem("--watch prints tables: remove --json, and call status repeatedly")
-    if every is not None and not watch:
-        raise UsageProblem("--every requires --watch")
+    if interval is not None and not watch:
+        raise UsageProblem("--interval requires --watch")
     with cluster_of(servers, kafka_config) as one, _for_many(one, job) as cluster:
         if watch:
-            watch_status(_patient(cluster, job), every or _EVERY)
+            watch_status(_read_when_answered(cluster, job), interval or _EVERY)
             return
-        read = _patient(cluster, job)
+        read = _read_when_answered(cluster, job)
         statuses = read()
         if _clock_may_be_off(statuses.found):
             # Only records written between two readings reveal the broker's time.
@@ -75,10 +75,10 @@ def status(
     if as_json:
         for each in (*map(_unreadable, statuses.unreadable), *statuses.hidden):
             tell(each)
-        say_json(found if job is None else found[0])
+        print_json(found if job is None else found[0])
     else:
         console().print(Group(*Picture(statuses, now()).lines(current=True)))
-    if statuses.unreadable or any(each.problems for each in found):
+    if statuses.unreadable or any(each.issues for each in found):
         raise typer.Exit(1)
 
 
@@ -108,7 +108,7 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
     """Return whether workers look stopped, as a clock that is ahead makes them look."""
     workers = [worker for each in found for stage in each.stages for worker in stage.workers]
     unknown = any(each.clock_ahead is None for each in found)
-    return unknown and any(not worker.alive for worker in workers)
+    return unknown and any(not worker.up for worker in workers)
 
 
 def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
@@ -124,7 +124,7 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
             find_deployed(cluster, name)
         statuses: list[JobStatus] = []
         hidden: list[str] = []
-        refusal: AccessError | None = None
+        rejection: AccessError | None = None
         many = cluster if isinstance(cluster, ManyTopics) else None
         heartbeats = _HEARTBEATS if many is None else HEARTBEATS_READ
         if many is not None:
@@ -140,16 +140,16 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
             except AccessError as error:
                 if name is not None:
                     raise
-                refusal = error
+                rejection = error
                 hidden.append(f"job {each} is not shown: {error.asking_for('page', each)}")
-        if refusal is not None and not statuses:
-            raise refusal
+        if rejection is not None and not statuses:
+            raise rejection
         return Statuses(statuses, () if name else sorted(state.unreadable), hidden)
 
     return read
 
 
-def _patient(cluster: Cluster, job: str | None) -> ReadStatuses:
+def _read_when_answered(cluster: Cluster, job: str | None) -> ReadStatuses:
     """Return a reader that finds the job at Kafka's first answer."""
     readers: list[ReadStatuses] = []
 
@@ -165,14 +165,14 @@ def _patient(cluster: Cluster, job: str | None) -> ReadStatuses:
 
 def watch_status(
     read: ReadStatuses,
-    every: float,
+    interval: float,
     sleep: Callable[[float], None] = time.sleep,
-    patience: float = _ANSWER_SECONDS,
+    timeout: float = _ANSWER_SECONDS,
 ) -> None:
     """Show what `read` returns, in place on a terminal, until Ctrl-C.
 
     While a broker is unreachable, the latest picture stays, marked as outdated. This is reported
-    after `patience` seconds, even while `read` is still waiting for an answer. Raises
+    after `timeout` seconds, even while `read` is still waiting for an answer. Raises
     `DeploymentError` if the job is not deployed at the first reading.
     """
     screen = console()
@@ -197,14 +197,14 @@ def watch_status(
     def show_no_answer() -> None:
         if not is_past:
             # The first reading of an old job may take a while.
-            asked = "no answer from Kafka" if latest is None else "Kafka does not answer"
-            show_past(asked, f"nothing within {patience:g} s")
+            requested = "no answer from Kafka" if latest is None else "Kafka does not answer"
+            show_past(requested, f"nothing within {timeout:g} s")
 
     try:
         with live if screen.is_terminal else nullcontext():
             while True:
                 try:
-                    with _after(patience, show_no_answer):
+                    with _after(timeout, show_no_answer):
                         statuses = read()
                     latest, since, is_past = Picture(statuses, now()), _clock(), False
                     show(Text(since, "dim"), *latest.lines(current=True))
@@ -214,7 +214,7 @@ def watch_status(
                     answered = isinstance(error, DeploymentError | NoTopicError)
                     what = "out of date" if answered else "Kafka does not answer"
                     show_past(what, " ".join(str(error).split()) or type(error).__name__)
-                sleep(every)
+                sleep(interval)
     except KeyboardInterrupt:
         pass
 
@@ -246,8 +246,8 @@ class Picture:
             gap = [Text()] if lines else []
             lines += [*gap, *status_lines(each, self.moment, current=current)]
         for name in self.statuses.unreadable:
-            lines.append(Text(f"problem: {_unreadable(name)}", _ALARM))
-        lines += [Text(said, "dim") for said in self.statuses.hidden]
+            lines.append(Text(f"issue: {_unreadable(name)}", _ALARM))
+        lines += [Text(line, "dim") for line in self.statuses.hidden]
         if not lines:
             lines.append(Text("no job is deployed. To deploy one: 'dpstream deploy JOBFILE'"))
         return tuple(lines)

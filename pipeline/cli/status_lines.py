@@ -22,8 +22,7 @@ def status_lines(
 ) -> Iterator[RenderableType]:
     """Yield the status of a job at a time in milliseconds since 1970.
 
-    Success is reported only for a current status without issues, whose latest epoch has an
-    estimate.
+    Success is reported for a current status without issues whose latest epoch has an estimate.
     """
     age = duration((moment - status.deployed_at) / 1000)
     phase = f", {status.phase}" + (f", a replay of {status.replay_of}" if status.replay_of else "")
@@ -34,13 +33,15 @@ def status_lines(
     yield Text(_publication(status, moment))
     if status.assumption is not None and status.published is not None:
         yield Text(f"95 % interval: {status.assumption}")
-    counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
+    counted = ", ".join(
+        f"{count:,} {window_status}" for window_status, count in status.windows.items()
+    )
     if not status.windows:
         counted = "not counted: no shuffle worker has reported counts"
     yield Text(f"windows: {counted}{_who_reports(status)}")
     yield Text()
     yield table_of(
-        ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">behind"],
+        ["stage", ">epoch", "worker", "heard", "partitions", ">reports/s", ">lag", ">oldest"],
         chain.from_iterable(map(_stage_rows, status.stages)),
     )
     yield from _window_lines(status)
@@ -50,32 +51,32 @@ def status_lines(
             {
                 "collector": lambda each: each.collector[:8],
                 "heard": lambda each: (
-                    f"{duration(each.age)} ago" if each.alive else f"silent {duration(each.age)}"
+                    f"{duration(each.age)} ago" if each.up else f"silent {duration(each.age)}"
                 ),
-                ">stored/s": lambda each: each.stored_per_second if each.alive else None,
+                ">stored/s": lambda each: each.stored_per_second if each.up else None,
                 ">stored": "acknowledged",
-                ">waiting": lambda each: each.waiting if each.alive else None,
+                ">waiting": lambda each: each.waiting if each.up else None,
                 "rejected requests": lambda each: (
-                    ", ".join(f"{count:,} {reason}" for reason, count in each.refused.items())
+                    ", ".join(f"{count:,} {reason}" for reason, count in each.rejected.items())
                     or "none"
                 ),
             },
             status.collectors,
         )
-    if status.dead_letters or status.redriven or status.dismissed:
+    if status.dead_letters or status.redriven or status.discarded:
         listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
-        settled = {"requeued": status.redriven, "dismissed": status.dismissed}
+        settled = {"requeued": status.redriven, "discarded": status.discarded}
         listed += [f"{count:,} {how}" for how, count in settled.items() if count]
         yield Text()
         yield Text(f"dead letters: {', '.join(listed)}")
     yield Text()
     for note in status.notes:
         yield Text(f"note: {note}")
-    for problem in status.problems:
-        yield Text(f"problem: {problem}", "bold red")
+    for issue in status.issues:
+        yield Text(f"issue: {issue}", "bold red")
     estimated = status.published is None or status.published.estimate is not None
-    if current and estimated and not status.problems:
-        yield Text("no problems", "green")
+    if current and estimated and not status.issues:
+        yield Text("no issues", "green")
 
 
 def _who_reports(status: JobStatus) -> str:
@@ -83,8 +84,8 @@ def _who_reports(status: JobStatus) -> str:
         return f"; producers: {status.producers:,}"
     if status.replay_of is not None:
         return ""
-    alive = sum(collector.alive for collector in status.collectors)
-    return f"; collectors: {alive:,}"
+    up = sum(collector.up for collector in status.collectors)
+    return f"; collectors: {up:,}"
 
 
 def _publication(status: JobStatus, moment: int) -> str:
@@ -93,37 +94,37 @@ def _publication(status: JobStatus, moment: int) -> str:
         last = "" if status.last_epoch is None else f" of {status.last_epoch:,}"
         return f"no epoch{last} is published yet"
     age = duration(max(0, moment - record.closed_at) / 1000)
-    silent = record.headline is None or record.headline.value is None
-    fate = f"{record.fate}, " if silent else ""
-    return f"{status.position}, closed {age} ago: {fate}{status.headline}"
+    unpublished = record.headline is None or record.headline.value is None
+    window_status = f"{record.window_status}, " if unpublished else ""
+    return f"{status.position}, closed {age} ago: {window_status}{status.headline}"
 
 
 def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
     first = stage.stage, number(stage.epoch)
-    behind = "-" if stage.waiting is None else duration(stage.waiting)
-    last = number(stage.lag), behind
+    oldest = "-" if stage.waiting is None else duration(stage.waiting)
+    last = number(stage.lag), oldest
     if not stage.workers:
         yield *first, "none", "-", "-", "-", *last
     for worker in stage.workers:
         yield (
             *first,
             worker.worker,
-            _heard(worker),
+            _heartbeat_age(worker),
             " ".join(map(str, worker.partitions)) or "-",
-            number(worker.reports_per_second) if worker.alive else "-",
+            number(worker.reports_per_second) if worker.up else "-",
             *last,
         )
         first, last = ("", ""), ("", "")
 
 
-def _heard(worker: WorkerStatus) -> str:
-    if not worker.alive:
+def _heartbeat_age(worker: WorkerStatus) -> str:
+    if not worker.up:
         return f"gone {duration(worker.age)}"
-    return "resting" if worker.resting else f"{duration(worker.age)} ago"
+    return "idle" if worker.idle else f"{duration(worker.age)} ago"
 
 
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
-    workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
+    workers = [worker for stage in status.stages for worker in stage.workers if worker.up]
     windows = sorted(
         (window for worker in workers for window in worker.windows),
         key=lambda window: window.epoch,

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from dpstream.pipeline.cli.command_errors import UsageProblem
+from dpstream.pipeline.cli.commands import installed_commands
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
-from dpstream.pipeline.cli.inputs import Roster, ToEpoch
+from dpstream.pipeline.cli.inputs import ToEpoch, UserList
 from dpstream.pipeline.cli.options import (
     AsJson,
     JobFile,
@@ -32,14 +33,13 @@ from dpstream.pipeline.cli.output import (
     PrintableConsole,
     console,
     plural,
-    say,
-    say_command,
-    say_json,
-    say_table,
+    print_command,
+    print_json,
+    print_table,
+    print_text,
     silence,
     tell,
 )
-from dpstream.pipeline.cli.verbs import installed_verbs
 from dpstream.pipeline.demo import (
     demo_change_log,
     demo_job_file,
@@ -49,20 +49,20 @@ from dpstream.pipeline.demo import (
 )
 from dpstream.pipeline.demo.compared_runs import COMPARED, compared, write_comparison
 from dpstream.pipeline.demo.devices.run_demo import DemoSettings, run_demo
-from dpstream.pipeline.demo.story import (
+from dpstream.pipeline.demo.walkthrough import (
     PEOPLE,
     STUDENT,
-    ScreenOfStory,
+    WalkthroughScreen,
+    explain_estimates,
+    explain_guarantee,
+    explain_reports,
+    explain_statistic,
     values_of,
-    what_a_device_sends,
-    what_everyone_sees,
-    what_is_asked,
-    what_it_would_take,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import load_job
-from dpstream.pipeline.operations.losses import UnaskedError
+from dpstream.pipeline.operations.losses import UnconfirmedLossError
 from dpstream.pipeline.operations.restarted_processes import ProcessError
 from dpstream.pipeline.operations.signals import SignaledError
 from dpstream.pipeline.operations.up.job_run import UpSettings
@@ -71,7 +71,7 @@ from dpstream.pipeline.operations.up.run_up import run_up
 from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.plots import PlotError
 from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
-from dpstream.pipeline.results.file_formats import csv_pieces
+from dpstream.pipeline.results.file_formats import csv_chunks
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.whole_files import replaced_whole
@@ -81,8 +81,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FOLDER",
-        help="Folder for estimates.csv and estimates.png. Default: a new folder in the current "
-        "one.",
+        help="Folder for estimates.csv and estimates.png. Default: a new folder in this one.",
     ),
 ]
 Rate = Annotated[float | None, typer.Option(metavar="EPOCHS", help="Maximum epochs per second.")]
@@ -108,7 +107,7 @@ def up(
     ],
     output: Output = None,
     rate: Rate = None,
-    users: Roster = None,
+    users: UserList = None,
     to_epoch: ToEpoch = None,
     skip_bad_rows: SkipBadRows = False,
     page: Annotated[
@@ -158,8 +157,6 @@ def up(
 
 
 class Demo(StrEnum):
-    """Available demonstrations."""
-
     students = "students"
     devices = "devices"
 
@@ -196,7 +193,7 @@ def demo(
         servers,
         kafka_config,
         rate,
-        page="serve" in installed_verbs(),
+        page="serve" in installed_commands(),
         adapted=demo_run(),
     )
     jobs = [
@@ -204,25 +201,27 @@ def demo(
     ]
     if not as_json:
         student = values_of(settings.input, STUDENT, jobs[0].epochs.count)
-        _tell_story(what_is_asked(jobs, PEOPLE))
-        _tell_story(what_a_device_sends(jobs[1], student))
-        say()
+        _print_screen(explain_statistic(jobs, PEOPLE))
+        _print_screen(explain_reports(jobs[1], student))
+        print_text()
     _run(_watched(settings, browser, as_json), output, as_json, credit=_DEMO_CREDIT)
 
 
-def _check_installed(*verbs: str) -> None:
-    missing = ", ".join(f"dpstream {verb}" for verb in verbs if verb not in installed_verbs())
+def _check_installed(*commands: str) -> None:
+    missing = ", ".join(
+        f"dpstream {command}" for command in commands if command not in installed_commands()
+    )
     if missing:
         raise UsageProblem(
             f"this command requires {missing}, which is not part of this installation"
         )
 
 
-def _tell_story(screen: ScreenOfStory) -> None:
-    say()
-    say(screen.heading, "bold")
+def _print_screen(screen: WalkthroughScreen) -> None:
+    print_text()
+    print_text(screen.heading, "bold")
     for line in screen.folded(console().width):
-        say(line, whole=True)
+        print_text(line, whole=True)
 
 
 def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None) -> None:
@@ -234,7 +233,7 @@ def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None)
         browser=browser and somebody and has_screen(),
     )
     try:
-        run_demo(settings, say)
+        run_demo(settings, print_text)
     except ProcessError as error:
         tell(f"error: {error}")
         raise typer.Exit(1) from None
@@ -265,21 +264,21 @@ def _run(
     def finished(outcomes: Sequence[Outcome], page: str | None) -> None:
         written = [_write(outcome, output, alone=len(outcomes) == 1) for outcome in outcomes]
         if as_json:
-            _say_json(outcomes, written)
+            _print_json(outcomes, written)
             return
         for outcome, files in zip(outcomes, written, strict=True):
             _show(outcome, files, credit)
         if credit is not None:
             _show_comparison(outcomes, output or Path())
             # After the reference material: the story ends at the reader's position.
-            told = [(outcome.job, outcome.records) for outcome in outcomes]
-            _tell_story(what_everyone_sees(told, page))
-            _tell_story(what_it_would_take([outcome.job for outcome in outcomes]))
+            published = [(outcome.job, outcome.records) for outcome in outcomes]
+            _print_screen(explain_estimates(published, page))
+            _print_screen(explain_guarantee([outcome.job for outcome in outcomes]))
         _show_next_steps(settings.job_files[0], outcomes[0].job, example=credit is not None)
         if page is not None:
-            say()
-            say_command(f"The live page: {page}")
-            say("It stays until Ctrl-C.")
+            print_text()
+            print_command(f"The live page: {page}")
+            print_text("It stays until Ctrl-C.")
 
     def screen() -> Screen:
         return Screen(PrintableConsole(stderr=as_json, highlight=False))
@@ -287,7 +286,7 @@ def _run(
     try:
         try:
             run_up(settings, screen(), finished)
-        except UnaskedError as error:
+        except UnconfirmedLossError as error:
             # Asked when all processes have ended: Ctrl-C at the prompt leaves nothing behind.
             ask("\n".join(error.losses), "nothing is deployed or charged")
             run_up(replace(settings, agreed=True), screen(), finished)
@@ -299,12 +298,12 @@ def _run(
         raise typer.Exit(1) from None
 
 
-def _say_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
+def _print_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
     summaries = [
         {**outcome.to_json(), "files": files}
         for outcome, files in zip(outcomes, written, strict=True)
     ]
-    say_json(summaries[0] if len(summaries) == 1 else summaries)
+    print_json(summaries[0] if len(summaries) == 1 else summaries)
 
 
 def _check_folder(folder: Path) -> None:
@@ -324,11 +323,15 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
     files = {"estimates": folder / "estimates.csv"}
     job, records = outcome.job, outcome.records
     with replaced_whole(files["estimates"]) as part, part.open("wb") as file:
-        file.writelines(csv_pieces(PublishedRows.of(job, truths=outcome.truths), records))
+        file.writelines(
+            csv_chunks(PublishedRows.of(job, ground_truths=outcome.ground_truths), records)
+        )
     plot = folder / "estimates.png"
     query = plotted_query(job.domain, None, records)
     try:
-        write_curves(plot, job, query.question, records, curves_of(query, records, outcome.known))
+        write_curves(
+            plot, job, query.counts_query, records, curves_of(query, records, outcome.known)
+        )
         files["plot"] = plot
     except PlotError as error:
         tell(str(error))
@@ -336,27 +339,29 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
 
 
 def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> None:
-    say()
-    say(
+    print_text()
+    print_text(
         f"{outcome.job.name}: {plural(len(outcome.rows), period(outcome.job))} of "
         f"{outcome.users:,} {outcome.job.people} in {outcome.seconds:.1f} s",
         "bold",
     )
     credits = {} if credit is None else {"data": credit}
     for about, what in {**dict(summary(outcome)), **credits, **files}.items():
-        say(f"  {about:<15} {what}")
+        print_text(f"  {about:<15} {what}")
 
 
 def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
-    say()
-    say("comparison", "bold")
-    say_table([">" * (place > 0) + name for place, name in enumerate(COMPARED)], compared(outcomes))
+    print_text()
+    print_text("comparison", "bold")
+    print_table(
+        [">" * (place > 0) + name for place, name in enumerate(COMPARED)], compared(outcomes)
+    )
     picture = folder / "comparison.png"
     try:
         write_comparison(outcomes, picture)
     except PlotError:  # was reported for each
         return
-    say(f"all of them: {picture}")
+    print_text(f"all of them: {picture}")
 
 
 def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:
@@ -365,8 +370,8 @@ def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None
     unfolded = Console(highlight=False, soft_wrap=True)
     steps = next_steps(job_file, _program(), example=example, stages=stages_of(job))
     for purpose, commands in steps:
-        say()
-        say(f"Next steps: {purpose}", "bold")
+        print_text()
+        print_text(f"Next steps: {purpose}", "bold")
         for command in commands:
             unfolded.print(Text(f"  {command}", "cyan"), soft_wrap=True)
 

@@ -52,7 +52,7 @@ class Writer(Protocol):
 
 
 @dataclass(slots=True)
-class Room:
+class IntakeCapacity:
     """Capacity for waiting requests and their bytes, in all jobs together."""
 
     requests: int = 20_000
@@ -82,12 +82,12 @@ class IntakeCounters:
     """Counters of a job's reports since the collector started.
 
     `received` counts reports that passed the intake rules, `acknowledged` those in Kafka, and
-    `refused` rejected requests by reason. `epochs` counts acknowledged reports of open epochs.
+    `rejected` rejected requests by reason. `epochs` counts acknowledged reports of open epochs.
     """
 
     received: int = 0
     acknowledged: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
     records: int = 0
     epochs: Counter[int] = field(default_factory=Counter)
 
@@ -101,35 +101,35 @@ class _Group:
     row_bytes: int = 0
 
 
-class Gathering:
+class BatchWriter:
     """The reports of one deployment on their way to Kafka, within one event loop.
 
     Args:
-        room: Capacity shared by all jobs.
+        capacity: Capacity shared by all jobs.
         failed: Called with unexpected errors, whose requests are answered 500.
         now: Returns milliseconds since 1970 by the broker's clock; None if unknown.
         seconds: Time that the first body of a group waits for others.
-        patience: Seconds after which a write has failed.
+        timeout: Seconds after which a write has failed.
     """
 
     def __init__(
         self,
         intake: Intake,
         writer: Writer,
-        room: Room,
+        capacity: IntakeCapacity,
         failed: Callable[[Exception], None],
         now: Callable[[], int | None],
         seconds: float = GATHER_SECONDS,
-        patience: float = WRITE_SECONDS,
+        timeout: float = WRITE_SECONDS,
     ) -> None:
         self.intake = intake
-        self.tally = IntakeCounters()
+        self.counters = IntakeCounters()
         self._writer = writer
-        self._room = room
+        self._capacity = capacity
         self._failed = failed
         self._now = now
         self._seconds = seconds
-        self._patience = patience
+        self._timeout = timeout
         self._groups: dict[IntakeRules, _Group] = {}
         self._first_open = 0
         self._commits: dict[asyncio.Task[None], int] = {}
@@ -144,15 +144,15 @@ class Gathering:
         """
         answer = self._offer(body, subject, now, reply)
         if answer is not None:
-            self.refuse(answer)
+            self.reject(answer)
         return answer
 
-    def refuse(self, answer: HttpResponse) -> None:
-        self.tally.refused[answer.reason or ""] += 1
+    def reject(self, answer: HttpResponse) -> None:
+        self.counters.rejected[answer.reason or ""] += 1
 
     def reports(self, body: bytes) -> int:
-        gate = self.intake.gate(body)
-        return gate.envelopes(body) if isinstance(gate, IntakeRules) else 0
+        rules = self.intake.rules(body)
+        return rules.envelopes(body) if isinstance(rules, IntakeRules) else 0
 
     def close(self, epoch: int) -> None:
         """Accept no more reports up to this epoch, whatever the time."""
@@ -161,57 +161,59 @@ class Gathering:
     def _offer(
         self, body: bytes, subject: str | None, now: int, reply: Reply
     ) -> HttpResponse | None:
-        gate = self.intake.gate(body)
-        if isinstance(gate, HttpResponse):
-            return gate
-        refusal = gate.refusal(len(body), now)
-        if refusal is not None:
-            return refusal
-        if gate.epoch < self._first_open:
+        rules = self.intake.rules(body)
+        if isinstance(rules, HttpResponse):
+            return rules
+        rejection = rules.rejection(len(body), now)
+        if rejection is not None:
+            return rejection
+        if rules.epoch < self._first_open:
             return RequestProblem.LATE.answer()
-        if not self._room.enter(len(body)):
+        if not self._capacity.enter(len(body)):
             return RequestProblem.BUSY.answer(retry_after=RETRY_SECONDS)
-        envelopes = gate.envelopes(body)
-        self.tally.received += envelopes
-        group = self._groups.get(gate)
+        envelopes = rules.envelopes(body)
+        self.counters.received += envelopes
+        group = self._groups.get(rules)
         if group is None:
-            group = self._groups[gate] = _Group()
+            group = self._groups[rules] = _Group()
             loop = asyncio.get_running_loop()
-            loop.call_later(self._seconds, self._seal, gate, group)
+            loop.call_later(self._seconds, self._seal, rules, group)
         group.bodies.append(body)
         group.subjects.append(subject)
         group.replies.append(reply)
         group.size += len(body)
-        group.row_bytes += envelopes * gate.row_bytes
+        group.row_bytes += envelopes * rules.row_bytes
         if group.row_bytes >= LOOSE_PAYLOAD_TARGET:
-            self._seal(gate, group)
+            self._seal(rules, group)
         return None
 
     def is_open(self, epoch: int) -> bool:
-        return epoch in self._commits.values() or any(gate.epoch == epoch for gate in self._groups)
+        return epoch in self._commits.values() or any(
+            rules.epoch == epoch for rules in self._groups
+        )
 
     async def finish(self) -> None:
         """Write all waiting bodies, and wait until they are acknowledged or have failed."""
-        for gate, group in list(self._groups.items()):
-            self._seal(gate, group)
+        for rules, group in list(self._groups.items()):
+            self._seal(rules, group)
         while self._commits:
             await asyncio.wait(self._commits)
 
-    def _seal(self, gate: IntakeRules, group: _Group) -> None:
-        if self._groups.get(gate) is not group:
+    def _seal(self, rules: IntakeRules, group: _Group) -> None:
+        if self._groups.get(rules) is not group:
             return
-        del self._groups[gate]
-        task = asyncio.get_running_loop().create_task(self._commit(gate, group))
-        self._commits[task] = gate.epoch
+        del self._groups[rules]
+        task = asyncio.get_running_loop().create_task(self._commit(rules, group))
+        self._commits[task] = rules.epoch
         task.add_done_callback(self._commits.pop)
 
-    async def _commit(self, gate: IntakeRules, group: _Group) -> None:
+    async def _commit(self, rules: IntakeRules, group: _Group) -> None:
         answers: list[HttpResponse | None] = [None] * len(group.bodies)
         try:
-            taken = self.intake.take(gate, group.bodies, group.subjects)
-            answers = list(taken.refusals)
-            async with asyncio.timeout(self._patience_for(gate)):
-                written = await self._write(gate, taken)
+            taken = self.intake.take(rules, group.bodies, group.subjects)
+            answers = list(taken.rejections)
+            async with asyncio.timeout(self._timeout_of(rules)):
+                written = await self._write(rules, taken)
         except (WriteError, TimeoutError):
             unwritten = RequestProblem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
             answers = [answer or unwritten for answer in answers]
@@ -219,38 +221,37 @@ class Gathering:
             self._failed(error)
             answers = [answer or RequestProblem.INTERNAL.answer() for answer in answers]
         else:
-            if written is not None and written >= gate.settles:
-                # The window may have been cut before: this process was suspended, or Kafka was
-                # away.
+            if written is not None and written >= rules.settles:
+                # The window may have been cut before: the process was suspended, or Kafka was away.
                 answers = [answer or RequestProblem.LATE.answer() for answer in answers]
             else:
-                self.tally.acknowledged += taken.reports
-                self.tally.epochs[gate.epoch] += taken.reports
+                self.counters.acknowledged += taken.reports
+                self.counters.epochs[rules.epoch] += taken.reports
         finally:
-            self._room.leave(len(group.bodies), group.size)
+            self._capacity.leave(len(group.bodies), group.size)
         for body, answer, reply in zip(group.bodies, answers, group.replies, strict=True):
             if answer is not None:
-                self.refuse(answer)
+                self.reject(answer)
             try:
-                reply(answer or accepted(gate.envelopes(body), gate.epoch))
+                reply(answer or accepted(rules.envelopes(body), rules.epoch))
             except Exception as error:
                 # This concerns one client: the others are still answered.
                 self._failed(error)
 
-    def _patience_for(self, gate: IntakeRules) -> float:
+    def _timeout_of(self, rules: IntakeRules) -> float:
         """Return the seconds to wait for a write: slightly longer than it can be in time."""
         now = self._now()
-        left = float("inf") if now is None else (gate.settles - now) / 1000
-        return min(self._patience, max(0.0, left) + _AFTERWARDS_SECONDS)
+        left = float("inf") if now is None else (rules.settles - now) / 1000
+        return min(self._timeout, max(0.0, left) + _AFTERWARDS_SECONDS)
 
-    async def _write(self, gate: IntakeRules, taken: Taken) -> int | None:
+    async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
         """Write enrollments first: a reader of a report then finds its device enrolled.
 
         Returns the time of the last append by the broker's clock, None without reports.
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)
-        partition = job.topics.partition_of(gate.epoch)
+        partition = job.topics.partition_of(rules.epoch)
         return await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
 
     async def _write_all(self, topic: str, partition: int, records: Sequence[bytes]) -> int | None:
@@ -258,7 +259,7 @@ class Gathering:
             written = [await self._writer.write(topic, partition, records[0])]
         else:
             written = await self._write_together(topic, partition, records)
-        self.tally.records += len(records)
+        self.counters.records += len(records)
         # Without an append time, the current time is used.
         now = self._now() or 0
         return max((now if each is None else each for each in written), default=None)

@@ -20,11 +20,16 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dpstream.pipeline.collector.accepting import Listener, listen
-from dpstream.pipeline.collector.batch_writer import Gathering, Room, Watermarks, WriteError
+from dpstream.pipeline.collector.batch_writer import (
+    BatchWriter,
+    IntakeCapacity,
+    Watermarks,
+    WriteError,
+)
 from dpstream.pipeline.collector.collector_metrics import CollectorSnapshot, JobCounts, registry_of
 from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
-from dpstream.pipeline.collector.intake import Intake, WantedJobs, wanted_jobs
+from dpstream.pipeline.collector.intake import Intake, SelectedJobs, selected_jobs
 from dpstream.pipeline.collector.kafka_writer import KafkaWriter
 from dpstream.pipeline.collector.service import Access, Served, Service
 from dpstream.pipeline.collector.tokens import TokenCheck
@@ -34,7 +39,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
-from dpstream.pipeline.kafka.kept_state import made_again
+from dpstream.pipeline.kafka.stored_state import recreated
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
@@ -130,15 +135,15 @@ class Collector:
     ) -> None:
         self.identity = secrets.token_bytes(ID_BYTES) if identity is None else identity
         self.settings = settings
-        self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self._writer = writer
         self._clock = clock
         self._lines = lines
-        self._room = Room()
+        self._capacity = IntakeCapacity()
         self._running: dict[str, _Running] = {}
         self._lost: dict[bytes, str] = {}
-        self._wanted = WantedJobs({}, {})
-        self._told: dict[str, str] = {}
+        self._selected = SelectedJobs({}, {})
+        self._logged: dict[str, str] = {}
         self._answered = float("-inf")
         self._ticked = time.monotonic()
         self._said_error = float("-inf")
@@ -151,7 +156,7 @@ class Collector:
             settings.access,
             rates,
             kafka_answers=self.kafka_answers,
-            refused=self._count_refusal,
+            rejected=self._count_rejection,
         )
         self.connections = HttpConnections(
             self.service.handle,
@@ -164,7 +169,7 @@ class Collector:
 
     @property
     def waiting(self) -> int:
-        return self._room.waiting
+        return self._capacity.waiting
 
     @property
     def served(self) -> list[Served]:
@@ -174,9 +179,9 @@ class Collector:
         """Return its metrics; any thread may call it."""
         jobs = {}
         for served in list(self.service.jobs.values()):
-            tally = served.gathering.tally
+            counters = served.batch_writer.counters
             jobs[served.job.name] = JobCounts(
-                tally.received, tally.acknowledged, tally.records, dict(tally.refused)
+                counters.received, counters.acknowledged, counters.records, dict(counters.rejected)
             )
         answers = self.kafka_answers()
         return CollectorSnapshot(
@@ -187,7 +192,7 @@ class Collector:
             answers,
             len(self.connections.open),
             self.waiting,
-            dict(self.refused),
+            dict(self.rejected),
             jobs,
         )
 
@@ -224,12 +229,12 @@ class Collector:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"{'http' if settings.tls is None else 'https'}://{host}:{self._listener.port}"
 
-    def take(self, news: WantedJobs | Away | Exception | None) -> None:
+    def take(self, news: SelectedJobs | Away | Exception | None) -> None:
         match news:
-            case WantedJobs():
+            case SelectedJobs():
                 self._set_jobs(news)
             case Away(reason):
-                away = reason if news.refused else f"Kafka does not answer: {reason}"
+                away = reason if news.rejected else f"Kafka does not answer: {reason}"
                 self._lines(None).warning(away)
             case Exception():
                 self._failed(news)
@@ -243,7 +248,7 @@ class Collector:
         with suppress(TimeoutError):
             async with asyncio.timeout(_ENDING_SECONDS):
                 await asyncio.gather(
-                    *(each.gathering.finish() for each in self.served),
+                    *(each.batch_writer.finish() for each in self.served),
                 )
                 await asyncio.gather(*(self._end_job(run) for run in self._running.values()))
         await asyncio.sleep(_LAST_ANSWERS_SECONDS)
@@ -255,16 +260,16 @@ class Collector:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._writer.stop()
 
-    def _set_jobs(self, wanted: WantedJobs) -> None:
-        self._wanted = wanted
-        for name, why in wanted.refused.items():
-            self._say_once(name, why)
+    def _set_jobs(self, selected: SelectedJobs) -> None:
+        self._selected = selected
+        for name, why in selected.rejected.items():
+            self._log_once(name, why)
         for name, running in list(self._running.items()):
-            new = wanted.jobs.get(name)
+            new = selected.jobs.get(name)
             if new is None or new.job.deployment != running.served.job.deployment:
                 del self._running[name]
                 self._leave(running)
-        for name, new in wanted.jobs.items():
+        for name, new in selected.jobs.items():
             known = self._running.get(name)
             if known is not None and known.served.job == new.job:
                 known.served.phase = new.phase
@@ -277,45 +282,45 @@ class Collector:
                 continue
             intake, tokens = checks
             if known is None:
-                gathering = Gathering(
-                    intake, self._writer, self._room, self._failed, self._clock.now
+                batch_writer = BatchWriter(
+                    intake, self._writer, self._capacity, self._failed, self._clock.now
                 )
-                self._run(name, Served(new.job, gathering, tokens, new.phase))
+                self._run(name, Served(new.job, batch_writer, tokens, new.phase))
                 continue
             # Apply the operator's changes; reports in flight continue.
-            gathering = known.served.gathering
-            gathering.intake = intake
-            known.served = Served(new.job, gathering, tokens, new.phase)
+            batch_writer = known.served.batch_writer
+            batch_writer.intake = intake
+            known.served = Served(new.job, batch_writer, tokens, new.phase)
             if known.watermarks is not None:
                 known.watermarks.intake = intake
         self.service.jobs = {name: each.served for name, each in self._running.items()}
-        self.service.withheld = frozenset(wanted.jobs.keys() - self._running.keys())
+        self.service.unserved = frozenset(selected.jobs.keys() - self._running.keys())
         self.service.informed = True
 
     def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:
         assert job.devices is not None
         said = job.devices.tokens
         if job.deployment in self._lost:
-            self._say_once(job.name, self._lost[job.deployment])
+            self._log_once(job.name, self._lost[job.deployment])
             return None
         try:
             key = CollectorKey.read(self.settings.key_file or collector_key_file(job.name))
             tokens = None if said is None else TokenCheck(said, job.name, self._clock.milliseconds)
             checks = Intake(job, key), tokens
         except (WrongKeyError, ValueError) as error:
-            self._say_once(job.name, str(error))
+            self._log_once(job.name, str(error))
             return None
-        self._told.pop(job.name, None)
+        self._logged.pop(job.name, None)
         return checks
 
     def _run(self, name: str, served: Served) -> None:
         running = _Running(served)
         self._running[name] = running
-        self._begin_watermarks(running)
+        self._start_watermarks(running)
         loop = asyncio.get_running_loop()
         running.tasks = [
             loop.create_task(self._tell_status(running)),
-            loop.create_task(self._say_watermarks(running)),
+            loop.create_task(self._send_watermarks(running)),
             loop.create_task(self._watch_topics(running)),
         ]
         self._lines(name).info("receiving reports")
@@ -323,7 +328,7 @@ class Collector:
     def _leave(self, running: _Running) -> None:
         for task in running.tasks:
             task.cancel()
-        task = asyncio.get_running_loop().create_task(running.served.gathering.finish())
+        task = asyncio.get_running_loop().create_task(running.served.batch_writer.finish())
         self._tasks.append(task)
         if running.served.job.deployment not in self._lost:
             self._lines(running.served.job.name).info(
@@ -336,7 +341,7 @@ class Collector:
         await asyncio.gather(*running.tasks, return_exceptions=True)
         with suppress(WriteError):
             await self._write_watermarks(running)
-            await self._say(running.served, {"stopped": True})
+            await self._send_heartbeat(running.served, {"stopped": True})
 
     async def _connect(self) -> None:
         while True:
@@ -359,8 +364,8 @@ class Collector:
         while True:
             served = running.served
             try:
-                await self._say(served, self._words(served))
-                self._begin_watermarks(running)
+                await self._send_heartbeat(served, self._words(served))
+                self._start_watermarks(running)
             except WriteError as error:
                 self._complain(f"Kafka does not accept the status of this collector: {error}")
             await asyncio.sleep(_STATUS_SECONDS)
@@ -375,26 +380,29 @@ class Collector:
             with suppress(WriteError):
                 for name, found in (await self._writer.topic_ids(names)).items():
                     if found != names[name]:
-                        self._lost[job.deployment] = made_again(job.name, name)
+                        self._lost[job.deployment] = recreated(job.name, name)
             if job.deployment in self._lost:
                 self._leave(self._running.pop(job.name))
-                self._set_jobs(self._wanted)
+                self._set_jobs(self._selected)
             await asyncio.sleep(_TOPICS_SECONDS)
 
     def _words(self, served: Served) -> dict[str, object]:
-        tally = served.gathering.tally
+        counters = served.batch_writer.counters
         return {
             "partitions": [],
-            "busy": self._room.waiting > 0,
+            "busy": self._capacity.waiting > 0,
             "counts": {
-                "received": tally.received,
-                "reports": tally.acknowledged,
-                **{f"refused {reason}": count for reason, count in sorted(tally.refused.items())},
+                "received": counters.received,
+                "reports": counters.acknowledged,
+                **{
+                    f"rejected {reason}": count
+                    for reason, count in sorted(counters.rejected.items())
+                },
             },
-            "waiting": self._room.waiting,
+            "waiting": self._capacity.waiting,
         }
 
-    async def _say(self, served: Served, words: Mapping[str, object]) -> None:
+    async def _send_heartbeat(self, served: Served, words: Mapping[str, object]) -> None:
         job, name = served.job, self.identity.hex()
         ahead = self._clock.ahead()
         said = {
@@ -409,29 +417,29 @@ class Collector:
         await self._writer.write(job.topic(Role.STATUS), 0, value, f"{STAGE}/{name}".encode())
         self._answered = time.monotonic()
 
-    def _begin_watermarks(self, running: _Running) -> None:
+    def _start_watermarks(self, running: _Running) -> None:
         """Start with the epochs that are open, once the time is known."""
         now = self._clock.now()
         if running.watermarks is None and now is not None:
-            running.watermarks = Watermarks(running.served.gathering.intake, now)
+            running.watermarks = Watermarks(running.served.batch_writer.intake, now)
 
-    async def _say_watermarks(self, running: _Running) -> None:
+    async def _send_watermarks(self, running: _Running) -> None:
         while True:
             await asyncio.sleep(_WATERMARK_SECONDS)
-            self._begin_watermarks(running)
+            self._start_watermarks(running)
             try:
                 await self._write_watermarks(running)
             except WriteError as error:
                 self._complain(f"Kafka does not accept watermarks: {error}")
 
     async def _write_watermarks(self, running: _Running) -> None:
-        now, gathering = self._clock.now(), running.served.gathering
+        now, batch_writer = self._clock.now(), running.served.batch_writer
         if now is None or running.watermarks is None:
             return
         job = running.served.job
         for epoch in running.watermarks.due(now):
-            gathering.close(epoch)
-            if gathering.is_open(epoch):
+            batch_writer.close(epoch)
+            if batch_writer.is_open(epoch):
                 return
             record = encode_watermark(
                 Watermark(job.fingerprint, job.deployment, self.identity, epoch)
@@ -440,16 +448,16 @@ class Collector:
                 job.topic(Role.REPORTS), job.topics.partition_of(epoch), record
             )
             running.watermarks.said(epoch)
-            reports = gathering.tally.epochs.pop(epoch, 0)
-            told = f"{reports:,} report{'' if reports == 1 else 's'}"
-            self._lines(job.name).info(f"epoch {epoch} is over: received {told}")
+            reports = batch_writer.counters.epochs.pop(epoch, 0)
+            counted = f"{reports:,} report{'' if reports == 1 else 's'}"
+            self._lines(job.name).info(f"epoch {epoch} is over: received {counted}")
 
-    def _count_refusal(self, reason: str) -> None:
-        self.refused[reason] += 1
+    def _count_rejection(self, reason: str) -> None:
+        self.rejected[reason] += 1
 
-    def _say_once(self, name: str, why: str) -> None:
-        if self._told.get(name) != why:
-            self._told[name] = why
+    def _log_once(self, name: str, why: str) -> None:
+        if self._logged.get(name) != why:
+            self._logged[name] = why
             self._lines(name).warning(f"no reports of this job are accepted: {why}")
 
     def _complain(self, sentence: str) -> None:
@@ -481,7 +489,7 @@ async def collect(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
 
-    def tell(news: WantedJobs | Away | Exception | None) -> None:
+    def tell(news: SelectedJobs | Away | Exception | None) -> None:
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(collector.take, news)
 
@@ -493,7 +501,7 @@ async def collect(
             alive=collector.liveness,
             ready=collector.readiness,
         )
-    follower = Follower(connection, partial(wanted_jobs, names=settings.jobs), tell)
+    follower = Follower(connection, partial(selected_jobs, names=settings.jobs), tell)
     ready(address)
     await ended.wait()
     await collector.stop()

@@ -18,24 +18,24 @@ class JobCounts:
     """Counters of a job since the collector started.
 
     `received` counts reports in examined bodies, `acknowledged` those in Kafka, `records` those
-    written, and `refused` rejected requests by reason.
+    written, and `rejected` rejected requests by reason.
     """
 
     received: int
     acknowledged: int
     records: int
-    refused: Mapping[str, int]
+    rejected: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorSnapshot:
-    """A collector at a moment; `refused` counts rejected requests without a job, by reason."""
+    """A collector at a moment; `rejected` counts rejected requests without a job, by reason."""
 
     ready: bool = False
     kafka_answers: bool = False
     connections: int = 0
     waiting: int = 0
-    refused: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
     jobs: Mapping[str, JobCounts] = field(default_factory=dict)
 
 
@@ -60,12 +60,12 @@ def metric_families(snapshot: CollectorSnapshot) -> Iterator[Metric]:
         yield family
     text = "Rejected requests, by reason; without a job if the request names no known one."
     family = CounterMetricFamily(
-        _PREFIX + "refused_requests", text, labels=["dpstream_job", "reason"]
+        _PREFIX + "rejected_requests", text, labels=["dpstream_job", "reason"]
     )
-    for reason, count in snapshot.refused.items():
+    for reason, count in snapshot.rejected.items():
         family.add_metric(["", reason], count)
     for job, counts in snapshot.jobs.items():
-        for reason, count in counts.refused.items():
+        for reason, count in counts.rejected.items():
             family.add_metric([job, reason], count)
     yield family
 

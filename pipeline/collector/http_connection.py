@@ -91,7 +91,7 @@ class HttpConnection(asyncio.Protocol):
         self._body_left = 0
         # Input not parsed yet, because answers wait.
         self._unread = b""
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._at_once = 0
         self._reads = False
         self._in_head = False
@@ -147,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes += len(url)
         self._request.path += url
         if self._head_bytes > self._limits.path_bytes:
-            self._refuse(RequestProblem.URI.answer())
+            self._reject(RequestProblem.URI.answer())
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Handle a header for httptools; trailers after the body are ignored."""
@@ -155,7 +155,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > self._limits.head_bytes:
-            self._refuse(RequestProblem.HEADERS.answer())
+            self._reject(RequestProblem.HEADERS.answer())
             return
         name = name.lower()
         if name in _WANTED:
@@ -164,9 +164,9 @@ class HttpConnection(asyncio.Protocol):
             headers[name] = value if name not in headers else headers[name] + b", " + value
         elif name == b"content-length":
             if not value.isdigit():
-                self._refuse(RequestProblem.MALFORMED.answer())
+                self._reject(RequestProblem.MALFORMED.answer())
             elif len(value) > _DIGITS or int(value) > self._limits.body_bytes:
-                self._refuse(RequestProblem.TOO_LARGE.answer())
+                self._reject(RequestProblem.TOO_LARGE.answer())
             else:
                 self._body_left = int(value)
 
@@ -179,14 +179,14 @@ class HttpConnection(asyncio.Protocol):
         request.path = request.path.partition(b"?")[0]
         request.method = self._parser.get_method().decode("ascii")
         self._allow(self._limits.body_seconds)
-        refusal = self.connections.look(request)
-        if refusal is not None:
-            self._refuse(refusal)
+        rejection = self.connections.look(request)
+        if rejection is not None:
+            self._reject(rejection)
             return
         expected = request.headers.get(b"expect")
         if expected is not None:
             if expected.lower() != b"100-continue":
-                self._refuse(RequestProblem.EXPECTATION.answer())
+                self._reject(RequestProblem.EXPECTATION.answer())
             elif not self._slots and self._transport is not None:
                 self._transport.write(_CONTINUE)
 
@@ -194,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
         if self._ended:
             return
         if len(self._body) + len(body) > self._limits.body_bytes:
-            self._refuse(RequestProblem.TOO_LARGE.answer())
+            self._reject(RequestProblem.TOO_LARGE.answer())
             return
         self._body_left = max(0, self._body_left - len(body))
         if not self._body:
@@ -265,9 +265,8 @@ class HttpConnection(asyncio.Protocol):
         self.drain()
 
     def too_slow(self) -> None:
-        """Handle an expired deadline."""
         if (self._in_head or self._in_body) and not self._stuck and not self._ended:
-            self._refuse(RequestProblem.TIMEOUT.answer())
+            self._reject(RequestProblem.TIMEOUT.answer())
         else:
             self.abort()
 
@@ -300,15 +299,15 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             self.connections.failed(error)
-            self._refuse(RequestProblem.INTERNAL.answer())
+            self._reject(RequestProblem.INTERNAL.answer())
         except (httptools.HttpParserUpgrade, httptools.HttpParserError):
-            self._refuse(RequestProblem.MALFORMED.answer())
+            self._reject(RequestProblem.MALFORMED.answer())
         # The parser buffers all of an incomplete part.
         self._fed_bytes += len(data)
         if self._in_head and self._fed_bytes > self._limits.head_bytes + len(data):
-            self._refuse(RequestProblem.HEADERS.answer())
+            self._reject(RequestProblem.HEADERS.answer())
         elif self._in_body and self._fed_bytes > _SPREAD * self._limits.body_bytes + len(data):
-            self._refuse(RequestProblem.TOO_LARGE.answer())
+            self._reject(RequestProblem.TOO_LARGE.answer())
 
     def _is_full(self) -> bool:
         most = self._limits.pipelined
@@ -346,22 +345,22 @@ class HttpConnection(asyncio.Protocol):
 
     def _account(self) -> None:
         """Report the change in buffered bytes."""
-        change = len(self._body) + len(self._unread) - self._held_bytes
+        change = len(self._body) + len(self._unread) - self._buffered_bytes
         if not change:
             return
         if change < 0:
             self.connections.release(-change)
         elif not self.connections.hold(change):
-            self._refuse(RequestProblem.BUSY.answer(retry_after=_BUSY_SECONDS))
+            self._reject(RequestProblem.BUSY.answer(retry_after=_BUSY_SECONDS))
             return
-        self._held_bytes += change
+        self._buffered_bytes += change
 
     def _let_go(self) -> None:
         self._body = self._unread = b""
-        self.connections.release(self._held_bytes)
-        self._held_bytes = 0
+        self.connections.release(self._buffered_bytes)
+        self._buffered_bytes = 0
 
-    def _refuse(self, answer: HttpResponse) -> None:
+    def _reject(self, answer: HttpResponse) -> None:
         """Reject a request that cannot be read completely, after earlier answers, and close."""
         if self._ended:
             return

@@ -22,7 +22,7 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.listed_jobs import ListedJobs
-from dpstream.pipeline.stages.admission import WordCheck
+from dpstream.pipeline.stages.admission import MessageCheck
 from dpstream.topics.envelopes import (
     ENVELOPE_OVERHEAD,
     HEADER_BYTES,
@@ -42,7 +42,7 @@ from dpstream.topics.loose_batches import (
     subject_of_device,
     subject_of_token,
 )
-from dpstream.topics.sealing import BOX_BYTES, key_id
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, key_id
 
 _GATES: Final = 256
 """Maximum number of cached headers: each epoch accepted at a time has one."""
@@ -75,7 +75,7 @@ class IntakeRules:
     closes: int
     settles: int
 
-    def refusal(self, body_bytes: int, now: int) -> HttpResponse | None:
+    def rejection(self, body_bytes: int, now: int) -> HttpResponse | None:
         """Return why a body with this header is rejected now, or None if accepted."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
@@ -100,13 +100,13 @@ class Taken:
     """Records to write for a batch of request bodies.
 
     Attributes:
-        refusals: For each body, the rejection or None.
+        rejections: For each body, the rejection or None.
         enrollments: Records to be acknowledged before any of the batches is written.
         batches: Records with the reports of all accepted bodies.
         reports: Number of these reports.
     """
 
-    refusals: Sequence[HttpResponse | None]
+    rejections: Sequence[HttpResponse | None]
     enrollments: Sequence[bytes] = ()
     batches: Sequence[bytes] = ()
     reports: int = 0
@@ -122,7 +122,7 @@ class Intake:
     job: DeployedJob
     key: CollectorKey
     times: EpochTimes = field(init=False)
-    _gates: dict[bytes, IntakeRules] = field(init=False, default_factory=dict)
+    _rules: dict[bytes, IntakeRules] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
@@ -133,8 +133,8 @@ class Intake:
         times = times_of(self.job)
         assert times is not None
         self.times = times
-        self._check = WordCheck(self.job)
-        self._form = self.job.content_form
+        self._check = MessageCheck(self.job)
+        self._form = self.job.content_format
         self._late = round(self.job.late * 1000)
 
     @property
@@ -156,22 +156,22 @@ class Intake:
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
 
-    def gate(self, body: bytes) -> IntakeRules | HttpResponse:
+    def rules(self, body: bytes) -> IntakeRules | HttpResponse:
         """Return the intake rules for a body, or its rejection at any time."""
-        gate = self._gates.get(body[:HEADER_BYTES])
-        if gate is not None:
-            return gate
+        rules = self._rules.get(body[:HEADER_BYTES])
+        if rules is not None:
+            return rules
         try:
-            found = self._new_gate(decode_body(body))
+            found = self._new_rules(decode_body(body))
         except EnvelopeError:
             return RequestProblem.MALFORMED.answer()
         if isinstance(found, IntakeRules):
-            if len(self._gates) >= _GATES:
-                self._gates.clear()
-            self._gates[body[:HEADER_BYTES]] = found
+            if len(self._rules) >= _GATES:
+                self._rules.clear()
+            self._rules[body[:HEADER_BYTES]] = found
         return found
 
-    def _new_gate(self, envelopes: Envelopes) -> IntakeRules | HttpResponse:
+    def _new_rules(self, envelopes: Envelopes) -> IntakeRules | HttpResponse:
         job, epoch = self.job, envelopes.epoch
         if envelopes.deployment != job.deployment:
             return RequestProblem.DEPLOYMENT.answer(deployment=job.deployment.hex())
@@ -186,7 +186,7 @@ class Intake:
         public_key = job.devices.key_at(epoch)
         if envelopes.key != (None if public_key is None else key_id(public_key)):
             return RequestProblem.SEALED.answer()
-        size = ENVELOPE_OVERHEAD + self._form.size + (0 if public_key is None else BOX_BYTES)
+        size = ENVELOPE_OVERHEAD + self._form.size + (0 if public_key is None else CIPHERTEXT_BYTES)
         if envelopes.rows.shape[1] != size:
             return RequestProblem.MALFORMED.answer()
         opens = begins - TOLERANCE_MS
@@ -194,32 +194,32 @@ class Intake:
         return IntakeRules(job.name, epoch, envelopes.key, size, opens, begins, closes, settles)
 
     def take(
-        self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+        self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
     ) -> Taken:
         """Check the envelopes of bodies that share one set of intake rules.
 
         `subjects` are those of the bodies' tokens; None without a token.
         """
-        size = gate.envelope_bytes
+        size = rules.envelope_bytes
         data = b"".join([body[HEADER_BYTES:] for body in bodies])
         rows = np.frombuffer(data, np.uint8).reshape(-1, size)
-        counts = [gate.envelopes(body) for body in bodies]
+        counts = [rules.envelopes(body) for body in bodies]
         ends = np.cumsum([0, *counts]).tolist()
         devices = [data[at : at + IDENTITY_BYTES] for at in range(0, len(data), size)]
-        refusals = self._refusals(gate, rows, ends)
+        rejections = self._rejections(rules, rows, ends)
         for index, (begin, end) in enumerate(pairwise(ends)):
-            if end - begin > 1 and refusals[index] is None:
+            if end - begin > 1 and rejections[index] is None:
                 if len(set(devices[begin:end])) < end - begin:
-                    refusals[index] = RequestProblem.TWICE.answer()
+                    rejections[index] = RequestProblem.TWICE.answer()
                 elif self.takes_tokens:
-                    refusals[index] = RequestProblem.SEVERAL.answer()
+                    rejections[index] = RequestProblem.SEVERAL.answer()
             if self.takes_tokens and subjects[index] is None:
                 # Bodies without a subject must not count as the same sender.
-                refusals[index] = refusals[index] or RequestProblem.NO_TOKEN.answer()
-        good = [refusal is None for refusal in refusals]
+                rejections[index] = rejections[index] or RequestProblem.NO_TOKEN.answer()
+        good = [rejection is None for rejection in rejections]
         taken = np.flatnonzero(np.repeat(good, counts))
         if not len(taken):
-            return Taken(refusals)
+            return Taken(rejections)
         rows = rows[taken]
         if self.takes_tokens:
             of = np.repeat(np.arange(len(bodies)), counts)[taken]
@@ -227,29 +227,29 @@ class Intake:
         else:
             who = [_DEVICE + devices[index] for index in taken]
         return Taken(
-            refusals,
-            list(self._enrollments(gate.epoch, rows, who)),
-            list(self._batches(gate, rows, who)),
+            rejections,
+            list(self._enrollments(rules.epoch, rows, who)),
+            list(self._batches(rules, rows, who)),
             len(rows),
         )
 
-    def _refusals(
-        self, gate: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
+    def _rejections(
+        self, rules: IntakeRules, rows: NDArray[np.uint8], ends: Sequence[int]
     ) -> list[HttpResponse | None]:
         formed = rows[:, 2 * IDENTITY_BYTES] <= 1
-        if gate.key is not None:
+        if rules.key is not None:
             return [
                 None if good else RequestProblem.MALFORMED.answer() for good in _all(formed, ends)
             ]
         slots, used, well_formed = self._form.unpack(rows[:, ENVELOPE_OVERHEAD:])
-        refusals = [
+        rejections = [
             None if good else RequestProblem.MALFORMED.answer()
             for good in _all(formed & well_formed, ends)
         ]
         in_use = np.arange(self._form.slots) < used[:, None]
-        for index in self._foreign(gate.epoch, slots, in_use, ends, 0, len(refusals)):
-            refusals[index] = refusals[index] or RequestProblem.FOREIGN.answer()
-        return refusals
+        for index in self._foreign(rules.epoch, slots, in_use, ends, 0, len(rejections)):
+            rejections[index] = rejections[index] or RequestProblem.FOREIGN.answer()
+        return rejections
 
     def _foreign(
         self,
@@ -266,7 +266,7 @@ class Intake:
         """
         begin, end = ends[first], ends[last]
         words = slots[begin:end][in_use[begin:end]]
-        if not len(words) or self._check.word_problem(epoch, words) is None:
+        if not len(words) or self._check.message_problem(epoch, words) is None:
             return
         if last - first == 1:
             yield first
@@ -292,12 +292,12 @@ class Intake:
             yield encode_enrollments(Enrollments(job.fingerprint, job.deployment, epoch, part))
 
     def _batches(
-        self, gate: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]
+        self, rules: IntakeRules, rows: NDArray[np.uint8], who: Sequence[bytes]
     ) -> Iterator[bytes]:
         job = self.job
-        tags = Tagger(self.key.secret, REPORT, job.deployment, gate.epoch).tags(who)
+        tags = Tagger(self.key.secret, REPORT, job.deployment, rules.epoch).tags(who)
         parts = [tags, rows[:, ENVELOPE_OVERHEAD:]]
-        if gate.key is not None:
+        if rules.key is not None:
             # The ciphertext is bound to the report ID.
             parts.insert(1, rows[:, IDENTITY_BYTES : 2 * IDENTITY_BYTES])
         # Of equal tags the first counts, and stays first.
@@ -306,7 +306,7 @@ class Intake:
         for at in range(0, len(whole), most):
             part = whole[at : at + most]
             yield encode_loose_batch(
-                LooseBatch(job.fingerprint, job.deployment, gate.epoch, gate.key, part)
+                LooseBatch(job.fingerprint, job.deployment, rules.epoch, rules.key, part)
             )
 
 
@@ -322,39 +322,39 @@ def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJob:
+class SelectedJob:
     job: DeployedJob
     phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJobs:
+class SelectedJobs:
     """All jobs in the topic at one moment.
 
-    `refused` holds reasons why reports of named jobs, and of jobs written by another version of the
-    software, cannot be accepted.
+    `rejected` holds reasons why reports of named jobs, and of jobs written by another version of
+    the software, cannot be accepted.
     """
 
-    jobs: Mapping[str, WantedJob]
-    refused: Mapping[str, str]
+    jobs: Mapping[str, SelectedJob]
+    rejected: Mapping[str, str]
 
 
-def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
+def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJobs:
     """Derive a collector's jobs from the topic's state; without `names`, all that have devices."""
-    jobs, refused = {}, {}
+    jobs, rejected = {}, {}
     for name, job in topic.jobs.items():
         if names and name not in names:
             continue
         if job.devices is None or job.signed_description is None or job.replay_of is not None:
             if names:
-                refused[name] = "it was deployed without devices that report by themselves"
+                rejected[name] = "it was deployed without devices that report by themselves"
             continue
         # Compute it before the first report arrives: for some mechanisms it takes seconds.
-        _ = job.content_form
-        jobs[name] = WantedJob(job, topic.phase(name))
+        _ = job.content_format
+        jobs[name] = SelectedJob(job, topic.phase(name))
     for name in topic.unreadable:
         if not names or name in names:
-            refused[name] = "it was deployed by an incompatible version of dpstream"
+            rejected[name] = "it was deployed by an incompatible version of dpstream"
     for name in set(names) - topic.jobs.keys() - topic.unreadable:
-        refused[name] = "it is not deployed; its reports are accepted once it is"
-    return WantedJobs(jobs, refused)
+        rejected[name] = "it is not deployed; its reports are accepted once it is"
+    return SelectedJobs(jobs, rejected)

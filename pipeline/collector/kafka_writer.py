@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from dpstream.pipeline.collector.batch_writer import WriteError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import CLIENT_ID
-from dpstream.pipeline.kafka.cluster_errors import access_problem, refused_kind
+from dpstream.pipeline.kafka.cluster_errors import access_problem, rejected_kind
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.topic_ids import ask_ids
@@ -66,7 +66,7 @@ class KafkaWriter:
         try:
             written = await self._producer.send_and_wait(topic, value, key=key, partition=partition)
         except (KafkaError, OSError, AssertionError) as error:
-            if (kind := refused_kind(error)) is not None:
+            if (kind := rejected_kind(error)) is not None:
                 raise WriteError(
                     access_problem(self._principal, "write", kind, topic, "collector")
                 ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dpstream.pipeline.collector.responses import JSON, PROBLEM_JSON, told
+from dpstream.pipeline.collector.responses import JSON, PROBLEM_JSON, json_response
 from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 
 _HEXADECIMAL: Final = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
@@ -40,7 +40,7 @@ _PROBLEMS: Final = {
 _RETRIED: Final = ("429", "503")
 
 
-def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
+def _answers(*rejections: str, **answers: Any) -> dict[str, Any]:
     """Return the answers of an operation by status; rejections are given by status only."""
     problems = {
         status: {
@@ -59,7 +59,7 @@ def _answers(*refusals: str, **answers: Any) -> dict[str, Any]:
                 else {}
             ),
         }
-        for status in refusals
+        for status in rejections
     }
     return {**{status.removeprefix("s"): answer for status, answer in answers.items()}, **problems}
 
@@ -226,4 +226,4 @@ DESCRIPTION: Final[dict[str, Any]] = {
         },
     },
 }
-OPENAPI: Final = told(DESCRIPTION)
+OPENAPI: Final = json_response(DESCRIPTION)

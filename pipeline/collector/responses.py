@@ -83,8 +83,7 @@ class RequestProblem(Enum):
     ) -> HttpResponse:
         """Return the problem as an answer, with additional `headers`.
 
-        `retry_after` is in seconds. `more` are further members of the problem, with public facts
-        only.
+        `retry_after` is in seconds. `more` are further members of the problem, public facts only.
         """
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}
@@ -102,7 +101,7 @@ def accepted(envelopes: int, epoch: int) -> HttpResponse:
     return HttpResponse(202, dumped({"accepted": envelopes, "epoch": epoch}))
 
 
-def told(value: Mapping[str, object]) -> HttpResponse:
+def json_response(value: Mapping[str, object]) -> HttpResponse:
     return HttpResponse(200, dumped(value))
 
 
@@ -114,8 +113,7 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
     """Return the bytes of an answer after its status line.
 
-    `more` are headers of this connection, `close` announces its end, and `body` is False after
-    HEAD.
+    `more` are headers of this connection, `close` announces its end, `body` is False after HEAD.
     """
     length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
     head = _head(answer.headers, more, answer.content_type, length, close)

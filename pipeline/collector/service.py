@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dpstream.pipeline.addresses import Network, is_within
-from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, Gathering
+from dpstream.pipeline.collector.batch_writer import RETRY_SECONDS, BatchWriter
 from dpstream.pipeline.collector.http_connection import Slot
 from dpstream.pipeline.collector.http_limits import HttpRequest, Rates
 from dpstream.pipeline.collector.openapi import OPENAPI
-from dpstream.pipeline.collector.responses import Headers, HttpResponse, RequestProblem, told
+from dpstream.pipeline.collector.responses import (
+    Headers,
+    HttpResponse,
+    RequestProblem,
+    json_response,
+)
 from dpstream.pipeline.collector.tokens import TokenCheck, TokenError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -39,14 +44,14 @@ class Served:
     """A job whose reports the collector accepts; without `tokens`, anyone may report."""
 
     job: DeployedJob
-    gathering: Gathering
+    batch_writer: BatchWriter
     tokens: TokenCheck | None
     phase: Phase = Phase.RUNNING
 
     def __post_init__(self) -> None:
         described = self.job.signed_description
         assert described is not None
-        self.description = told(described.told())
+        self.description = json_response(described.encoded())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +86,31 @@ class Service:
     Attributes:
         rates: Rate limits by address; None for no limit.
         jobs: Jobs by name, replaced atomically.
-        withheld: Names of deployed jobs that this collector cannot serve.
+        unserved: Names of deployed jobs that this collector cannot serve.
         informed: True once the jobs are known.
         stopping: True if no more reports are accepted.
         kafka_answers: Returns whether Kafka answered recently.
-        refused: Called with the reason of rejections that concern no job.
+        rejected: Called with the reason of rejections that concern no job.
     """
 
     clock: BrokerClock
     access: Access = field(default_factory=Access)
     rates: Rates | None = None
     jobs: Mapping[str, Served] = field(default_factory=dict)
-    withheld: frozenset[str] = frozenset()
+    unserved: frozenset[str] = frozenset()
     informed: bool = False
     stopping: bool = False
     kafka_answers: Callable[[], bool] = lambda: True
-    refused: Callable[[str], None] = lambda reason: None
+    rejected: Callable[[str], None] = lambda reason: None
 
     def look(self, request: HttpRequest) -> HttpResponse | None:
         """Return a rejection before the body arrives, or None."""
         if self.stopping and request.method == "POST":
-            return self._refused(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
+            return self._rejected(RequestProblem.STOPPING.answer(retry_after=RETRY_SECONDS))
         if self.rates is not None:
             seconds = self.rates.wait(self.access.address_of(request))
             if seconds:
-                return self._refused(RequestProblem.RATE.answer(retry_after=seconds))
+                return self._rejected(RequestProblem.RATE.answer(retry_after=seconds))
         return None
 
     def allowed(self, request: HttpRequest) -> Headers:
@@ -136,8 +141,8 @@ class Service:
         if answer is not None:
             slot(answer)
 
-    def _refused(self, answer: HttpResponse) -> HttpResponse:
-        self.refused(answer.reason or "")
+    def _rejected(self, answer: HttpResponse) -> HttpResponse:
+        self.rejected(answer.reason or "")
         return answer
 
     def _post(self, request: HttpRequest, slot: Slot) -> HttpResponse | None:
@@ -146,42 +151,44 @@ class Service:
             return _method_or_nothing(request.path)
         served = self.jobs.get(job)
         if served is None:
-            return self._refused(self._no_job(job))
-        gathering = served.gathering
+            return self._rejected(self._no_job(job))
+        batch_writer = served.batch_writer
         if request.headers.get(b"content-type", b"").lower() != _CONTENT_TYPE:
-            return _counted(gathering, RequestProblem.MEDIA_TYPE.answer())
+            return _counted(batch_writer, RequestProblem.MEDIA_TYPE.answer())
         subject = None
         if served.tokens is not None:
             try:
                 subject = served.tokens.subject(request.headers.get(b"authorization"))
             except TokenError as error:
-                return _counted(gathering, error.answer)
+                return _counted(batch_writer, error.answer)
         if served.phase in (Phase.DRAINING, Phase.DRAINED):
-            return _counted(gathering, RequestProblem.DRAINED.answer(retry_after=_DRAINED_SECONDS))
+            return _counted(
+                batch_writer, RequestProblem.DRAINED.answer(retry_after=_DRAINED_SECONDS)
+            )
         now = self.clock.now()
         if now is None:
-            return _counted(gathering, RequestProblem.NOT_READY.answer(retry_after=1))
-        refusal = gathering.offer(request.body, subject, now, slot)
-        if self.rates is not None and refusal is None:
-            more = gathering.reports(request.body) - 1
+            return _counted(batch_writer, RequestProblem.NOT_READY.answer(retry_after=1))
+        rejection = batch_writer.offer(request.body, subject, now, slot)
+        if self.rates is not None and rejection is None:
+            more = batch_writer.reports(request.body) - 1
             self.rates.charge(self.access.address_of(request), more)
-        return refusal
+        return rejection
 
     def _no_job(self, name: str) -> HttpResponse:
         # A device must not conclude that its job has ended.
         if not self.informed:
             return _NOT_INFORMED
-        if name in self.withheld:
+        if name in self.unserved:
             return RequestProblem.UNAVAILABLE.answer(retry_after=_DRAINED_SECONDS)
         return RequestProblem.NO_JOB.answer()
 
     def _get(self, path: bytes) -> HttpResponse:
         if path == _JOBS:
-            return told({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
+            return json_response({"jobs": sorted(self.jobs)}) if self.informed else _NOT_INFORMED
         if path == _OPENAPI:
             return OPENAPI
         if path == _ALIVE:
-            return told({"status": "alive"})
+            return json_response({"status": "alive"})
         if path == _READY:
             return self._readiness()
         job, what = _place(path)
@@ -196,7 +203,7 @@ class Service:
         now = self.clock.now()
         if now is None:
             return RequestProblem.NOT_READY.answer(retry_after=1)
-        return told({"time": now, "epoch": served.gathering.intake.times.epoch_of(now)})
+        return json_response({"time": now, "epoch": served.batch_writer.intake.times.epoch_of(now)})
 
     def _readiness(self) -> HttpResponse:
         if self.stopping:
@@ -205,7 +212,7 @@ class Service:
             return RequestProblem.NOT_READY.answer(retry_after=1)
         if not self.kafka_answers():
             return RequestProblem.UNAVAILABLE.answer(retry_after=RETRY_SECONDS)
-        return told({"status": "ready"})
+        return json_response({"status": "ready"})
 
     def _preflight(self, request: HttpRequest) -> HttpResponse:
         methods = _methods(request.path)
@@ -227,8 +234,8 @@ class Service:
         )
 
 
-def _counted(gathering: Gathering, answer: HttpResponse) -> HttpResponse:
-    gathering.refuse(answer)
+def _counted(batch_writer: BatchWriter, answer: HttpResponse) -> HttpResponse:
+    batch_writer.reject(answer)
     return answer
 
 

@@ -56,7 +56,6 @@ def _finished(copy: object, subject: bytes) -> bytes:
 LONGEST: Final = 8 << 10
 """Maximum bytes of a token."""
 SUBJECT_MAX: Final = 1 << 10
-"""Maximum characters of a subject."""
 LEEWAY_SECONDS: Final = 30
 """Tolerated difference between the clocks of token issuers and collectors, in seconds."""
 _SCHEME: Final = b"bearer"

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from dpstream.pipeline.protocols.protocol import Aggregator, Law, Protocol
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 FALSE_ALARM = 1e-12
 """Maximum false-alarm probability of one comparison; hundreds together stay below 1e-9."""
@@ -31,7 +31,7 @@ Report: TypeAlias = tuple[int, ...]
 View: TypeAlias = tuple[tuple[Report, ...], ...]
 """Reports that an observer sees: those of every epoch, sorted."""
 
-WordArray: TypeAlias = NDArray[np.unsignedinteger]
+MessageArray: TypeAlias = NDArray[np.unsignedinteger]
 
 
 class ExactLaw(typing.Protocol):
@@ -85,9 +85,9 @@ class Case:
         return self.protocol.calibrate(self.parameters, self.last_epoch, self.minimum)
 
     @cached_property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Format of messages."""
-        return self.protocol.word_form(self.law)
+        return self.protocol.message_format(self.law)
 
     @property
     def minimum(self) -> int:
@@ -157,7 +157,7 @@ class Case:
         indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
         return self.array_of(np.stack(indices))
 
-    def truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
+    def ground_truth(self, values: NDArray[np.int8]) -> NDArray[np.int64]:
         """Return the true counts of devices with value 1 or each item, shape (epochs, counts)."""
         counted = range(1, 2 if self.domain.items is None else self.domain.size)
         held = values[..., None] if self.domain.slots is None else values
@@ -167,7 +167,7 @@ class Case:
         """Return a seeded generator, different for every case."""
         return seeded_generator(self.number, *keys)
 
-    def send(self, values: NDArray[np.int8], rng: np.random.Generator) -> list[WordArray]:
+    def send(self, values: NDArray[np.int8], rng: np.random.Generator) -> list[MessageArray]:
         """Return the reports per epoch of new devices with values of shape (epochs, devices)."""
         devices = self.protocol.randomizer(self.law)
         devices.enroll(values.shape[1], rng)
@@ -176,20 +176,20 @@ class Case:
             for epoch, now in enumerate(values, 1)
         ]
 
-    def released(self, reports: list[WordArray], rng: np.random.Generator) -> list[WordArray]:
+    def released(self, reports: list[MessageArray], rng: np.random.Generator) -> list[MessageArray]:
         """Return the aggregator's input per epoch: the reports or the shuffler's noisy sum."""
         summed = self.protocol.stage_sum(self.law)
         if summed is None:
             return reports
-        return [summed.release(words, None, rng) for words in reports]
+        return [summed.release(messages, None, rng) for messages in reports]
 
 
-def values_in_words(stream: Stream) -> str:
+def show_values(stream: Stream) -> str:
     """Format a user's values as part of a sentence."""
     return f"the values {', '.join(map(str, stream))}"
 
 
-def reports_in_words(view: View) -> str:
+def show_reports(view: View) -> str:
     """Format a view as part of a sentence: the reports of each epoch, number by number."""
     epochs = (
         " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"

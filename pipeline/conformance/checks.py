@@ -22,8 +22,8 @@ from dpstream.pipeline.conformance.cases import (
     Report,
     Stream,
     View,
-    reports_in_words,
-    values_in_words,
+    show_reports,
+    show_values,
 )
 from dpstream.pipeline.conformance.divergences import (
     divergence,
@@ -33,12 +33,12 @@ from dpstream.pipeline.conformance.divergences import (
 )
 from dpstream.pipeline.conformance.running import (
     DoesNotConformError,
-    absent_devices_say_nothing,
-    estimates_hold_the_truth,
+    absent_devices_send_nothing,
+    intervals_contain_the_ground_truth,
     merging_equals_adding,
-    restored_devices_go_on,
+    restored_devices_continue,
 )
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.guarantee import Guarantee
 
 Check: TypeAlias = Callable[[Case], None]
@@ -68,12 +68,11 @@ def examples_are_small(case: Case) -> None:
     if type(example.parameters) is not expected:
         kind = type(example.parameters).__name__
         raise DoesNotConformError(
-            f"has an example of {kind}, its parameters are {expected.__name__}"
+            f"has an example of {kind}; expected {expected.__name__}, its parameters"
         )
     if not 1 <= example.last_epoch <= MOST_EPOCHS:
         raise DoesNotConformError(
-            f"has an example of {example.last_epoch} epochs, which cannot all be looked at: give 1 "
-            f"to {MOST_EPOCHS}"
+            f"has an example of {example.last_epoch} epochs; expected 1 to {MOST_EPOCHS}"
         )
 
 
@@ -81,49 +80,54 @@ def laws_survive_json(case: Case) -> None:
     """Check that a law survives JSON, the format that deployed jobs store it in."""
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     if case.protocol.law(case.parameters).from_json(body) != case.law:
-        raise DoesNotConformError("reads another law from JSON than it has written")
+        raise DoesNotConformError("reads a different law from JSON than it wrote")
 
 
-def reports_have_the_form_that_is_stated(case: Case) -> None:
+def reports_have_the_declared_format(case: Case) -> None:
     """Check that reports have the declared width and dtype."""
-    form = case.word_form
-    for epoch, words in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
-        found = f"{words.dtype} of shape {words.shape}"
-        if words.dtype != form.dtype or words.ndim != 2 or words.shape[1] != form.width:
+    form = case.message_format
+    for epoch, messages in enumerate(case.send(case.mixed_values(200), case.generator(1)), 1):
+        found = f"{messages.dtype} of shape {messages.shape}"
+        if messages.dtype != form.dtype or messages.ndim != 2 or messages.shape[1] != form.width:
             raise DoesNotConformError(
-                f"reports {found} at epoch {epoch}, and states words of {form.dtype}, {form.width} "
-                "of each report"
+                f"reports {found} at epoch {epoch}; expected {form.width} integers of {form.dtype} "
+                "per report, as declared"
             )
 
 
-def no_more_is_spent_than_asked_for(case: Case) -> None:
+def spends_at_most_the_requested_epsilon(case: Case) -> None:
     """Check that the guarantee is within the job's parameters, which determine the charge."""
     guarantee = _guarantee(case)
     unit = _UNITS[guarantee.unit]
-    asked = {"epsilon": case.parameters.epsilon, "delta": getattr(case.parameters, "delta", 0.0)}
-    for name, most in asked.items():
+    requested = {
+        "epsilon": case.parameters.epsilon,
+        "delta": getattr(case.parameters, "delta", 0.0),
+    }
+    for name, most in requested.items():
         stated = getattr(guarantee, name)
         if not 0 <= stated <= most:
-            raise DoesNotConformError(f"states {name} {stated:g} for {unit}, asked for {most:g}")
+            raise DoesNotConformError(
+                f"states {name} {stated:g} for {unit}; expected at most {most:g}, as requested"
+            )
     if (guarantee.stream_epsilon is None) != (guarantee.unit == "stream"):
         raise DoesNotConformError(
-            f"states its guarantee for {unit}, and has to say what the whole stream loses where, "
-            "and only where, that is something else"
+            f"states its guarantee for {unit}; expected the loss of the whole stream in addition "
+            "exactly if it differs"
         )
 
 
-def the_exact_law_adds_up(case: Case) -> None:
+def exact_law_sums_to_one(case: Case) -> None:
     """Check that the exact law, the reference of other checks, is a probability distribution."""
     for stream, views in case.views.items():
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
-                f"has an exact law whose probabilities for {values_in_words(stream)} add up to "
-                f"{total}, or of which one is not above 0: list what can be seen, and nothing else"
+                f"has an exact law whose probabilities for {show_values(stream)} sum to {total} or "
+                "are not all positive; expected the possible observations only, with sum 1"
             )
 
 
-def neighbors_are_as_alike_as_stated(case: Case) -> None:
+def neighbors_stay_within_the_guarantee(case: Case) -> None:
     """Check the guarantee itself, over all views of all neighbors."""
     guarantee = _guarantee(case)
     _check_loss(case, guarantee, guarantee.epsilon, _UNITS[guarantee.unit])
@@ -141,8 +145,8 @@ def exact_guarantees_are_attained(case: Case) -> None:
     less = guarantee.epsilon - slack
     if largest_divergence(case, guarantee, exponential(less, rounded_up=True)) <= guarantee.delta:
         raise DoesNotConformError(
-            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, and "
-            "loses less: state what it loses, or another basis"
+            f"states epsilon {guarantee.epsilon:g} for {_UNITS[guarantee.unit]} as exact, but "
+            "loses less; expected the exact loss, or another basis"
         )
 
 
@@ -157,8 +161,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, often in seen.items():
             if view not in law:
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(view)} for {values_in_words(stream)}, "
-                    f"{often} times of {WINDOWS:,}, which by its exact law is never sent"
+                    f"sends reports {show_reports(view)} for {show_values(stream)}, "
+                    f"{often} of {WINDOWS:,} times; its exact law never sends this"
                 )
         shares = np.array([float(probability) for probability in law.values()])
         times = np.array([seen[view] for view in law])
@@ -168,9 +172,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, count, share, wrong in zip(law, times, shares, unlikely, strict=True):
             if wrong:
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(view)} for {values_in_words(stream)} "
-                    f"{count:,} times of {WINDOWS:,}, by its exact law it would be "
-                    f"{share * WINDOWS:,.0f}"
+                    f"sends reports {show_reports(view)} for {show_values(stream)} {count:,} of "
+                    f"{WINDOWS:,} times; expected {share * WINDOWS:,.0f} by its exact law"
                 )
         if case.exact.devices == 1:
             _check_many(case, stream, number)
@@ -179,8 +182,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
 def _check_many(case: Case, stream: Stream, number: int) -> None:
     values = case.array_of(np.zeros((case.last_epoch, TOGETHER), np.intp))
     values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
-    for epoch, words in enumerate(case.send(values, case.generator(21, number)), 1):
-        reports, counts = np.unique(words, axis=0, return_counts=True)
+    for epoch, messages in enumerate(case.send(values, case.generator(21, number)), 1):
+        reports, counts = np.unique(messages, axis=0, return_counts=True)
         sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
         means: defaultdict[Report, float] = defaultdict(float)
         squares: defaultdict[Report, float] = defaultdict(float)
@@ -194,17 +197,17 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
             off = abs(sent.get(report, 0) - expected)
             if expected >= ENOUGH and 2 * stats.norm.sf(off / max(deviation, 1.0)) < FALSE_ALARM:
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(((report,),))} at epoch {epoch} "
+                    f"sends reports {show_reports(((report,),))} at epoch {epoch} "
                     f"{sent.get(report, 0):,} times for {TOGETHER:,} devices with "
-                    f"{values_in_words(stream)}, by its exact law it would be {expected:,.0f}"
+                    f"{show_values(stream)}; expected {expected:,.0f} by its exact law"
                 )
 
 
-def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
+def messages_are_accepted_at_their_epochs(case: Case) -> None:
     """Check that an aggregator accepts all possible reports and rejects an impossible one."""
     if case.protocol.stage_sum(case.law) is not None:
         return
-    aggregator, form = case.aggregator(), case.word_form
+    aggregator, form = case.aggregator(), case.message_format
     largest = int(np.iinfo(form.dtype).max)
     for epoch in range(1, case.last_epoch + 1):
         sent = {
@@ -213,33 +216,33 @@ def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
         for report in sent:
             if not _accepted(aggregator, epoch, np.array([report], form.dtype)):
                 raise DoesNotConformError(
-                    f"sends reports {reports_in_words(((report,),))} at epoch {epoch}, which its "
-                    "aggregator refuses"
+                    f"sends reports {show_reports(((report,),))} at epoch {epoch}, which its "
+                    "aggregator rejects"
                 )
         impossible = (largest,) * form.width
         if impossible not in sent and _accepted(
             aggregator, epoch, np.array([impossible], form.dtype)
         ):
             raise DoesNotConformError(
-                f"never sends reports {reports_in_words(((impossible,),))}, and its aggregator "
-                f"accepts it at epoch {epoch}"
+                f"never sends reports {show_reports(((impossible,),))}, but its aggregator "
+                f"accepts them at epoch {epoch}"
             )
 
 
 CHECKS: tuple[Check, ...] = (
     examples_are_small,
     laws_survive_json,
-    reports_have_the_form_that_is_stated,
-    no_more_is_spent_than_asked_for,
-    the_exact_law_adds_up,
-    neighbors_are_as_alike_as_stated,
+    reports_have_the_declared_format,
+    spends_at_most_the_requested_epsilon,
+    exact_law_sums_to_one,
+    neighbors_stay_within_the_guarantee,
     exact_guarantees_are_attained,
     devices_draw_by_the_exact_law,
-    words_are_accepted_where_they_can_be_sent,
-    restored_devices_go_on,
-    absent_devices_say_nothing,
+    messages_are_accepted_at_their_epochs,
+    restored_devices_continue,
+    absent_devices_send_nothing,
     merging_equals_adding,
-    estimates_hold_the_truth,
+    intervals_contain_the_ground_truth,
 )
 
 
@@ -258,8 +261,8 @@ def _check_loss(case: Case, guarantee: Guarantee, epsilon: float, unit: str) -> 
         if spent > delta:
             also = "" if not guarantee.delta else f" with delta {guarantee.delta:g}"
             raise DoesNotConformError(
-                f"states epsilon {epsilon:g}{also} for {unit}, and {values_in_words(one)} can be "
-                f"told from {values_in_words(other)} "
+                f"states epsilon {epsilon:g}{also} for {unit}, but {show_values(one)} can be "
+                f"distinguished from {show_values(other)} "
                 f"{_by(case, one, other, float(spent), guarantee.delta)}"
             )
 
@@ -270,7 +273,7 @@ def _by(case: Case, one: Stream, other: Stream, spent: float, delta: float) -> s
     views, others = case.views[one], case.views[other]
     ratios = [views[view] / others[view] if view in others else math.inf for view in views]
     largest = max(ratios)
-    return "without any doubt" if largest == math.inf else f"by epsilon {math.log(largest):.4g}"
+    return "with certainty" if largest == math.inf else f"by epsilon {math.log(largest):.4g}"
 
 
 def spread(streams: list[Stream]) -> list[Stream]:
@@ -287,14 +290,14 @@ def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
     for epoch, value in enumerate(stream, 1):
         values = np.zeros((case.exact.devices, *np.shape(value)), np.int8)
         values[0] = value
-        words = written_out(devices.report(epoch, values, None, rng))
-        view.append(tuple(sorted(map(tuple, words.tolist()))))
+        messages = written_out(devices.report(epoch, values, None, rng))
+        view.append(tuple(sorted(map(tuple, messages.tolist()))))
     return tuple(view)
 
 
-def _accepted(aggregator: Any, epoch: int, words: Any) -> bool:
+def _accepted(aggregator: Any, epoch: int, messages: Any) -> bool:
     try:
-        aggregator.check_words(epoch, words)
+        aggregator.check_messages(epoch, messages)
     except ValueError:
         return False
     return True

@@ -24,7 +24,9 @@ def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
         ProtocolError: If the protocol has no examples.
     """
     if not protocol.examples:
-        raise ProtocolError(f"protocol {protocol.name} has no examples: its entry is to offer some")
+        raise ProtocolError(
+            f"protocol {protocol.name} has no examples; expected examples in its entry"
+        )
     return [Case(protocol, number, make_exact) for number in range(len(protocol.examples))]
 
 
@@ -37,9 +39,9 @@ def find_cases(name: str) -> list[Case]:
     PROTOCOLS.check(name)
     if name not in PROTOCOLS:
         raise ProtocolError(
-            f"there is no protocol {name}: the package that has it is to name it in its metadata "
-            f"(entry points dpstream.protocols), and to be installed; there are "
-            f"{', '.join(PROTOCOLS)}"
+            f"protocol {name} does not exist; expected one of: {', '.join(PROTOCOLS)}. A package "
+            "that provides another protocol must be installed and name it in its metadata (entry "
+            "points dpstream.protocols)"
         )
     return cases_of(PROTOCOLS[name], exact_law_of(name))
 
@@ -56,8 +58,8 @@ def exact_law_of(name: str) -> MakeExactLaw:
     laws = list(entry_points(group=GROUP, name=name))
     if not laws:
         raise ProtocolError(
-            f"protocol {name} has no exact law to be checked against: name one in the metadata of "
-            f"its package (entry points {GROUP}); ours are in {OWN_LAWS.replace('.', '/')}"
+            f"protocol {name} has no exact law to check against. Name one in the metadata of its "
+            f"package (entry points {GROUP}); those of dpstream are in {OWN_LAWS.replace('.', '/')}"
         )
     try:
         make_exact = laws[0].load()

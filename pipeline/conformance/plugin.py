@@ -17,6 +17,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="with --pyargs dpstream.pipeline.conformance.suite: the protocol that is to be "
-        "looked at",
+        help="name of the protocol to check (with --pyargs dpstream.pipeline.conformance.suite)",
     )

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance, Estimate, Published
+from dpstream.aggregators.estimate import Estimate, Participation, Published
 from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
 from dpstream.pipeline.errors import DpstreamError
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 
 DEVICES = 300
 RUNS, ESTIMATED = 300, 600
@@ -24,7 +24,7 @@ class DoesNotConformError(DpstreamError):
     """Violation by a protocol; the message continues a sentence that starts with its name."""
 
 
-def restored_devices_go_on(case: Case) -> None:
+def restored_devices_continue(case: Case) -> None:
     """Check that restored devices redraw nothing: redrawing would spend their budget again."""
     undisturbed, restarted = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (undisturbed, restarted):
@@ -39,12 +39,12 @@ def restored_devices_go_on(case: Case) -> None:
         )
         if not np.array_equal(found, expected):
             raise DoesNotConformError(
-                f"sends other reports at epoch {epoch} where devices were restored before: all "
-                "that is drawn once has to be in state_arrays, and to be read from there"
+                f"sends different reports at epoch {epoch} if devices were restored before; "
+                "expected all one-time draws to be saved in state_arrays and read from there"
             )
 
 
-def absent_devices_say_nothing(case: Case) -> None:
+def absent_devices_send_nothing(case: Case) -> None:
     """Check that absent devices send nothing, then or later, about their values while absent."""
     one, other = (case.protocol.randomizer(case.law) for _ in range(2))
     for devices in (one, other):
@@ -61,16 +61,16 @@ def absent_devices_say_nothing(case: Case) -> None:
         )
         if not np.array_equal(found, expected):
             raise DoesNotConformError(
-                f"tells at epoch {epoch} what devices held while they were absent"
+                f"reveals at epoch {epoch} the values of devices while they were absent"
             )
     devices = case.protocol.randomizer(case.law)
     devices.enroll(DEVICES, case.generator(12))
-    nobody = np.zeros(DEVICES, np.bool_)
-    words = written_out(
-        devices.report(1, case.mixed_values(DEVICES)[0], nobody, case.generator(13))
+    no_device = np.zeros(DEVICES, np.bool_)
+    messages = written_out(
+        devices.report(1, case.mixed_values(DEVICES)[0], no_device, case.generator(13))
     )
-    if len(words):
-        raise DoesNotConformError(f"sends {len(words):,} reports of devices that are all absent")
+    if len(messages):
+        raise DoesNotConformError(f"sends {len(messages):,} reports of devices that are all absent")
 
 
 def merging_equals_adding(case: Case) -> None:
@@ -78,42 +78,42 @@ def merging_equals_adding(case: Case) -> None:
     rng = case.generator(14)
     whole, one, other = (case.aggregator() for _ in range(3))
     sent = case.released(case.send(case.mixed_values(DEVICES), rng), rng)
-    for epoch, words in enumerate(sent, 1):
-        whole.add(epoch, words, None)
-        one.add(epoch, words[::2], None)
-        other.add(epoch, words[1::2][::-1], None)
+    for epoch, messages in enumerate(sent, 1):
+        whole.add(epoch, messages, None)
+        one.add(epoch, messages[::2], None)
+        other.add(epoch, messages[1::2][::-1], None)
     other = case.restored(other.to_bytes())
     other.merge(one)
     if other.to_bytes() != whole.to_bytes():
         raise DoesNotConformError(
-            "has another state where reports are added in two parts, kept as bytes and merged, "
-            "than where they are added at once"
+            "has a different state if reports are added in two parts, serialized and merged, than "
+            "if they are added at once"
         )
 
 
-def estimates_hold_the_truth(case: Case) -> None:
+def intervals_contain_the_ground_truth(case: Case) -> None:
     """Check that estimates are unbiased and their errors match the published standard errors."""
     if case.protocol.learning is not None:
         return
     values = _followed_values(case)
-    truth = case.truth(values)
-    attendance = Attendance.constant(case.last_epoch, ESTIMATED)
-    off = np.empty((RUNS, *truth.shape))
+    ground_truth = case.ground_truth(values)
+    participation = Participation.constant(case.last_epoch, ESTIMATED)
+    off = np.empty((RUNS, *ground_truth.shape))
     for run in range(RUNS):
         aggregator = case.aggregator()
         sent = case.send(values, case.generator(30, run))
-        for epoch, words in enumerate(case.released(sent, case.generator(32, run)), 1):
-            aggregator.add(epoch, words, None)
-            estimate = aggregator.estimate(epoch, attendance)
+        for epoch, messages in enumerate(case.released(sent, case.generator(32, run)), 1):
+            aggregator.add(epoch, messages, None)
+            estimate = aggregator.estimate(epoch, participation)
             if estimate is None:
                 raise DoesNotConformError(f"has no estimate of epoch {epoch} of its horizon")
-            errors = values_of(estimate) - truth[epoch - 1]
-            off[run, epoch - 1] = errors / estimate.standard_deviation
+            errors = values_of(estimate) - ground_truth[epoch - 1]
+            off[run, epoch - 1] = errors / estimate.standard_error
     means = off.mean(axis=0)
     if (2 * stats.norm.sf(np.abs(means) * math.sqrt(RUNS)) < FALSE_ALARM).any():
         raise DoesNotConformError(
-            f"estimates what is not there: off by {np.abs(means).max():.2g} of the standard "
-            f"deviations it publishes, on average over {RUNS} runs"
+            f"has a bias of {np.abs(means).max():.2g} published standard errors, on average "
+            f"over {RUNS} runs"
         )
     squares = np.square(off).sum(axis=0)
     too_small = stats.chi2.sf(squares / (1 + TOLERANCE), RUNS) < FALSE_ALARM
@@ -121,8 +121,7 @@ def estimates_hold_the_truth(case: Case) -> None:
     if (too_small | too_large).any():
         ratio = math.sqrt(float(squares[too_small | too_large].flat[0]) / RUNS)
         raise DoesNotConformError(
-            "publishes standard deviations that are not those of its errors, which are "
-            f"{ratio:.2g} times as large"
+            f"publishes wrong standard errors: its errors are {ratio:.2g} times as large"
         )
 
 

@@ -36,8 +36,7 @@ def demo_shuffled_job_file() -> Path:
 def demo_run() -> Callable[[Job], Job]:
     """Return a function that gives a job the weeks and the new population of a run.
 
-    Earlier runs have charged their own populations, so the charges on the page are those of this
-    run.
+    Earlier runs have charged their own populations, so the page shows the charges of this run.
     """
     run = secrets.token_hex(3)
 

@@ -48,15 +48,15 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
         job, records = outcome.job, outcome.records
         at = positions(job, [record.epoch for record in records])
         (curve,) = curves_of(plotted_query(job.domain, None, records), records, outcome.known)
-        assert curve.truth is not None
+        assert curve.ground_truth is not None
         name = f"{job.protocol}, epsilon {job.guarantee.epsilon:.3g}"
         curve.draw(above, at, color, name)
-        curve.draw(below, at, color, name, less=curve.truth)
+        curve.draw(below, at, color, name, less=curve.ground_truth)
     true = f"ground truth ({NOT_PRIVATE})"
-    above.plot(at, curve.truth, color="black", linewidth=1.3, linestyle=DASHED, label=true)
+    above.plot(at, curve.ground_truth, color="black", linewidth=1.3, linestyle=DASHED, label=true)
     below.axhline(0, color="black", linewidth=1.0, linestyle=DASHED)
-    said = f"The same {job.people} counted by several protocols; bands: 95 % confidence intervals"
-    above.set_title(said, loc="left", fontsize=11)
+    title = f"The same {job.people} counted by several protocols; bands: 95 % confidence intervals"
+    above.set_title(title, loc="left", fontsize=11)
     name_axes(above, job, kind_of(job.domain).counted(job)[1])
     name_axes(below, job, "estimate minus ground truth")
     above.set_xlabel("")

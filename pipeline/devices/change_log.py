@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
 from dpstream.pipeline.devices.duplicates import precedence
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths, GroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
-from dpstream.pipeline.devices.truths import CountedTruths, Truths
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -36,10 +36,10 @@ class ChangeLog:
         user_indices: int32 (changes,).
         values: (changes,) in the domain's dtype, int8 for 0 and 1.
         initial: Value of every user before its first change.
-        notices: Sentences about rows and columns that were not used as written.
-        rostered: True if `users` are those of a user list; otherwise they are all users with a row,
-            at any position and with any value.
-        strangers: Number of users with rows who are not on the user list; their rows are not used.
+        warnings: Sentences about rows and columns that were not used as written.
+        on_user_list: True if `users` are those of a user list; otherwise they are all users with a
+            row, at any position and with any value.
+        unknown_users: Number of users with rows that are not on the user list; the rows are unused.
     """
 
     users: tuple[str, ...]
@@ -49,9 +49,9 @@ class ChangeLog:
     last_epoch: int
     initial: int
     bad_rows: BadRows
-    notices: tuple[str, ...] = ()
-    rostered: bool = False
-    strangers: int = 0
+    warnings: tuple[str, ...] = ()
+    on_user_list: bool = False
+    unknown_users: int = 0
 
     def changes_at(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """Return views (m,) and (m,): users who change in an epoch, ascending, and their values."""
@@ -75,7 +75,7 @@ class ChangeLog:
             values[users] = changed
             yield values
 
-    def truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
+    def ground_truth(self, domain: ValueDomain = BOOLEAN) -> NDArray[np.int64]:
         """Count the users with value 1, or with each of the items, per epoch.
 
         Returns int64, shape (last_epoch,), or (last_epoch, items) for a domain of items, which must
@@ -92,8 +92,8 @@ class ChangeLog:
         counts = np.cumsum(counts, axis=0)
         return counts[:, 1] if domain.items is None else counts[:, 1:]
 
-    def truths(self, domain: ValueDomain) -> Truths:
-        return CountedTruths(self.truth(domain))
+    def ground_truths(self, domain: ValueDomain) -> GroundTruths:
+        return CountedGroundTruths(self.ground_truth(domain))
 
 
 def load_change_log(
@@ -105,21 +105,21 @@ def load_change_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ChangeLog:
     """Read a change log, plain or gzip, independent of its name.
 
-    The file is CSV unless `form` says otherwise. Its first line names the columns in any order:
-    ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times are ISO
-    8601 or unix seconds, and require a `calendar`. Other columns are not used.
+    The file is CSV unless `input_format` says otherwise. Its first line names the columns in any
+    order: ``user``, ``value`` and either ``epoch`` or ``time``. Epochs are numbered from 1. Times
+    are ISO 8601 or unix seconds, and require a `calendar`. Other columns are not used.
 
     * The last row placed in an epoch gives its value.
     * Rows before epoch 1 give the initial value. Without a value, they only list their user.
     * Rows after `last_epoch`, by default the last epoch of a row, are not used. With `to_last_row`,
       the log ends with its last row if that is earlier.
     * Rows that repeat each other are harmless. Unreadable rows are bad. So are rows that contradict
-      an earlier line for the same user and epoch, unless ``form.duplicates`` selects one of them.
-      In a log with times, this is the same user and time.
+      an earlier line for the same user and epoch, unless ``input_format.duplicates`` selects one of
+      them. In a log with times, this is the same user and time.
     * `users` is the user list, with or without rows. If None, it is all users with a row, including
       bad rows and rows outside the horizon.
 
@@ -129,23 +129,23 @@ def load_change_log(
         InputError: If the file cannot be read or lacks a header. Without a user list, also if no
             row is usable, or if skipped rows do not identify their users.
     """
-    reader = RowReader(domain, calendar, form)
+    reader = RowReader(domain, calendar, input_format)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
-    table, notices = read.table, list(read.notices)
+    table, warnings = read.table, list(read.warnings)
     if before := int(np.count_nonzero(table.epochs < 1)):
-        notices.append(f"{counted(before)} before epoch 1: used as initial values")
+        warnings.append(f"{counted(before)} before epoch 1: used as initial values")
     bad_rows = read.bad_rows
-    if form.duplicates in (None, "refuse"):
+    if input_format.duplicates in (None, "reject"):
         table = table.where(np.lexsort((table.positions, table.users)))
         table, bad_rows = _without_contradictions(table, read)
     else:
-        table, others = _one_of_each(table, form.duplicates)
+        table, others = _one_of_each(table, input_format.duplicates)
         if others:
-            notices.append(
+            warnings.append(
                 f"{counted(others)} with another value of the same user and {read.placing}: "
-                f"the {form.duplicates} counts"
+                f"the {input_format.duplicates} counts"
             )
-    notices += read.check(bad_rows, skip=skip_bad_rows)
+    warnings += read.check(bad_rows, skip=skip_bad_rows)
     table = _changes(table, domain.initial)
     by_epoch = np.lexsort((table.users, table.epochs))
     return ChangeLog(
@@ -156,9 +156,9 @@ def load_change_log(
         last_epoch=read.last_epoch,
         initial=domain.initial,
         bad_rows=bad_rows,
-        notices=tuple(f"{read.name}: {notice}" for notice in notices),
-        rostered=read.rostered,
-        strangers=read.strangers,
+        warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
+        on_user_list=read.on_user_list,
+        unknown_users=read.unknown_users,
     )
 
 
@@ -170,14 +170,14 @@ def _without_contradictions(table: Table, read: InputTable) -> tuple[Table, BadR
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
     bad = np.flatnonzero(table.values != table.values[first])
-    told = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
+    shown_rows = bad[np.argsort(table.lines[bad])[:SHOWN_BAD_ROWS]]
     rows = [
         BadRow(
             int(table.lines[index]),
             f"contradicts line {table.lines[first[index]]}: another value of user "
             f"{shown(read.users[table.users[index]])} for the same {read.placing}",
         )
-        for index in told.tolist()
+        for index in shown_rows.tolist()
     ]
     return table.where(is_first), read.bad_rows.plus(rows, untold=len(bad) - len(rows))
 

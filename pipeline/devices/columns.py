@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from dpstream.pipeline.devices.bad_rows import InputError
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.times import shown
 
 HEADER_NEEDS = "the columns user, value and epoch or time"
@@ -63,7 +63,7 @@ class Columns:
         *,
         live: bool = False,
         crowd: str | None = None,
-        form: InputForm = AS_IT_IS,
+        input_format: InputFormat = AS_IT_IS,
         where: str = "the first line",
     ) -> Columns:
         """Find the columns of a header by name, in any order and any case.
@@ -71,21 +71,20 @@ class Columns:
         With `live`, rows without epoch and time count on arrival. `crowd` is the column of a user's
         crowd. `name` and `where` locate the header in messages.
 
-        Raises `InputError` if a column is missing or named twice, or if both epoch and time are
-        present.
+        Raises `InputError` if a column is missing or named twice, or both epoch and time are there.
         """
         names = [field.strip().casefold() for field in header]
         if "\0" in "".join(names) or not is_text("".join(names)):
-            read_as = form.encoding or "UTF-8"
+            read_as = input_format.encoding or "UTF-8"
             raise InputError(
                 f"{name}: {where} is not {read_as} text; expected {HEADER_NEEDS}. For another "
                 "encoding, give --encoding cp1252, or utf-16-le"
             )
         called = {
-            column: form.columns.name_of(column).strip().casefold()
+            column: input_format.columns.name_of(column).strip().casefold()
             for column in ("user", "value", "epoch", "time")
         }
-        stated = form.columns.placing
+        stated = input_format.columns.placing
         placings = [
             Placing(column)
             for column in ([stated] if stated else ("epoch", "time"))
@@ -96,7 +95,7 @@ class Columns:
         missing = [column for column in ("user", "value") if called[column] not in names]
         if missing or not placings:
             missing += [] if placings else [stated or "time"]
-            raise InputError(no_such_columns(name, header, missing, form, where))
+            raise InputError(no_such_columns(name, header, missing, input_format, where))
         if len(placings) > 1:
             raise InputError(
                 f"{name}: the header has both epoch and time; rename the one to ignore"
@@ -105,7 +104,7 @@ class Columns:
         crowd = None if crowd is None else crowd.strip().casefold()
         if crowd is not None and crowd not in names:
             raise InputError(
-                f"{name}: {where}: got {shown(form.separator.join(header))}; expected the "
+                f"{name}: {where}: got {shown(input_format.separator.join(header))}; expected the "
                 f"column {crowd}, which contains the job's crowds"
             )
         position = called.get(placing, "")
@@ -141,20 +140,22 @@ def is_text(text: str) -> bool:
 
 
 def no_such_columns(
-    name: str, header: Sequence[str], missing: Sequence[str], form: InputForm, where: str
+    name: str, header: Sequence[str], missing: Sequence[str], input_format: InputFormat, where: str
 ) -> str:
     """Return a message with the `missing` and the present columns, and how to map them."""
     needed = HEADER_NEEDS
-    if form.columns != AS_IT_IS.columns:
+    if input_format.columns != AS_IT_IS.columns:
         called = [
-            f"{form.columns.name_of(column)} (for {column})"
-            if getattr(form.columns, column)
+            f"{input_format.columns.name_of(column)} (for {column})"
+            if getattr(input_format.columns, column)
             else column
             for column in missing
         ]
         needed = f"{needed}; missing: {', '.join(called)}"
-    text = f"{name}: {where}: got {shown(form.separator.join(header))}; expected {needed}"
-    other = [sign for sign in _SEPARATORS if sign != form.separator and sign in "".join(header)]
+    text = f"{name}: {where}: got {shown(input_format.separator.join(header))}; expected {needed}"
+    other = [
+        sign for sign in _SEPARATORS if sign != input_format.separator and sign in "".join(header)
+    ]
     if len(header) == 1 and other:
         return f"{text}. Is {_SEPARATORS[other[0]]!r} the separator? Give --separator " + (
             f"'{other[0]}'" if other[0] != "\t" else "tab"

@@ -69,15 +69,17 @@ class RowAction(Enum):
         return self in (RowAction.PREFERRED, RowAction.PASSED_OVER)
 
 
-def judged(
+def row_action(
     rule: str | None, newest: tuple[int, int] | None, position: int, value: int
 ) -> RowAction:
     """Return the effect of a row after others of its user.
 
-    >>> judged("largest", (3, 20), 3, 25), judged(None, (3, 20), 3, 25), judged(None, (3, 20), 2, 0)
-    (<RowAction.PREFERRED: 4>, <RowAction.CONTRADICTS: 6>, <RowAction.OLDER: 3>)
+    >>> row_action("largest", (3, 20), 3, 25), row_action(None, (3, 20), 3, 25)
+    (<RowAction.PREFERRED: 4>, <RowAction.CONTRADICTS: 6>)
+    >>> row_action(None, (3, 20), 2, 0)
+    <RowAction.OLDER: 3>
 
-    Positions are in time. `rule` None and refuse allow no differing rows of the same time. `newest`
+    Positions are in time. `rule` None and reject allow no differing rows of the same time. `newest`
     is position and value of the row that counts so far, or None.
     """
     if newest is None or position > newest[0]:
@@ -86,7 +88,7 @@ def judged(
         return RowAction.OLDER
     if value == newest[1]:
         return RowAction.SAME
-    if rule in (None, "refuse"):
+    if rule in (None, "reject"):
         return RowAction.CONTRADICTS
     preferred = (
         rule == "last"

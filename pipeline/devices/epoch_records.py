@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.randomizers.counted_words import CountedWords, Reports
+from dpstream.randomizers.counted_messages import CountedMessages, Reports
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, split_words
 
 if TYPE_CHECKING:
     from dpstream.topics.fixed_sizes import FixedSize
@@ -51,44 +51,44 @@ class DrawnEpoch:
             most = None if most is None else room_of_part(most, len(roles))
             parts = divide(reports, len(roles), most, generator)
         for role, part in reversed(list(zip(roles, parts, strict=True))):
-            yield role, self._records(role, self._pieces(part, most, generator))
+            yield role, self._records(role, self._chunks(part, most, generator))
 
-    def _pieces(
+    def _chunks(
         self, reports: Reports, most: int | None, generator: np.random.Generator
-    ) -> Sequence[tuple[Words, FixedSize | None]]:
+    ) -> Sequence[tuple[Messages, FixedSize | None]]:
         """Return the messages of each batch and its fixed size, or None for a minimal size."""
         words = self._words(reports, generator)
         if most is not None:
             from dpstream.topics.fixed_sizes import fixed_size, split_fixed
 
-            return list(split_fixed(words, fixed_size(self.job.word_form, most)))
-        return [(piece, None) for piece in split_words(words)] if words.rows else []
+            return list(split_fixed(words, fixed_size(self.job.message_format, most)))
+        return [(chunk, None) for chunk in split_messages(words)] if words.rows else []
 
-    def _words(self, reports: Reports, generator: np.random.Generator) -> Words:
+    def _words(self, reports: Reports, generator: np.random.Generator) -> Messages:
         """Return the messages to send, in an order that does not tell reports from dummies."""
-        if isinstance(reports, CountedWords):
-            return Words(reports.values, reports.counts)
+        if isinstance(reports, CountedMessages):
+            return Messages(reports.values, reports.counts)
         if self.job.protocol_entry.shuffling is None:
-            return Words(reports)
-        if self.job.word_form.width == 1:
-            return Words.canonical(reports)
-        return Words(generator.permutation(reports))
+            return Messages(reports)
+        if self.job.message_format.width == 1:
+            return Messages.canonical(reports)
+        return Messages(generator.permutation(reports))
 
     def _encoded(self, role: Role, batch: Batch) -> bytes:
         return encode_batch(batch)
 
     def _records(
-        self, role: Role, pieces: Sequence[tuple[Words, FixedSize | None]]
+        self, role: Role, chunks: Sequence[tuple[Messages, FixedSize | None]]
     ) -> Iterator[bytes]:
         job, epoch = self.job, self.epoch
-        for index, (piece, room) in enumerate(pieces):
+        for index, (chunk, room) in enumerate(chunks):
             batch = Batch(
                 job.fingerprint,
                 job.deployment,
                 batch_id(self.drawing, index),
                 self.enrollment,
                 epoch,
-                piece,
+                chunk,
                 room,
             )
             yield self._encoded(role, batch)
@@ -98,7 +98,7 @@ class DrawnEpoch:
                 job.deployment,
                 self.enrollment,
                 epoch,
-                batches=len(pieces),
+                batches=len(chunks),
                 contributors=self.contributors,
                 population=self.population,
                 drawing=self.drawing,
@@ -110,6 +110,6 @@ def drawn_epochs(job: DeployedJob) -> type[DrawnEpoch]:
     """Return the class that encodes a job's epochs, open or sealed."""
     if job.sealed is None:
         return DrawnEpoch
-    from dpstream.pipeline.devices.sealed_records import BoxedEpoch, SharedEpoch
+    from dpstream.pipeline.devices.sealed_records import SealedEpoch, SharedEpoch
 
-    return SharedEpoch if job.shared else BoxedEpoch
+    return SharedEpoch if job.shared else SealedEpoch

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths, GroundTruths
 from dpstream.pipeline.devices.record_files import open_text, other_format
 from dpstream.pipeline.devices.rows import read_records, user_problems
-from dpstream.pipeline.devices.truths import CountedTruths, Truths
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -41,22 +41,22 @@ class ExampleLog:
     examples: NDArray[np.int16]
     last_epoch: int
     bad_rows: BadRows
-    notices: tuple[str, ...] = ()
-    rostered: bool = False
-    strangers: int = 0
+    warnings: tuple[str, ...] = ()
+    on_user_list: bool = False
+    unknown_users: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int16]]:
         """Yield the examples of all users at epochs 1, 2, ...: the same array each time."""
         for _ in range(self.last_epoch):
             yield self.examples
 
-    def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
+    def ground_truth(self, domain: ValueDomain) -> NDArray[np.int64]:
         """Return an array of shape (last_epoch, 0), as nothing is counted."""
         return np.zeros((self.last_epoch, 0), np.int64)
 
-    def truths(self, domain: ValueDomain) -> Truths:
+    def ground_truths(self, domain: ValueDomain) -> GroundTruths:
         """Return an empty ground truth: the estimated model has none in the input."""
-        return CountedTruths(self.truth(domain))
+        return CountedGroundTruths(self.ground_truth(domain))
 
 
 def load_example_log(
@@ -66,31 +66,32 @@ def load_example_log(
     last_epoch: int,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ExampleLog:
     """Read a CSV file of examples, plain or gzip, independent of its name.
 
-    Of several rows of a user the first counts, and the others are bad. ``form.columns.value`` names
-    the column of the class. Other arguments and all errors are those of `load_change_log`.
+    Of several rows of a user the first counts, and the others are bad.
+    ``input_format.columns.value`` names the column of the class. Other arguments and all errors are
+    those of `load_change_log`.
     """
     name = fspath(path)
-    if (refusal := form.refusal(domain)) is not None:
-        raise InputError(f"input: {refusal}")
+    if (rejection := input_format.rejection(domain)) is not None:
+        raise InputError(f"input: {rejection}")
     bad = BadRows(name)
     said: list[str] = []
     examples: dict[str, NDArray[np.int16] | None] = {}
-    with open_text(name, form=form, said=said) as text:
+    with open_text(name, input_format=input_format, said=said) as text:
         lines = [line] if (line := text.readline(_HEADER_CAP)) else []
         if line and (kind := other_format(line)) is not None:
             raise InputError(
                 f"{name}: {kind}; examples are CSV, with {HEADER_NEEDS} in the first line"
             )
-        header = next(read_records(lines, separator=form.separator), None)
+        header = next(read_records(lines, separator=input_format.separator), None)
         if header is None or header.broken or not header.fields:
             raise InputError(f"{name}: the first line must contain {HEADER_NEEDS}")
-        user_at, class_at = _columns(name, header.fields[0], domain.features, form)
+        user_at, class_at = _columns(name, header.fields[0], domain.features, input_format)
         width = len(header.fields[0])
-        for records in read_records(text, before=1, separator=form.separator):
+        for records in read_records(text, before=1, separator=input_format.separator):
             found = [records.broken.as_row()] if records.broken else []
             for line, fields in zip(records.lines.tolist(), records.fields, strict=True):
                 if not fields:
@@ -106,7 +107,7 @@ def load_example_log(
                 if examples.get(user) is not None:
                     found.append(BadRow(line, f"duplicate example of user {shown(user)}"))
                     continue
-                if form.decimal == ",":
+                if input_format.decimal == ",":
                     fields = [field.replace(",", ".") for field in fields]
                 features = [
                     field for at, field in enumerate(fields) if at not in (user_at, class_at)
@@ -119,9 +120,11 @@ def load_example_log(
     return _log(name, examples, bad, domain, last_epoch, users, said, skip=skip_bad_rows)
 
 
-def _columns(name: str, header: Sequence[str], features: int, form: InputForm) -> tuple[int, int]:
+def _columns(
+    name: str, header: Sequence[str], features: int, input_format: InputFormat
+) -> tuple[int, int]:
     names = [field.strip().casefold() for field in header]
-    called = form.columns.name_of("user"), form.columns.value or "class"
+    called = input_format.columns.name_of("user"), input_format.columns.value or "class"
     user, class_ = (each.strip().casefold() for each in called)
     for column in (user, class_):
         if names.count(column) != 1:
@@ -143,36 +146,36 @@ def _log(
     bad: BadRows,
     domain: ExampleDomain,
     last_epoch: int,
-    roster: Collection[str] | None,
+    user_list: Collection[str] | None,
     said: Sequence[str],
     *,
     skip: bool,
 ) -> ExampleLog:
     if bad.total and not skip:
         raise BadRowsError(bad)
-    if roster is None and bad.anonymous:
+    if user_list is None and bad.anonymous:
         raise InputError(
             f"{name}: {counted(bad.anonymous, 'bad row')} with an unreadable user: the list of "
             "users with a row is public, so correct these rows, or list all users with --users "
             f"FILE\n{bad}"
         )
-    if roster is None and not any(example is not None for example in examples.values()):
+    if user_list is None and not any(example is not None for example in examples.values()):
         raise InputError(f"{name}: no usable rows")
-    users = tuple(sorted(examples if roster is None else set(roster)))
-    strangers = len(examples.keys() - set(users))
+    users = tuple(sorted(examples if user_list is None else set(user_list)))
+    unknown_users = len(examples.keys() - set(users))
     nothing = np.zeros(domain.columns, np.int16)
     rows = [nothing if (row := examples.get(user)) is None else row for user in users]
-    notices = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
-    if strangers:
-        notices.append(
-            f"not on the user list: {counted(strangers, 'user')} with rows, which are not used"
+    warnings = [*said, *([f"{counted(bad.total, 'bad row')} skipped"] if bad.total else [])]
+    if unknown_users:
+        warnings.append(
+            f"not on the user list: {counted(unknown_users, 'user')} with rows, which are not used"
         )
     return ExampleLog(
         users=users,
         examples=np.array(rows, np.int16).reshape(-1, domain.columns),
         last_epoch=last_epoch,
         bad_rows=bad,
-        notices=tuple(f"{name}: {notice}" for notice in notices),
-        rostered=roster is not None,
-        strangers=strangers,
+        warnings=tuple(f"{name}: {warning}" for warning in warnings),
+        on_user_list=user_list is not None,
+        unknown_users=unknown_users,
     )

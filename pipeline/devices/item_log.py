@@ -20,10 +20,10 @@ from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, co
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.duplicates import precedence
 from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
-from dpstream.pipeline.devices.truths import Truths
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.pipeline.values.times import EpochCalendar, shown
@@ -51,9 +51,9 @@ class ItemLog:
     slots: int
     last_epoch: int
     bad_rows: BadRows
-    notices: tuple[str, ...] = ()
-    rostered: bool = False
-    strangers: int = 0
+    warnings: tuple[str, ...] = ()
+    on_user_list: bool = False
+    unknown_users: int = 0
 
     def values_by_epoch(self) -> Iterator[NDArray[np.int64]]:
         """Yield items at epochs 1, 2, ... in one reused array (users, slots), padded with 0."""
@@ -70,21 +70,21 @@ class ItemLog:
         items, counts = np.unique(self._rows_of(epoch)[1], return_counts=True)
         return items, counts.astype(np.int64)
 
-    def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
+    def ground_truth(self, domain: ValueDomain) -> NDArray[np.int64]:
         """Count the users with each of the items: int64, shape (last_epoch, items)."""
         counts = np.zeros((self.last_epoch, domain.size), np.int64)
         np.add.at(counts, (self.epochs - 1, self.values), 1)
         return counts[:, 1:]
 
-    def truths(self, domain: ValueDomain) -> Truths:
-        return _HeldTruths(self)
+    def ground_truths(self, domain: ValueDomain) -> GroundTruths:
+        return _HeldGroundTruths(self)
 
     def _rows_of(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
 
 
-class _HeldTruths(Truths):
+class _HeldGroundTruths(GroundTruths):
     def __init__(self, log: ItemLog) -> None:
         self._log = log
         self.last_epoch = log.last_epoch
@@ -109,7 +109,7 @@ def load_value_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ValueLog:
     """Read a change, item or example log as the domain requires; see the loader of each."""
     if isinstance(domain, ExampleDomain):
@@ -119,7 +119,7 @@ def load_value_log(
             last_epoch=1 if last_epoch is None else last_epoch,
             skip_bad_rows=skip_bad_rows,
             users=users,
-            form=form,
+            input_format=input_format,
         )
     load = load_change_log if domain.slots is None else load_item_log
     return load(
@@ -130,7 +130,7 @@ def load_value_log(
         to_last_row=to_last_row,
         skip_bad_rows=skip_bad_rows,
         users=users,
-        form=form,
+        input_format=input_format,
     )
 
 
@@ -143,26 +143,26 @@ def load_item_log(
     to_last_row: bool = False,
     skip_bad_rows: bool = False,
     users: Collection[str] | None = None,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
 ) -> ItemLog:
     """Read a file of items, plain or gzip, independent of its name.
 
     Columns, arguments and errors are those of `load_change_log`. Rows outside the horizon are not
     used. If a user has more items at an epoch than `ValueDomain.slots`, those first in the file are
-    used, unless ``form.duplicates`` selects others.
+    used, unless ``input_format.duplicates`` selects others.
     """
     assert domain.slots is not None
-    reader = RowReader(domain, calendar, form)
+    reader = RowReader(domain, calendar, input_format)
     read = read_table(path, reader, last_epoch, to_last_row=to_last_row, users=users)
-    notices = [*read.notices, *read.check(read.bad_rows, skip=skip_bad_rows)]
+    warnings = [*read.warnings, *read.check(read.bad_rows, skip=skip_bad_rows)]
     table = read.table
     if before := int(np.count_nonzero(table.epochs < 1)):
-        notices.append(f"{counted(before)} before epoch 1: not used")
+        warnings.append(f"{counted(before)} before epoch 1: not used")
         table = table.where(table.epochs >= 1)
     table = _one_item_each(table)
     user_indices, values = table.users, table.values.astype(np.int64)
     # Keep the first row of each item, in the order of the file or of the rule.
-    rank = precedence(table.lines, values, form.duplicates or "first")
+    rank = precedence(table.lines, values, input_format.duplicates or "first")
     order = np.lexsort((rank, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])
     order = order[new & (values[order] > 0)]
@@ -172,7 +172,7 @@ def load_item_log(
     if crowds is not None:
         same = crowds == crowds[_first_rows(epochs, user_indices)]
         if not same.all():
-            notices.append(
+            warnings.append(
                 f"{counted(int(np.count_nonzero(~same)), 'value')} in another {domain.column} "
                 "than the user's first one in the epoch: not used"
             )
@@ -180,11 +180,11 @@ def load_item_log(
             order = order[same]
     within = np.arange(len(values)) - _first_rows(epochs, user_indices) < domain.slots
     if not within.all():
-        notices.append(
+        warnings.append(
             f"{counted(int(np.count_nonzero(~within)), 'item')} of users with more than "
             f"{domain.slots} in an epoch: not used"
         )
-        if form.duplicates == "refuse" and not skip_bad_rows:
+        if input_format.duplicates == "reject" and not skip_bad_rows:
             raise BadRowsError(read.bad_rows.plus(_excess(table.where(order[~within]), read)))
     return ItemLog(
         users=read.users,
@@ -194,9 +194,9 @@ def load_item_log(
         slots=domain.slots,
         last_epoch=read.last_epoch,
         bad_rows=read.bad_rows,
-        notices=tuple(f"{read.name}: {notice}" for notice in notices),
-        rostered=read.rostered,
-        strangers=read.strangers,
+        warnings=tuple(f"{read.name}: {warning}" for warning in warnings),
+        on_user_list=read.on_user_list,
+        unknown_users=read.unknown_users,
     )
 
 

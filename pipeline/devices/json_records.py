@@ -1,7 +1,6 @@
 """Read JSON records: one object each, as lines of a file or as events of a topic.
 
-Their fields become texts as in a CSV file: user, position in time, value, and the crowd if there
-are crowds.
+Their fields become texts as in a CSV file: user, position in time, value, and any crowd.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dpstream.pipeline.devices.bad_rows import BadRow, InputError
 from dpstream.pipeline.devices.bounded_lines import LINE_CAP, RECORD_CAP, EndlessLineError
 from dpstream.pipeline.devices.columns import Columns, Placing, no_such_columns
 from dpstream.pipeline.devices.rows import Records, user_problems
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.values.times import shown
 
 _BATCH: Final = 1 << 12
@@ -32,7 +31,7 @@ class Keys:
     """Keys of a record's fields, dotted for nested ones.
 
     >>> Keys.of({"payload": {"user": "ann"}, "epoch": 3, "value": True},
-    ...         InputForm.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
+    ...         InputFormat.model_validate_json('{"columns": {"user": "payload.user"}}')).fields(
     ...     {"payload": {"user": "bob"}, "epoch": 4, "value": None})
     ['bob', '4', '']
 
@@ -52,7 +51,7 @@ class Keys:
     def of(
         cls,
         record: dict[str, Any],
-        form: InputForm,
+        input_format: InputFormat,
         *,
         crowd: str | None = None,
         stamped: bool = False,
@@ -60,10 +59,10 @@ class Keys:
     ) -> Keys:
         """Derive the keys from the first of several records.
 
-        `form` names the keys, and `crowd` is that of the crowd. If `stamped`, records without epoch
-        and time are placed by a timestamp. Raises `InputError` if the record lacks a key.
+        `input_format` names the keys, and `crowd` is that of the crowd. If `stamped`, records
+        without epoch and time are placed by a timestamp. Raises `InputError` if it lacks a key.
         """
-        columns = form.columns
+        columns = input_format.columns
         stated = columns.placing
         there = [
             Placing(each)
@@ -88,14 +87,16 @@ class Keys:
             )
         if missing:
             raise InputError(
-                no_such_columns(name, list(_names(record)), missing, form, "the first record")
+                no_such_columns(
+                    name, list(_names(record)), missing, input_format, "the first record"
+                )
             )
-        return cls.placed(placing, form, crowd)
+        return cls.placed(placing, input_format, crowd)
 
     @classmethod
-    def placed(cls, placing: Placing, form: InputForm, crowd: str | None) -> Keys:
-        position = "" if placing is Placing.ARRIVAL else form.columns.name_of(placing)
-        user, value = form.columns.name_of("user"), form.columns.name_of("value")
+    def placed(cls, placing: Placing, input_format: InputFormat, crowd: str | None) -> Keys:
+        position = "" if placing is Placing.ARRIVAL else input_format.columns.name_of(placing)
+        user, value = input_format.columns.name_of("user"), input_format.columns.name_of("value")
         return cls(user, placing, position, value, crowd)
 
     @property
@@ -126,7 +127,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def json_file(
-    name: str, text: TextIO, form: InputForm, crowd: str | None
+    name: str, text: TextIO, input_format: InputFormat, crowd: str | None
 ) -> tuple[Columns, Iterator[Records]]:
     """Return the columns and records of a file with one object per line.
 
@@ -147,10 +148,10 @@ def json_file(
         except ValueError as error:
             bad.append(BadRow(number, str(error), anonymous=True))
             continue
-        keys = Keys.of(first, form, crowd=crowd, name=name)
+        keys = Keys.of(first, input_format, crowd=crowd, name=name)
         return keys.columns, _batches(keys, [(number, line)], lines, bad)
-    told = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
-    raise InputError(f"{name}: no line is a JSON object{told}")
+    first_problem = f"\n{name}:{bad[0].line}: {bad[0].reason}" if bad else ""
+    raise InputError(f"{name}: no line is a JSON object{first_problem}")
 
 
 def _batches(

@@ -30,12 +30,12 @@ from typing import NamedTuple, TypeAlias
 
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
-from dpstream.pipeline.devices.duplicates import RowAction, judged
+from dpstream.pipeline.devices.duplicates import RowAction, row_action
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.record_files import encoding_marked
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import Records, RowCounts, Rows, parse_rows, read_records
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.times import EpochCalendar, shown
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
@@ -86,7 +86,7 @@ class LiveSource:
         last_epoch: Epoch after which the source is finished.
         lateness: Time an epoch waits for its rows after its end by the clock.
         hold: Maximum number of buffered rows of later epochs; more are dropped and counted.
-        form: Format of the rows; JSON if it says so, or if the first line is an object.
+        input_format: Format of the rows; JSON if it says so, or if the first line is an object.
 
     Attributes:
         deadline: Closing time of the running epoch; None when the source is finished.
@@ -111,7 +111,7 @@ class LiveSource:
         name: str = "standard input",
         lateness: timedelta = timedelta(),
         hold: int = 1_000_000,
-        form: InputForm = AS_IT_IS,
+        input_format: InputFormat = AS_IT_IS,
     ) -> None:
         self.epoch = first_epoch
         self.deadline: datetime | None = None
@@ -119,18 +119,18 @@ class LiveSource:
         self._calendar = calendar
         self._last_epoch = last_epoch
         self._domain = domain
-        self._reader = RowReader(domain, calendar, form)
-        if form.format == "parquet":
+        self._reader = RowReader(domain, calendar, input_format)
+        if input_format.format == "parquet":
             raise InputError(
                 f"{name}: got format parquet; live rows must be CSV or JSON lines. Give a "
                 "Parquet file with --input FILE"
             )
-        if domain.slots is not None and form.duplicates not in (None, "first"):
+        if domain.slots is not None and input_format.duplicates not in (None, "first"):
             raise InputError(
-                f"{name}: got duplicates {form.duplicates}; of live rows, the first items of a "
-                "user always count. Remove duplicates"
+                f"{name}: got duplicates {input_format.duplicates}; of live rows, the first items "
+                "of a user always count. Remove duplicates"
             )
-        self._encoding = form.encoding
+        self._encoding = input_format.encoding
         self._decoder: codecs.IncrementalDecoder | None = None
         self._said: list[str] = []
         self._begun = False
@@ -140,7 +140,7 @@ class LiveSource:
         self._hold = hold
 
         self._columns: Columns | None = None
-        self._json = form.format == "json"
+        self._json = input_format.format == "json"
         self._keys: Keys | None = None  # for JSON input
         self._partial = b""  # start of a line whose end is missing
         self._overlong = False  # while the rest of a long line is dropped
@@ -192,16 +192,16 @@ class LiveSource:
         events += self._parse([last] if last else [], now, at_end=True)
         if self._columns is None:
             needed = f"the first line must contain {HEADER_NEEDS}"
-            told = "no line is a JSON object" if self._json else f"empty; {needed}"
-            raise InputError(f"{self._name}: {told}")
+            collected = "no line is a JSON object" if self._json else f"empty; {needed}"
+            raise InputError(f"{self._name}: {collected}")
         return events
 
     def _as_utf8(self, data: bytes, *, final: bool = False) -> bytes:
         if not self._begun and data:
             self._begun = True
-            marked, notice = encoding_marked(data[:4])
+            marked, warning = encoding_marked(data[:4])
             self._encoding = marked or self._encoding
-            self._said += notice
+            self._said += warning
             if self._encoding not in (None, "utf-8"):
                 self._decoder = codecs.getincrementaldecoder(self._encoding)("surrogateescape")
         if self._decoder is None:
@@ -211,7 +211,7 @@ class LiveSource:
         except UnicodeError as error:
             raise InputError(f"{self._name}: not {self._encoding} text: {error}") from None
 
-    def notices(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Return sentences about rows and columns so far that were not used as written."""
         unused = self._columns.unused if self._columns else ()
         counts = {
@@ -219,18 +219,18 @@ class LiveSource:
             "for closed epochs: too late to change them": self._late,
             f"of users with more than {self._domain.slots} items: not used": self._excess,
             f"with another value of the same user and epoch or time: the "
-            f"{self._reader.form.duplicates} counts": self._repeated,
+            f"{self._reader.input_format.duplicates} counts": self._repeated,
             "older than an earlier row of the same user: not used": self._outdated,
             f"for later epochs, beyond the {self._hold:,} buffered: lost": self._dropped,
             "for later epochs: buffered, lost if the input ends here": self._holding,
         }
-        told = [*self._said]
-        told += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
-        told += [f"{counted(count)} {what}" for what, count in counts.items() if count]
-        told += self._counts.notices(self._reader)
+        collected = [*self._said]
+        collected += [f"not used: column {', '.join(map(shown, unused))}"] if unused else []
+        collected += [f"{counted(count)} {what}" for what, count in counts.items() if count]
+        collected += self._counts.warnings(self._reader)
         if self.bad_rows.total:
-            told.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
-        return tuple(f"{self._name}: {notice}" for notice in told)
+            collected.append(f"{counted(self.bad_rows.total, 'bad row')} skipped")
+        return tuple(f"{self._name}: {warning}" for warning in collected)
 
     def _drop_partial(self) -> None:
         """Drop a line that has become too long, and the record it belongs to."""
@@ -254,7 +254,9 @@ class LiveSource:
         text = self._open + [line.decode("utf-8", "surrogateescape") for line in lines]
         if self._columns is None and text:
             text[0] = text[0].removeprefix("\ufeff")
-            self._json = self._json or (self._reader.form.format is None and text[0][:1] == "{")
+            self._json = self._json or (
+                self._reader.input_format.format is None and text[0][:1] == "{"
+            )
         if self._json:
             return self._parse_json(text, now)
         if self._columns is None and text:
@@ -266,7 +268,7 @@ class LiveSource:
         sentinel = [] if at_end else [""]
         self._open, before = [], self._lines
         events: list[Event] = []
-        separator = self._reader.form.separator
+        separator = self._reader.input_format.separator
         for records in read_records([*text, *sentinel], before, separator):
             if records.broken and records.broken.last > before + len(text):
                 self._open = text[records.broken.first - before - 1 :]
@@ -289,7 +291,7 @@ class LiveSource:
                 del lines[0]
                 continue
             self._keys = Keys.of(
-                *(first, self._reader.form),
+                *(first, self._reader.input_format),
                 crowd=self._domain.column,
                 stamped=True,
                 name=f"{self._name}:{number}",
@@ -300,12 +302,16 @@ class LiveSource:
         return self._take(records_of(self._keys, lines), self._columns, now)
 
     def _parse_header(self, line: str) -> Columns:
-        form = self._reader.form
-        first = next(read_records([line], separator=form.separator))
+        input_format = self._reader.input_format
+        first = next(read_records([line], separator=input_format.separator))
         if first.broken:
             raise InputError(f"{self._name}:1: {first.broken.as_row().reason}")
         return Columns.of(
-            self._name, first.fields[0], live=True, crowd=self._domain.column, form=form
+            self._name,
+            first.fields[0],
+            live=True,
+            crowd=self._domain.column,
+            input_format=input_format,
         )
 
     def _take(self, records: Records, columns: Columns, now: datetime) -> list[Event]:
@@ -360,14 +366,14 @@ class LiveSource:
 
     def _changed(self, row: _LiveRow) -> Iterator[Change]:
         assert isinstance(row.value, int)
-        rule, newest = self._reader.form.duplicates, self._newest.get(row.user)
-        verdict = judged(rule, newest, row.position, row.value)
-        self._outdated += verdict is RowAction.OLDER
-        self._repeated += verdict.by_rule
-        if verdict.counts:
+        rule, newest = self._reader.input_format.duplicates, self._newest.get(row.user)
+        action = row_action(rule, newest, row.position, row.value)
+        self._outdated += action is RowAction.OLDER
+        self._repeated += action.by_rule
+        if action.counts:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
-        elif verdict is RowAction.CONTRADICTS:
+        elif action is RowAction.CONTRADICTS:
             reason = f"contradicts an earlier line of user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 

@@ -11,7 +11,7 @@ import numpy as np
 from dpstream.pipeline.devices.bad_rows import InputError
 from dpstream.pipeline.devices.columns import Columns, Placing
 from dpstream.pipeline.devices.rows import Records
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +21,7 @@ _BATCH: Final = 1 << 13  # rows; as texts they are large
 
 
 def parquet_file(
-    name: str, file: BufferedReader, form: InputForm, crowd: str | None
+    name: str, file: BufferedReader, input_format: InputFormat, crowd: str | None
 ) -> tuple[Columns, Iterator[Records]]:
     """Return the columns and records of a file; rows are numbered from 1.
 
@@ -38,10 +38,10 @@ def parquet_file(
     except (pa.ArrowException, OSError) as error:
         raise _damaged(name, error) from None
     leaves = list(_leaves(table.schema_arrow))
-    found = Columns.of(name, leaves, crowd=crowd, form=form, where="the schema")
+    found = Columns.of(name, leaves, crowd=crowd, input_format=input_format, where="the schema")
     wanted = [leaves[at] for at in (found.user, found.position, found.value)]
     wanted += [] if crowd is None else [leaves[found.crowd]]
-    if found.placing is Placing.TIME and form.time_format is not None:
+    if found.placing is Placing.TIME and input_format.time_format is not None:
         kind = _inner(table.schema_arrow.empty_table(), wanted[1]).type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
             raise InputError(

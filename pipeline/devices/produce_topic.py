@@ -29,7 +29,7 @@ def read_on(
     `notify` is called with a sentence on events deleted before they were read, and on the first bad
     ones. Raises `InputError` if a partition ends before the current offset.
     """
-    told: set[BadRow] = set(source.bad_rows.first)
+    logged: set[BadRow] = set(source.bad_rows.first)
     starts, offsets = log.starts(), source.offsets
     for partition, end in sorted(ends.items()):
         at = offsets.get(partition)
@@ -53,10 +53,10 @@ def read_on(
             source.take(partition, events)
             at = events.end
             for row in source.bad_rows.first:
-                if row not in told:
+                if row not in logged:
                     place = f"{source.bad_rows.name}:{source.bad_rows.place}{row.line}"
                     notify(f"{place}: {row.reason}; skipped")
-            told.update(source.bad_rows.first)
+            logged.update(source.bad_rows.first)
 
 
 def produce_to(

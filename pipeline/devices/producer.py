@@ -28,7 +28,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.protocols.protocol import LearningDevices
 from dpstream.pipeline.state import FolderLock
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.batches import (
@@ -36,7 +36,7 @@ from dpstream.topics.batches import (
 )
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
-from dpstream.topics.records import Farewell, Registration
+from dpstream.topics.records import Deregistration, Registration
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.model_log import ModelLog
@@ -97,13 +97,12 @@ class Producer:
             them over all groups. Fixed when the producer is first opened.
         generators: Sources of randomness; by default cryptographic, from the operating system.
         identifiers: Generates 16-byte ids.
-        clock: Milliseconds since 1970, by the broker's clock where that is known. An epoch that has
-            not started by it in the job's calendar is rejected before anything is drawn. None
-            rejects no epoch.
+        clock: Milliseconds since 1970, by the broker's clock if known. An epoch not started by it
+            in the job's calendar is rejected before anything is drawn. None: rejects none.
 
     Raises:
-        ProducerError: If the directory belongs to another deployment or producer, or if its state
-            cannot be read or written: the disk may be full.
+        ProducerError: If the directory is of another deployment or producer, or if its state cannot
+            be read or written: the disk may be full.
         FolderInUse: If another process has it open.
     """
 
@@ -191,9 +190,9 @@ class Producer:
         return tuple(self._positions)
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped a change in this horizon: their budget was exhausted."""
-        return self._randomizer.frozen
+        return self._randomizer.exhausted
 
     def enroll(self, users: Sequence[str]) -> None:
         """Enroll devices: each draws, once per horizon, the randomness its privacy relies on.
@@ -238,8 +237,7 @@ class Producer:
         Args:
             epoch: Epoch not closed yet.
             values: By user: text as in a change log ("1", a label, a number). The integers of the
-                job's domain are faster for many. For sets of items: one of these, or a list of
-                them.
+                job's domain are faster for many. For sets: one of these, or a list of them.
 
         Raises:
             ProducerError: If a user is not enrolled or has more items than the job allows. Also if
@@ -293,7 +291,7 @@ class Producer:
         The devices are absent from then on, and later horizons do not include them. Devices that
         must count as 0 in this horizon are withdrawn before, and reported until it ends.
         """
-        record = Farewell(self.job.deployment, self.enrollment, last_epoch)
+        record = Deregistration(self.job.deployment, self.enrollment, last_epoch)
 
         def steps() -> Steps[None]:
             yield Append(Role.PRODUCERS, 0, record.to_bytes())
@@ -350,7 +348,7 @@ class Producer:
     def _put(
         self,
         epoch: int,
-        reports: NDArray[np.unsignedinteger] | CountedWords,
+        reports: NDArray[np.unsignedinteger] | CountedMessages,
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
@@ -408,8 +406,7 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw again for all devices that stay.
 
-        Devices enrolled when the horizon started were absent at its skipped epochs; later ones had
-        the value 0.
+        Devices enrolled when the horizon started were absent at skipped epochs; others had value 0.
         """
         horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
@@ -422,9 +419,9 @@ class Producer:
         self._randomizer = self.job.randomizer()
         self._randomizer.enroll(earlier, generator)
         if local_epoch > 1:
-            silent = np.zeros(earlier, np.bool_)
+            absent = np.zeros(earlier, np.bool_)
             unheard = np.full((earlier, *self._values.shape[1:]), self._initial)
-            self._randomizer.report(1, unheard, silent, generator)
+            self._randomizer.report(1, unheard, absent, generator)
         self._randomizer.enroll(int(np.count_nonzero(staying)) - earlier, generator)
         self._horizon = horizon
         if not staying.all():
@@ -617,9 +614,9 @@ class Producer:
                 f"{self.job.last_epoch}. Deploy a new job to continue"
             )
         if self._times is not None and self._clock is not None:
-            refusal = self._times.refusal(epoch, self._clock())
-            if refusal is not None:
-                raise ProducerError(f"{refusal}: nothing was drawn. Report it then")
+            rejection = self._times.rejection(epoch, self._clock())
+            if rejection is not None:
+                raise ProducerError(f"{rejection}: nothing was drawn. Report it then")
 
     def _most(self, epoch: int) -> int | None:
         shuffling = self.job.protocol_entry.shuffling

@@ -3,14 +3,13 @@
 Both continue after the last epoch the producer has closed, so an interrupted run is repeated with
 the same arguments.
 
-The enrolled users and those present are public: they never depend on values, nor on when a row
-arrives.
+The users enrolled and present are public: they never depend on values, nor on when a row arrives.
 
 * A user list names the enrolled users.
 * Without one, they are all users with a row, including bad rows and rows outside the horizon, in
   the file that the producer starts with. All are enrolled before its first epoch.
 * Every enrolled user is present at every closed epoch, with its last value.
-* Rows of unknown users are not used; these users are counted as `strangers`.
+* Rows of unknown users are not used; these users are counted as `unknown_users`.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from dpstream.pipeline.devices.producer import Producer
-from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.devices.topic_claims import reject_reader_of_topic
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import naming
 
-# Waits for bytes until a deadline; returns them, b"" at the end of the input, or None at the
-# deadline.
+# Waits for bytes until a deadline; returns them, b"" at the end of input, or None at the deadline.
 ReadUntil: TypeAlias = Callable[[datetime], bytes | None]
 
 
@@ -55,15 +53,14 @@ def load_input(
     users: Collection[str] | None,
     to_epoch: int | None = None,
     skip_bad_rows: bool = False,
-    form: InputForm | None = None,
+    input_format: InputFormat | None = None,
 ) -> ValueLog:
     """Load the change log or item log of a job, as it is produced.
 
     The input ends with `to_epoch`, by default the last of the job. `users` is the user list; None
-    means all users with a row. `form` defaults to the format in the job.
+    means all users with a row. `input_format` defaults to the format in the job.
 
-    Raises `InputError` as `load_value_log` does, or if the job is recurring and `to_epoch` is
-    missing.
+    Raises `InputError` as `load_value_log`, or if the job is recurring and `to_epoch` is missing.
     """
     if to_epoch is not None and to_epoch < 1:
         raise InputError(f"--to-epoch: got {to_epoch}; expected at least 1")
@@ -81,23 +78,23 @@ def load_input(
         last_epoch=min(ends),
         skip_bad_rows=skip_bad_rows,
         users=users,
-        form=job.input_form if form is None else form,
+        input_format=job.input_format if input_format is None else input_format,
     )
 
 
-def input_notices(log: ValueLog) -> tuple[str, ...]:
-    return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.notices)
+def input_warnings(log: ValueLog) -> tuple[str, ...]:
+    return (*([str(log.bad_rows)] if log.bad_rows.total else []), *log.warnings)
 
 
 def enrollment(log: ValueLog) -> str:
     """Return a sentence on the enrolled users, for the operator."""
     users = counted(len(log.users), "user")
-    if log.rostered:
+    if log.on_user_list:
         return f"{users} on the user list, which is public"
     return f"{users} with a row in the input; the list of these users is public"
 
 
-def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
+def value_warnings(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     """Yield warnings about how values affect estimates, for commands that read the ground truth.
 
     They depend on values, so `produce` does not print them. None of its visible output may.
@@ -105,11 +102,10 @@ def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
     if not isinstance(log, ChangeLog):
         return
     holders = len(np.unique(log.user_indices[log.values != 0]))
-    if not log.rostered and not log.initial and 0 < holders == len(log.users):
+    if not log.on_user_list and not log.initial and 0 < holders == len(log.users):
         yield (
             "every user of the input has a nonzero value at some epoch, so the published exact "
-            "population size reveals how many users ever had one: list all users with --users "
-            "FILE"
+            "population size reveals how many users ever had one: list all users with --users FILE"
         )
     if isinstance(domain, NumericDomain) and not domain.optional:
         first = int(np.count_nonzero(log.values_at(1) == domain.initial))
@@ -150,10 +146,10 @@ def produce_change_log(
     Raises:
         InputError: If an enrolled user is not in the log, or the producer reads a topic.
     """
-    refuse_reader_of_topic(producer)
+    reject_reader_of_topic(producer)
     positions = {user: position for position, user in enumerate(change_log.users)}
     _check_users(producer, change_log.users, change_log.bad_rows.name)
-    if change_log.rostered or not _has_begun(producer):
+    if change_log.on_user_list or not _has_started(producer):
         producer.enroll(change_log.users)
     order = np.array([positions[user] for user in producer.users], np.intp)
     started = clock()
@@ -166,10 +162,10 @@ def produce_change_log(
             sleep(_MODEL_SECONDS)
         producer.close(epoch)
         on_epoch(epoch)
-    return change_log.strangers + len(change_log.users) - len(order)
+    return change_log.unknown_users + len(change_log.users) - len(order)
 
 
-def _has_begun(producer: Producer) -> bool:
+def _has_started(producer: Producer) -> bool:
     return producer.closed_epoch >= producer.first_epoch
 
 
@@ -193,8 +189,7 @@ class LiveProducer:
     `folder`, next to the producer's state, keeps these values between runs; None saves nothing.
 
     Raises:
-        InputError: If an enrolled user is missing from a given user list, or if the job's values
-            never change.
+        InputError: If an enrolled user is not in a given user list, or if values never change.
     """
 
     def __init__(
@@ -203,7 +198,7 @@ class LiveProducer:
         folder: Path | None,
         on_epoch: Callable[[int], None] = lambda epoch: None,
         *,
-        roster: Sequence[str] = (),
+        user_list: Sequence[str] = (),
         name: str = "the user list",
     ) -> None:
         if producer.job.domain.columns is not None:
@@ -211,32 +206,32 @@ class LiveProducer:
                 f"job {producer.job.name} is about {producer.job.domain.about}, which do not "
                 "change: give them with --input FILE"
             )
-        refuse_reader_of_topic(producer)
+        reject_reader_of_topic(producer)
         self._producer = producer
         self._path = None if folder is None else folder / "values.json"
         self._on_epoch = on_epoch
         self._values: dict[str, int] = {}
         self._sets: dict[str, list[int]] = {}
-        self._kept = True
+        self._saved = True
         self._listed: list[str] = []
-        self._strangers: set[str] = set()
-        if roster:
-            _check_users(producer, roster, name)
-            producer.enroll(roster)
+        self._unknown_users: set[str] = set()
+        if user_list:
+            _check_users(producer, user_list, name)
+            producer.enroll(user_list)
         self._enrolled = set(producer.users)
         if self._path is not None and self._path.exists():
-            kept = json.loads(self._path.read_bytes())
+            saved = json.loads(self._path.read_bytes())
             if self._slots is None:
-                self._values = kept
-            elif kept["epoch"] > producer.closed_epoch:
-                self._sets = kept["sets"]
-        if _has_begun(producer):
-            self._forget_strangers()
+                self._values = saved
+            elif saved["epoch"] > producer.closed_epoch:
+                self._sets = saved["sets"]
+        if _has_started(producer):
+            self._drop_unknown_users()
 
     @property
-    def strangers(self) -> int:
+    def unknown_users(self) -> int:
         """Number of users with a row who are not enrolled, since this was opened."""
-        return len(self._strangers | self._unlisted())
+        return len(self._unknown_users | self._unlisted())
 
     @property
     def _slots(self) -> int | None:
@@ -254,7 +249,7 @@ class LiveProducer:
                 case Change(_, user, value):
                     if self._takes(user):
                         self._values[user] = value
-                        self._kept = False
+                        self._saved = False
                 case Held(_, user, items):
                     if self._takes(user):
                         self._hold(user, items)
@@ -266,16 +261,16 @@ class LiveProducer:
         if user in self._enrolled:
             return True
         self._check_enrolled()
-        if not _has_begun(self._producer):
+        if not _has_started(self._producer):
             return True
-        self._strangers.add(user)
+        self._unknown_users.add(user)
         return False
 
     def _enroll_listed(self) -> None:
         listed, self._listed = self._listed, []
         fresh = [user for user in listed if user not in self._enrolled]
-        if _has_begun(self._producer):
-            self._strangers.update(fresh)
+        if _has_started(self._producer):
+            self._unknown_users.update(fresh)
         elif fresh:
             self._producer.enroll(fresh)
             self._enrolled.update(fresh)
@@ -291,16 +286,16 @@ class LiveProducer:
     def _unlisted(self) -> set[str]:
         return (self._values.keys() | self._sets.keys()) - self._enrolled
 
-    def _forget_strangers(self) -> None:
-        strangers = self._unlisted()
-        self._strangers |= strangers
-        for user in strangers:
+    def _drop_unknown_users(self) -> None:
+        unknown_users = self._unlisted()
+        self._unknown_users |= unknown_users
+        for user in unknown_users:
             self._values.pop(user, None)
             self._sets.pop(user, None)
-        self._kept = self._kept and not strangers
+        self._saved = self._saved and not unknown_users
 
     def keep(self) -> None:
-        if self._path is None or self._kept:
+        if self._path is None or self._saved:
             return
         fresh = self._path.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -309,13 +304,13 @@ class LiveProducer:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
-        self._kept = True
+        self._saved = True
 
     def _close(self, epoch: int) -> None:
         self._check_enrolled()
         self._enroll_listed()
-        if not _has_begun(self._producer):
-            self._forget_strangers()
+        if not _has_started(self._producer):
+            self._drop_unknown_users()
         # Saved first, so that the next run knows the values an epoch was closed with.
         self.keep()
         self._producer.report_all(epoch, self._everybody())
@@ -338,7 +333,7 @@ class LiveProducer:
         assert self._slots is not None
         held = self._sets.setdefault(user, [])
         self._sets[user] = list(dict.fromkeys([*held, *items]))[: self._slots]
-        self._kept = False
+        self._saved = False
 
     def _to_keep(self) -> dict[str, Any]:
         if self._slots is None:
@@ -360,13 +355,13 @@ def produce_live(
 
     Raises `InputError` as `LiveSource.receive` and `LiveProducer.take` do.
     """
-    told: set[BadRow] = set()
+    logged: set[BadRow] = set()
 
     def take(events: Iterable[Event]) -> None:
         for row in source.bad_rows.first:
-            if row not in told:
+            if row not in logged:
                 notify(f"{source.bad_rows.name}:{row.line}: {row.reason}; skipped")
-        told.update(source.bad_rows.first)
+        logged.update(source.bad_rows.first)
         live.take(events)
 
     try:

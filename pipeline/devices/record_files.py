@@ -19,7 +19,7 @@ from dpstream.pipeline.devices.json_records import json_file
 from dpstream.pipeline.devices.parquet_records import MAGIC, parquet_file
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import Records, read_records
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.whole_files import open_regular
 
 _HEADER_CAP = 1 << 16  # characters; bounds the memory of one endless line
@@ -53,29 +53,29 @@ class RecordFile:
 
     columns: Columns
     batches: Iterator[Records]
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     place: str = ""
 
 
 @contextmanager
 def open_records(name: str, reader: RowReader) -> Iterator[RecordFile]:
     """Open a file of records; all errors until it is closed are raised as `InputError`."""
-    form, crowd = reader.form, reader.domain.column
+    input_format, crowd = reader.input_format, reader.domain.column
     with _open_packed(name) as binary:
-        kind = form.format or _format_of(name, binary)
+        kind = input_format.format or _format_of(name, binary)
         if kind == "parquet":
             if isinstance(binary, gzip.GzipFile):
                 raise InputError(
                     f"{name}: a gzipped Parquet file, which is already compressed inside: unpack it"
                 )
-            yield RecordFile(*parquet_file(name, binary, form, crowd), place="row ")
+            yield RecordFile(*parquet_file(name, binary, input_format, crowd), place="row ")
             return
-        text, said = _as_text(binary, form)
+        text, said = _as_text(binary, input_format)
         if kind == "json":
-            yield RecordFile(*json_file(name, text, form, crowd), tuple(said))
+            yield RecordFile(*json_file(name, text, input_format, crowd), tuple(said))
             return
         columns = _header(name, text, reader)
-        yield RecordFile(columns, read_records(text, 1, form.separator), tuple(said))
+        yield RecordFile(columns, read_records(text, 1, input_format.separator), tuple(said))
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def open_text(
     name: str,
     *,
     regular: bool = False,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
     said: list[str] | None = None,
 ) -> Iterator[TextIO]:
     """Open a file as text, plain or gzip; errors until it is closed are raised as `InputError`.
@@ -93,9 +93,9 @@ def open_text(
     the encoding are appended to `said`.
     """
     with _open_packed(name, regular=regular) as binary:
-        text, notices = _as_text(binary, form)
+        text, warnings = _as_text(binary, input_format)
         if said is not None:
-            said += notices
+            said += warnings
         yield text
 
 
@@ -109,10 +109,10 @@ def _open_packed(
             file = stack.enter_context(open_regular(path) if regular else path.open("rb"))
             if file.peek(2)[:2] == _GZIP_MAGIC:
                 unpacked = stack.enter_context(gzip.GzipFile(fileobj=file))
-                _refuse_container(name, unpacked.peek(6))
+                _reject_container(name, unpacked.peek(6))
                 yield unpacked
             else:
-                _refuse_container(name, file.peek(6))
+                _reject_container(name, file.peek(6))
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
@@ -129,18 +129,18 @@ def _open_packed(
         raise InputError(f"{name}: {error.strerror or error}") from None
 
 
-def _refuse_container(name: str, begin: bytes) -> None:
+def _reject_container(name: str, begin: bytes) -> None:
     for magic, what in _CONTAINERS.items():
         if begin.startswith(magic):
             raise InputError(f"{name}: {what}")
 
 
 def _as_text(
-    binary: io.BufferedReader | gzip.GzipFile, form: InputForm
+    binary: io.BufferedReader | gzip.GzipFile, input_format: InputFormat
 ) -> tuple[TextIO, list[str]]:
-    """Decode bytes by a byte order mark or the encoding of the form; also returns notices."""
+    """Decode bytes by a byte order mark or the encoding of the form; also returns warnings."""
     marked, said = encoding_marked(binary.peek(4)[:4])
-    encoding = marked or form.encoding or "utf-8"
+    encoding = marked or input_format.encoding or "utf-8"
     if encoding == "utf-8":
         encoding = "utf-8-sig"
     text = io.TextIOWrapper(binary, encoding=encoding, errors="surrogateescape", newline="\n")
@@ -173,7 +173,7 @@ def other_format(line: str) -> str | None:
 
 
 def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
-    """Return the encoding of a byte order mark other than UTF-8, and a notice about it."""
+    """Return the encoding of a byte order mark other than UTF-8, and a warning about it."""
     mark = next(filter(begin.startswith, _MARKS), None)
     if mark is None:
         return None, []
@@ -184,9 +184,11 @@ def encoding_marked(begin: bytes) -> tuple[str | None, list[str]]:
 def _header(name: str, text: TextIO, reader: RowReader) -> Columns:
     line = text.readline(_HEADER_CAP)
     lines = [line] if line else []
-    first = next(read_records(lines, separator=reader.form.separator), None)
+    first = next(read_records(lines, separator=reader.input_format.separator), None)
     if first is None:
         raise InputError(f"{name}: empty file; the first line must contain {HEADER_NEEDS}")
     if first.broken:
         raise InputError(f"{name}:1: {first.broken.as_row().reason}")
-    return Columns.of(name, first.fields[0], crowd=reader.domain.column, form=reader.form)
+    return Columns.of(
+        name, first.fields[0], crowd=reader.domain.column, input_format=reader.input_format
+    )

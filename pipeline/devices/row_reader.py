@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import InputError
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm, folded
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat, folded
 from dpstream.pipeline.values.numeric_values import number_of
 from dpstream.pipeline.values.time_texts import TimeReader, Times
 from dpstream.pipeline.values.times import EpochCalendar, shown
@@ -36,21 +36,23 @@ class RowReader:
 
     domain: ValueDomain = BOOLEAN
     calendar: EpochCalendar | None = None
-    form: InputForm = AS_IT_IS
+    input_format: InputFormat = AS_IT_IS
     _times: TimeReader = field(init=False, repr=False, compare=False)
     _known: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        refusal = self.form.refusal(self.domain)
-        if refusal is not None:
-            raise InputError(f"input: {refusal}")
-        object.__setattr__(self, "_times", TimeReader(self.form.time_format, self.named_zone))
+        rejection = self.input_format.rejection(self.domain)
+        if rejection is not None:
+            raise InputError(f"input: {rejection}")
+        object.__setattr__(
+            self, "_times", TimeReader(self.input_format.time_format, self.named_zone)
+        )
 
     @property
     def named_zone(self) -> tzinfo:
         """Zone of times without one: that of the format, or that of the calendar."""
         there = None if self.calendar is None else self.calendar.zone
-        return self.form.zone or there or UTC
+        return self.input_format.zone or there or UTC
 
     def times(self, texts: Sequence[str]) -> Times:
         return self._times.parse(texts)
@@ -60,18 +62,18 @@ class RowReader:
 
         Also returns problems by index, and the number of clamped numbers.
         """
-        form = self.form
+        input_format = self.input_format
         problems: dict[int, str] = {}
-        if form.values or form.true or form.false or form.decimal:
+        if input_format.values or input_format.true or input_format.false or input_format.decimal:
             texts = [self._value(text, index, problems) for index, text in enumerate(texts)]
         clamped = 0
-        if form.clamp:
+        if input_format.clamp:
             texts, clamped = self._clamped(texts)
         return texts, problems, clamped
 
-    def told(self, problems: dict[int, str]) -> dict[int, str]:
+    def with_accepted_texts(self, problems: dict[int, str]) -> dict[int, str]:
         """Add the accepted texts for 1 and 0 to problems found by the job's domain."""
-        words = [*self.form.true, *self.form.false]
+        words = [*self.input_format.true, *self.input_format.false]
         if not words:
             return problems
         known = ", ".join(words[:_MOST_NAMED]) + (" ..." if len(words) > _MOST_NAMED else "")
@@ -95,20 +97,20 @@ class RowReader:
         return meaning
 
     def _meaning(self, text: str) -> str | None:
-        form = self.form
-        mapped = form.values.get(text.strip())
+        input_format = self.input_format
+        mapped = input_format.values.get(text.strip())
         if mapped is not None:
             return mapped
-        word = form.words.get(folded(text))
+        word = input_format.words.get(folded(text))
         if word is not None:
             return word
-        if form.decimal is None:
+        if input_format.decimal is None:
             return text
-        other = "." if form.decimal == "," else ","
-        if _GROUPED[form.decimal].fullmatch(text):
+        other = "." if input_format.decimal == "," else ","
+        if _GROUPED[input_format.decimal].fullmatch(text):
             text = text.replace(other, "")
-        plain = text.replace(form.decimal, ".")
-        if form.decimal == "," and "." in text and not math.isnan(number_of(text)):
+        plain = text.replace(input_format.decimal, ".")
+        if input_format.decimal == "," and "." in text and not math.isnan(number_of(text)):
             return None
         return text if math.isnan(number_of(plain)) else plain
 

@@ -137,7 +137,7 @@ class RowCounts:
             self.clamped + other.clamped,
         )
 
-    def notices(self, reader: RowReader) -> Iterator[str]:
+    def warnings(self, reader: RowReader) -> Iterator[str]:
         if self.zoneless:
             yield (
                 f"{counted(self.zoneless)} with a time without a time zone: read as "
@@ -157,7 +157,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
 
     `columns` are those of the header. `reader` needs a calendar if ``columns.placing`` is time.
     """
-    domain, calendar, separator = reader.domain, reader.calendar, reader.form.separator
+    domain, calendar, separator = reader.domain, reader.calendar, reader.input_format.separator
     bad = [*records.bad, *([records.broken.as_row()] if records.broken else [])]
     fields, lines = records.fields, records.lines
     if set(map(len, fields)) - {columns.width}:
@@ -206,7 +206,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
             for row, text in zip(fields, texts, strict=True)
         ]
     )
-    found = reader.told(found)
+    found = reader.with_accepted_texts(found)
     before = [] if columns.placing is Placing.ARRIVAL else np.flatnonzero(epochs < 1).tolist()
     empty = [index for index in before if index not in problems and not texts[index].strip()]
     listed = [(int(lines[index]), users[index]) for index in empty]
@@ -274,9 +274,8 @@ def stamped(
 ) -> tuple[Rows, list[BadRow]]:
     """Place rows by the timestamps of their records, and return rows without a valid one as bad.
 
-    Writers of a topic may choose timestamps: microseconds in place of milliseconds are a time after
-    the year 9999. Records from before Kafka had timestamps have -1. `lines` of the rows are offsets
-    of `records`.
+    Writers of a topic may choose timestamps: microseconds for milliseconds are after the year 9999.
+    Records older than Kafka's timestamps have -1. `lines` of the rows are offsets of `records`.
     """
     stamps = {record.offset: record.timestamp for record in records}
     found = [stamps[line] for line in rows.lines.tolist()]

@@ -49,24 +49,24 @@ class InputTable:
     Attributes:
         users: Users of the user list, or all users with a row, at any position and with any value;
             sorted.
-        rostered: True if they are those of a user list.
-        strangers: Number of other users with a row.
+        on_user_list: True if they are those of a user list.
+        unknown_users: Number of other users with a row.
         last_epoch: Horizon, or the last epoch of a row if none is given.
-        notices: Sentences on unused parts of the file.
+        warnings: Sentences on unused parts of the file.
     """
 
     name: str
     users: tuple[str, ...]
-    rostered: bool
-    strangers: int
+    on_user_list: bool
+    unknown_users: int
     table: Table
     placing: Placing
     last_epoch: int
     bad_rows: BadRows
-    notices: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     def check(self, bad_rows: BadRows, *, skip: bool) -> list[str]:
-        """Check that the file is usable without `bad_rows`, and return notices about them.
+        """Check that the file is usable without `bad_rows`, and return warnings about them.
 
         Raises:
             BadRowsError: If there are bad rows and `skip` is false.
@@ -76,7 +76,7 @@ class InputTable:
         if bad_rows.total and not skip:
             raise BadRowsError(bad_rows)
         skipped = [f"{counted(bad_rows.total, 'bad row')} skipped"] if bad_rows.total else []
-        if self.rostered:
+        if self.on_user_list:
             return skipped if len(self.table.users) else [*skipped, "no usable rows"]
         if bad_rows.anonymous:
             raise InputError(
@@ -85,7 +85,7 @@ class InputTable:
                 f"all users with --users FILE\n{bad_rows}"
             )
         if not len(self.table.users):
-            said = "; ".join([*self.notices, *skipped])
+            said = "; ".join([*self.warnings, *skipped])
             raise InputError(f"{self.name}: no usable rows ({said})")
         return skipped
 
@@ -125,18 +125,18 @@ def read_table(
             for user in chain((user for _, user in rows.listed), rows.named):
                 numbers[user]
             batches.append((user_numbers, rows.positions, rows.epochs, rows.values, rows.lines))
-        notices = [*file.notices, *counts.notices(reader)]
+        warnings = [*file.warnings, *counts.warnings(reader)]
     if not numbers and not bad_rows.total and users is None:
         raise InputError(f"{name}: no rows below the header")
     table = Table(*(np.concatenate(column) for column in zip(*batches, strict=True)))
     known = tuple(sorted(numbers if users is None else set(users)))
     place = file.place or "line "
-    table, outside, strangers = _of_users(table, known, numbers)
+    table, outside, unknown_users = _of_users(table, known, numbers)
     if columns.unused:
-        notices.append(f"not used: column {', '.join(map(shown, columns.unused))}")
-    if strangers:
-        notices.append(
-            f"not on the user list: {counted(strangers, 'user')} with rows, which are not "
+        warnings.append(f"not used: column {', '.join(map(shown, columns.unused))}")
+    if unknown_users:
+        warnings.append(
+            f"not on the user list: {counted(unknown_users, 'user')} with rows, which are not "
             f"used{_example(outside, list(numbers), place)}"
         )
     if last_epoch is None or to_last_row:
@@ -145,18 +145,18 @@ def read_table(
     within = table.epochs <= last_epoch
     if after := len(within) - int(np.count_nonzero(within)):
         example = _example(table.where(~within), known, place)
-        notices.append(f"{counted(after)} after epoch {last_epoch}: not used{example}")
+        warnings.append(f"{counted(after)} after epoch {last_epoch}: not used{example}")
         table = table.where(within)
     return InputTable(
         name=name,
         users=known,
-        rostered=users is not None,
-        strangers=strangers,
+        on_user_list=users is not None,
+        unknown_users=unknown_users,
         table=table,
         placing=columns.placing,
         last_epoch=last_epoch,
         bad_rows=bad_rows,
-        notices=tuple(notices),
+        warnings=tuple(warnings),
     )
 
 
@@ -170,11 +170,11 @@ def _of_users(
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)
-    strangers = int(np.count_nonzero(places < 0))
+    unknown_users = int(np.count_nonzero(places < 0))
     found = replace(table, users=places[table.users])
-    if not strangers:
+    if not unknown_users:
         return found, table.where(np.zeros(0, np.intp)), 0
-    return found.where(found.users >= 0), table.where(found.users < 0), strangers
+    return found.where(found.users >= 0), table.where(found.users < 0), unknown_users
 
 
 def _example(table: Table, users: Sequence[str], place: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from dpstream.pipeline.devices.bad_rows import InputError
 from dpstream.pipeline.devices.columns import Placing
 from dpstream.pipeline.devices.producer import Producer
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 
 _TOPIC: Final = "input_topic"
 _MADE: Final = "input_topic_made"
@@ -47,7 +47,7 @@ def claim_topic(producer: Producer, topic: str, made: str | None) -> None:
         store.set_fact(_MADE, made)
 
 
-def refuse_reader_of_topic(producer: Producer) -> None:
+def reject_reader_of_topic(producer: Producer) -> None:
     """Raise `InputError` if a producer has started with a topic."""
     if producer.store.fact(_TOPIC) is not None:
         raise InputError(
@@ -56,12 +56,12 @@ def refuse_reader_of_topic(producer: Producer) -> None:
         )
 
 
-def keep_placing(producer: Producer, placing: Placing) -> None:
+def store_placing(producer: Producer, placing: Placing) -> None:
     """Store the placing of events in the caller's transaction."""
     producer.store.set_fact(_PLACING, placing.value)
 
 
-def kept_placing(producer: Producer, form: InputForm) -> Placing | None:
+def stored_placing(producer: Producer, input_format: InputFormat) -> Placing | None:
     """Return the placing of a producer's events, or None before the first.
 
     Raises `InputError` if the form requires a different one.
@@ -70,12 +70,12 @@ def kept_placing(producer: Producer, form: InputForm) -> Placing | None:
     if known is None:
         return None
     placing = Placing(str(known))
-    stated = form.columns.placing
+    stated = input_format.columns.placing
     if stated not in (None, placing):
         begun = "the timestamps of their records" if placing is Placing.ARRIVAL else placing.value
         raise InputError(
             f"producer {producer.name} started with events placed by {begun}, but column "
-            f"{stated}={form.columns.name_of(stated)} contradicts this: remove it, or give "
+            f"{stated}={input_format.columns.name_of(stated)} contradicts this: remove it, or give "
             "another --name"
         )
     return placing

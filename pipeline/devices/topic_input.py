@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import LogRecord, LogSlice
 from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
 from dpstream.pipeline.devices.columns import Placing
-from dpstream.pipeline.devices.duplicates import RowAction, judged, ranked
+from dpstream.pipeline.devices.duplicates import RowAction, ranked, row_action
 from dpstream.pipeline.devices.input_store import InputStore, Value, WaitingRow
 from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import RowCounts, Rows, parse_rows, stamped
-from dpstream.pipeline.devices.topic_claims import claim_topic, keep_placing, kept_placing
+from dpstream.pipeline.devices.topic_claims import claim_topic, store_placing, stored_placing
 from dpstream.pipeline.values.times import shown
 
 
@@ -51,7 +51,7 @@ class _Fold:
     values: dict[str, tuple[int, int]]
     sets: dict[str, list[int]]
     bad: list[BadRow]
-    strangers: set[str]
+    unknown_users: set[str]
     counts: Counter[str]
 
 
@@ -60,7 +60,7 @@ class TopicInput:
 
     Args:
         topic: Name of the topic, with that of its cluster if it is another one.
-        roster: Users to enroll; if empty, users that are listed or have an event.
+        user_list: Users to enroll; if empty, users that are listed or have an event.
         everybody: Without a user list, True enrolls all users with an event before the first epoch
             is closed. False enrolls those listed by an event without a value before epoch 1.
         made: Identity that tells the topic from an earlier one of the same name.
@@ -76,7 +76,7 @@ class TopicInput:
         reader: RowReader,
         topic: str,
         *,
-        roster: Sequence[str] = (),
+        user_list: Sequence[str] = (),
         everybody: bool = False,
         made: str | None = None,
     ) -> None:
@@ -86,26 +86,28 @@ class TopicInput:
                 f"job {producer.job.name} is about {domain.about}, which do not change: give "
                 "them with --input FILE"
             )
-        if reader.form.format not in (None, "json"):
-            raise InputError(f"got format {reader.form.format}; events of a topic must be JSON")
-        if reader.form.encoding not in (None, "utf-8"):
+        if reader.input_format.format not in (None, "json"):
             raise InputError(
-                f"got encoding {reader.form.encoding}; events of a topic must be UTF-8"
+                f"got format {reader.input_format.format}; events of a topic must be JSON"
+            )
+        if reader.input_format.encoding not in (None, "utf-8"):
+            raise InputError(
+                f"got encoding {reader.input_format.encoding}; events of a topic must be UTF-8"
             )
         self._producer = producer
         self._reader = reader
         self._topic = topic
         self._everybody = everybody
-        self._rostered = bool(roster)
+        self._on_user_list = bool(user_list)
         self._store = InputStore(producer.store)
         claim_topic(producer, topic, made)
         self.bad_rows = BadRows(topic, place="offset ")
         self._counts = RowCounts()
-        self._told: Counter[str] = Counter()
-        self._strangers: set[str] = set()
+        self._unused_events: Counter[str] = Counter()
+        self._unknown_users: set[str] = set()
         self._keys = self._known_keys()
-        if roster:
-            self._enroll_roster(roster)
+        if user_list:
+            self._enroll_user_list(user_list)
         self._enrolled = set(producer.users)
         self._values = self._store.values()
 
@@ -115,9 +117,9 @@ class TopicInput:
         return self._store.offsets()
 
     @property
-    def strangers(self) -> int:
+    def unknown_users(self) -> int:
         """Number of users who are not enrolled and had an event that an epoch skipped."""
-        return len(self._strangers)
+        return len(self._unknown_users)
 
     def take(self, partition: int, events: LogSlice) -> None:
         """Store events and the next offset in one durable transaction.
@@ -126,20 +128,20 @@ class TopicInput:
         stored; then none is stored.
         """
         rows, bad = self._parsed(partition, events.records)
-        begun = self._has_begun
+        begun = self._has_started
         with self._store.transaction():
             if rows is not None:
                 self._store.add_rows(self._waiting(partition, rows))
-                if not begun and not self._rostered:
+                if not begun and not self._on_user_list:
                     self._store.add_users([*rows.users, *rows.named], listed=False)
                     self._store.add_users((user for _, user in rows.listed), listed=True)
             if self._keys is not None:
-                keep_placing(self._producer, self._keys.placing)
+                store_placing(self._producer, self._keys.placing)
             self._store.set_offset(partition, events.end)
         if rows is not None:
             self._counts = self._counts.plus(rows.counts)
         if empty := sum(not record.value.strip() for record in events.records):
-            self._told["that are empty (tombstones): not used"] += empty
+            self._unused_events["that are empty (tombstones): not used"] += empty
         self._skip(bad)
 
     def skip_to(self, partition: int, offset: int) -> None:
@@ -153,7 +155,7 @@ class TopicInput:
         Raises `InputError` if no user is enrolled, and `ProducerError` if the epoch cannot be drawn
         or stored; then nothing has changed.
         """
-        if not self._has_begun:
+        if not self._has_started:
             self._enroll()
         fold = self._folded(epoch)
         held = self._held(fold)
@@ -170,44 +172,46 @@ class TopicInput:
             # The epoch may be drawn although it could not be sent; the file is authoritative.
             if self._producer.closed_epoch >= epoch:
                 self._values.update(fold.values)
-                self._strangers |= fold.strangers
-                self._told += fold.counts
+                self._unknown_users |= fold.unknown_users
+                self._unused_events += fold.counts
                 self._skip(fold.bad)
 
-    def notices(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Return sentences about events, since this was opened, that were not used as written."""
-        told = [f"{counted(count, 'event')} {what}" for what, count in self._told.items()]
+        collected = [
+            f"{counted(count, 'event')} {what}" for what, count in self._unused_events.items()
+        ]
         if waiting := self._store.waiting():
-            told.append(f"{counted(waiting, 'event')} for open epochs: stored")
-        told += self._counts.notices(self._reader)
+            collected.append(f"{counted(waiting, 'event')} for open epochs: stored")
+        collected += self._counts.warnings(self._reader)
         if self.bad_rows.total:
             # The first ones were logged on arrival.
             more = f"\n{self.bad_rows}" if self.bad_rows.total > SHOWN_BAD_ROWS else ""
-            told.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
-        return tuple(f"{self._topic}: {notice}" for notice in told)
+            collected.append(f"{counted(self.bad_rows.total, 'bad event')} skipped{more}")
+        return tuple(f"{self._topic}: {warning}" for warning in collected)
 
     @property
-    def _has_begun(self) -> bool:
+    def _has_started(self) -> bool:
         return self._producer.closed_epoch >= self._producer.first_epoch
 
     def _known_keys(self) -> Keys | None:
-        placing = kept_placing(self._producer, self._reader.form)
+        placing = stored_placing(self._producer, self._reader.input_format)
         if placing is None:
             return None
-        return Keys.placed(placing, self._reader.form, self._reader.domain.column)
+        return Keys.placed(placing, self._reader.input_format, self._reader.domain.column)
 
-    def _enroll_roster(self, roster: Sequence[str]) -> None:
-        missing = sorted(set(self._producer.users) - set(roster))
+    def _enroll_user_list(self, user_list: Sequence[str]) -> None:
+        missing = sorted(set(self._producer.users) - set(user_list))
         if missing:
             raise InputError(
                 f"{len(missing):,} of the {len(self._producer.users):,} users enrolled with "
                 f"producer {self._producer.name} are not on the user list, for example "
                 f"{missing[0]!r}: give the original list (--users), or another --name"
             )
-        self._producer.enroll(roster)
+        self._producer.enroll(user_list)
 
     def _enroll(self) -> None:
-        if not self._rostered:
+        if not self._on_user_list:
             self._producer.enroll(self._store.users(listed=not self._everybody))
         self._enrolled = set(self._producer.users)
         if not self._enrolled:
@@ -246,7 +250,7 @@ class TopicInput:
         Events with an epoch or a time take precedence: a single one without must not cause all
         others to be placed by their write times.
         """
-        refusal: InputError | None = None
+        rejection: InputError | None = None
         by_arrival: Keys | None = None
         for record in records:
             try:
@@ -256,16 +260,16 @@ class TopicInput:
             try:
                 keys = Keys.of(
                     first,
-                    self._reader.form,
+                    self._reader.input_format,
                     crowd=self._reader.domain.column,
                     stamped=True,
                     name=self._topic,
                 )
             except InputError as error:
-                refusal = refusal or error
+                rejection = rejection or error
                 continue
             if keys.placing is not Placing.EPOCH and self._reader.calendar is None:
-                refusal = refusal or InputError(
+                rejection = rejection or InputError(
                     f"{self._topic}: events have times, so the job file must set epochs.start "
                     "and epochs.length"
                 )
@@ -273,8 +277,8 @@ class TopicInput:
             if keys.placing is not Placing.ARRIVAL:
                 return keys
             by_arrival = by_arrival or keys
-        if by_arrival is None and refusal is not None:
-            raise refusal
+        if by_arrival is None and rejection is not None:
+            raise rejection
         return by_arrival
 
     def _placed(self, partition: int, bad: Sequence[BadRow]) -> list[BadRow]:
@@ -295,14 +299,16 @@ class TopicInput:
             strict=True,
         ):
             if job.last_epoch is not None and epoch > job.last_epoch:
-                self._told[f"after epoch {job.last_epoch}: not used"] += 1
+                self._unused_events[f"after epoch {job.last_epoch}: not used"] += 1
                 continue
             if epoch <= closed and closed >= self._producer.first_epoch:
                 if epoch >= 1:
-                    self._told["for closed epochs: too late to change them"] += 1
+                    self._unused_events["for closed epochs: too late to change them"] += 1
             elif sets and 1 <= epoch <= closed:
                 first = closed + 1
-                self._told[f"for epochs before {first}, the first of this producer: not used"] += 1
+                self._unused_events[
+                    f"for epochs before {first}, the first of this producer: not used"
+                ] += 1
             if sets and (epoch <= closed or epoch < 1):
                 continue
             yield WaitingRow(epoch, partition, line, user, position, value)
@@ -312,7 +318,7 @@ class TopicInput:
         waiting: defaultdict[str, list[int]] = defaultdict(list)
         for row in self._store.rows_to(epoch):
             if row.user not in self._enrolled:
-                fold.strangers.add(row.user)
+                fold.unknown_users.add(row.user)
             elif self._producer.job.domain.slots is None:
                 self._change(row, fold)
             elif row.epoch == epoch:
@@ -320,7 +326,7 @@ class TopicInput:
                 waiting[row.user] += [item for item in items if item]
         slots = self._producer.job.domain.slots or 0
         for user, items in waiting.items():
-            held = list(dict.fromkeys(ranked(items, self._reader.form.duplicates)))
+            held = list(dict.fromkeys(ranked(items, self._reader.input_format.duplicates)))
             fold.sets[user] = held[:slots]
             if len(held) > slots:
                 fold.counts[f"of users with more than {slots} items: not used"] += len(held) - slots
@@ -328,20 +334,20 @@ class TopicInput:
 
     def _change(self, row: WaitingRow, fold: _Fold) -> None:
         assert isinstance(row.value, int)
-        rule = self._reader.form.duplicates
+        rule = self._reader.input_format.duplicates
         if rule is None and self._keys is not None and self._keys.placing is Placing.ARRIVAL:
             # A broker may give all records of a batch one timestamp, but their order is known.
             rule = "last"
         newest = fold.values.get(row.user) or self._values.get(row.user)
-        verdict = judged(rule, newest, row.position, row.value)
-        if verdict is RowAction.OLDER:
+        action = row_action(rule, newest, row.position, row.value)
+        if action is RowAction.OLDER:
             fold.counts["older than an earlier event of the same user: not used"] += 1
-        elif verdict is RowAction.CONTRADICTS:
+        elif action is RowAction.CONTRADICTS:
             reason = f"contradicts an earlier event of user {shown(row.user)}"
             fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
-        elif verdict.by_rule:
+        elif action.by_rule:
             fold.counts[f"with another value of the same user and time: the {rule} counts"] += 1
-        if verdict.counts:
+        if action.counts:
             fold.values[row.user] = (row.position, row.value)
 
     def _held(self, fold: _Fold) -> NDArray[np.int64]:

@@ -25,8 +25,7 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
     Users are written as in the input, in quotes if they contain a comma. Empty lines and repeated
     users are harmless. The first line is a header if one of its fields is ``user``.
 
-    Raises `InputError` if the list is empty, a line is not a user, or the file is not a readable
-    regular file.
+    `InputError` if the list is empty, a line is no user, or the file irregular or unreadable.
     """
     name = fspath(path)
     bad_rows = BadRows(name)

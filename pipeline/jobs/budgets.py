@@ -8,7 +8,7 @@
 - Each charge is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job
-  (`dpstream.pipeline.jobs.stated_budgets`). It also binds jobs that declare none.
+  (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
 - A recurring job is charged for all its horizons when it is deployed. With a budget it gets as many
   as fit, and ends after them. Without one it never ends and its total cost cannot be known, so its
   users can no longer be kept within a budget.
@@ -23,15 +23,15 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from dpstream.pipeline.errors import DpstreamError, one_line
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
-from dpstream.pipeline.jobs.stated_budgets import (
+from dpstream.pipeline.jobs.budget_declarations import (
     QUANTITIES,
-    StatedBudget,
+    BudgetDeclaration,
     binding_budget,
     standing_for,
 )
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
 from dpstream.randomizers.accounting.charges import Filter, MechanismCost
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 
@@ -95,7 +95,7 @@ class Charge:
     def _check(self) -> None:
         texts = (self.population, self.job, self.deployment)
         if not all(isinstance(text, str) and text for text in texts):
-            raise CodecError("not a charge: population, job and deployment must be names")
+            raise CodecError("not a charge: expected names for population, job and deployment")
         for name in ("epsilon", "delta"):
             loss = getattr(self, name)
             if type(loss) not in (int, float) or not 0 <= loss < math.inf:
@@ -108,29 +108,29 @@ class Charge:
 
 
 def horizons_within_budget(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> int | None:
     """Return the number of horizons a recurring job gets; None without a budget, 1 for other jobs.
 
-    At least 1, even if it does not fit: `check_budget` reports that. `charges` and `stated` may
-    include other populations; `stated` is in order and need not include the job's own budget.
+    At least 1, even if it does not fit: `check_budget` reports that. `charges` and `declared` may
+    include other populations; `declared` is in order and need not include the job's own budget.
     """
     if not job.epochs.renew:
         return 1
-    binding = binding_budget(job.population_name, standing_for(job, stated))
+    binding = binding_budget(job.population_name, standing_for(job, declared))
     if not binding:
         return None
     charge = Charge.of(job)
-    earlier = _of_the_same_people(charge, charges)
+    earlier = _of_the_same_users(charge, charges)
     room = INTEGER_MAX // job.epochs.count
-    for _, allowed, asked, charged in _accounts(charge, binding, earlier):
-        if asked:
-            room = min(room, (allowed - charged) // asked)
+    for _, allowed, requested, charged in _accounts(charge, binding, earlier):
+        if requested:
+            room = min(room, (allowed - charged) // requested)
     return max(1, room)
 
 
 def check_budget(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> Charge:
     """Return the charge of a deployment if it fits its population's budget.
 
@@ -139,29 +139,29 @@ def check_budget(
             charged so far and the amount requested.
     """
     charge = Charge.of(job)
-    standing = standing_for(job, stated)
+    standing = standing_for(job, declared)
     binding = binding_budget(charge.population, standing)
     if not binding:
         return charge
     people = charge.population
-    earlier = _of_the_same_people(charge, charges)
+    earlier = _of_the_same_users(charge, charges)
     endless = next((other.job for other in earlier if other.horizons is None), None)
     if endless is not None:
         source = _source(binding["epsilon"], charge)
         raise BudgetError(
-            f"population {people} is charged without end by job {one_line(endless)}, which renews "
-            f"and was deployed without a budget: no budget can be kept{source}; name another "
-            f"population, or, if these people agree, {_without(binding, charge)}"
+            f"population {people} is charged without limit by job {one_line(endless)}, a "
+            f"recurring job deployed without a budget: no budget can be enforced{source}. Use "
+            f"another population, or, if its users agree, {_without(binding, charge)}"
         )
     if charge.horizons is None:
         raise BudgetError(
-            f"this job would charge population {people} without end, and a budget was stated for "
-            f"them meanwhile{_source(binding['epsilon'], charge)}: deploy it again, and it gets as "
-            "many horizons as that has room for"
+            f"this job would charge population {people} without limit, but a budget was declared "
+            f"for it meanwhile{_source(binding['epsilon'], charge)}. Deploy the job again: it "
+            "gets as many horizons as the budget allows"
         )
-    for name, allowed, asked, charged in _accounts(charge, binding, earlier):
-        asked *= charge.horizons
-        counted, holder, composed = charged + asked, binding[name], ""
+    for name, allowed, requested, charged in _accounts(charge, binding, earlier):
+        requested *= charge.horizons
+        counted, holder, composed = charged + requested, binding[name], ""
         if name == "epsilon":
             everything = [*earlier, charge]
             holder = _tightest(standing, everything)
@@ -170,12 +170,11 @@ def check_budget(
                 composed = f" (composed {_filtered(holder, everything):.4g} in all)"
         if counted > allowed:
             raise BudgetError(
-                f"population {people} may be charged {name} {float(allowed):g}"
-                f"{_source(holder, charge)}; "
-                f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
-                f"{float(charged):g} and this one would take {float(asked):g}{composed}: "
-                "lower it, or, if these people agree, set their budget by --set-budget "
-                f"{people}=EPSILON{',DELTA' * (name == 'delta')}"
+                f"the budget of population {people} is {name} "
+                f"{float(allowed):g}{_source(holder, charge)}; {len(earlier)} earlier "
+                f"deployment{'s' * (len(earlier) != 1)} charged {float(charged):g} and this one "
+                f"would charge {float(requested):g}{composed}. Lower it, or, if the users agree, "
+                f"set the budget with --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
             )
     return charge
 
@@ -189,29 +188,31 @@ def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
     return spent
 
 
-def filter_of(stated: StatedBudget) -> Filter | None:
+def filter_of(declared: BudgetDeclaration) -> Filter | None:
     """Return the filter of a budget; None if its charges are summed."""
-    if not stated.composed or not stated.epsilon or not stated.delta:
+    if not declared.composed or not declared.epsilon or not declared.delta:
         return None
-    return Filter(stated.epsilon, stated.delta)
+    return Filter(declared.epsilon, declared.delta)
 
 
-def _filtered(stated: StatedBudget | None, charges: Sequence[Charge]) -> float | None:
-    own = None if stated is None else filter_of(stated)
+def _filtered(declared: BudgetDeclaration | None, charges: Sequence[Charge]) -> float | None:
+    own = None if declared is None else filter_of(declared)
     spent = spent_by(charges)
     return None if own is None or spent is None else own.epsilon_of(spent)
 
 
-def _counted(stated: StatedBudget, charges: Sequence[Charge]) -> Fraction:
+def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction:
     """Return the amount that finite charges count against epsilon: the smaller valid bound."""
     added = sum(
         (_decimal(charge.epsilon) * (charge.horizons or 1) for charge in charges), Fraction()
     )
-    filtered = _filtered(stated, charges)
+    filtered = _filtered(declared, charges)
     return added if filtered is None else min(added, _decimal(filtered))
 
 
-def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> StatedBudget:
+def _tightest(
+    standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
+) -> BudgetDeclaration:
     """Return the standing budget with the least remaining epsilon; all of them must be kept."""
     with_epsilon = (each for each in standing if each.epsilon is not None)
     return min(
@@ -219,15 +220,15 @@ def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> St
     )
 
 
-def _source(stated: StatedBudget, charge: Charge) -> str:
-    own = stated.deployment == charge.deployment and not stated.operator
-    return "" if own else f" in all, as {stated.who}"
+def _source(declared: BudgetDeclaration, charge: Charge) -> str:
+    own = declared.deployment == charge.deployment and not declared.operator
+    return "" if own else f", as {declared.who}"
 
 
-def _without(binding: Mapping[str, StatedBudget], charge: Charge) -> str:
+def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
     if all(each.deployment == charge.deployment for each in binding.values()):
-        return "leave budget out"
-    return f"lift their budget by --set-budget {charge.population}=none"
+        return "remove budget"
+    return f"remove the budget with --set-budget {charge.population}=none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class BudgetAccount:
     quantity: str
     earlier: float | None
     charged: float | None
-    binding: StatedBudget | None
+    binding: BudgetDeclaration | None
     filtered: float | None = None
 
     @property
@@ -264,18 +265,18 @@ class BudgetAccount:
 
 
 def accounts_of(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> list[BudgetAccount]:
     """Return the epsilon and delta accounts of a deployment's users, with all other deployments."""
     own = Charge.of(job)
     others = [
-        other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
+        other for other in _of_the_same_users(own, charges) if other.deployment != own.deployment
     ]
-    return _accounts_under(standing_for(job, stated), others, [own])
+    return _accounts_under(standing_for(job, declared), others, [own])
 
 
 def accounts_for(
-    people: str, charges: Iterable[Charge], standing: Sequence[StatedBudget]
+    people: str, charges: Iterable[Charge], standing: Sequence[BudgetDeclaration]
 ) -> list[BudgetAccount]:
     """Return the epsilon and delta accounts of a population; other populations are ignored."""
     own = [charge for charge in charges if charge.population == people]
@@ -283,7 +284,7 @@ def accounts_for(
 
 
 def _accounts_under(
-    standing: Sequence[StatedBudget], others: Sequence[Charge], own: Sequence[Charge]
+    standing: Sequence[BudgetDeclaration], others: Sequence[Charge], own: Sequence[Charge]
 ) -> list[BudgetAccount]:
     charges = [*others, *own]
     people = standing[0].population if standing else ""
@@ -321,18 +322,18 @@ def endless_warning(job: Job) -> str | None:
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (
-        f"job {job.name} renews without a budget, so population {job.population} is charged "
-        "without end: no budget of these people can be kept after it, by any job; give it a budget "
-        "to have it end"
+        f"job {job.name} is a recurring job without a budget, so population {job.population} is "
+        "charged without limit: no job can enforce a budget of this population afterwards. Add a "
+        "budget so that the job ends"
     )
 
 
-def _of_the_same_people(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:
+def _of_the_same_users(charge: Charge, charges: Iterable[Charge]) -> list[Charge]:
     return [other for other in charges if other.population == charge.population]
 
 
 def _accounts(
-    charge: Charge, binding: Mapping[str, StatedBudget], earlier: Sequence[Charge]
+    charge: Charge, binding: Mapping[str, BudgetDeclaration], earlier: Sequence[Charge]
 ) -> Iterator[tuple[str, Fraction, Fraction, Fraction]]:
     for name in QUANTITIES:
         charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)

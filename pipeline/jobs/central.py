@@ -53,8 +53,8 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     minimum = shuffle.get("minimum") if isinstance(shuffle, Mapping) else None
     if minimum is None:
         message = (
-            "is missing: central counts on so many users who are there at all epochs, a whole "
-            "number from 1 on"
+            "is missing: central assumes this number of users present at all epochs; expected a "
+            "whole number, at least 1"
         )
         raise JobError([Problem(("shuffle", "minimum"), message)])
     if type(minimum) is not int or minimum < 1:
@@ -71,9 +71,9 @@ def _check(epsilon: object, stated: Central, minimum: int) -> None:
     amplified = late_function("dpstream.randomizers.accounting.whole_streams", "delta_of_streams")
     if amplified(epsilon, minimum, stated.epsilon) > stated.delta:
         message = (
-            f"is {epsilon:g}, which among {minimum:,} users is more than central, epsilon "
-            f"{stated.epsilon:g} with delta {stated.delta:g}, allows: leave it out, which is as "
-            f"{_most(stated, minimum):g}"
+            f"is {epsilon:g}, which exceeds central (epsilon {stated.epsilon:g}, delta "
+            f"{stated.delta:g}) with {minimum:,} users. Use at most "
+            f"{_most(stated, minimum):g}, or remove the key to use this maximum"
         )
         raise JobError([Problem(("parameters", "epsilon"), message)])
 
@@ -106,6 +106,9 @@ def _unable(entry: Protocol) -> str:
     why = (
         "states epsilon and delta of shuffled messages itself, in parameters"
         if entry.shuffling is not None
-        else "has no local loss of a whole stream that could be shuffled as one message"
+        else "has no local loss of a whole stream to shuffle as one message"
     )
-    return f"{entry.name} {why}: leave central out, or choose one of {able}"
+    return (
+        f"protocol {entry.name} does not support 'central': it {why}. Remove the key, or use one "
+        f"of: {able}"
+    )

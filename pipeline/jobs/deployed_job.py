@@ -29,14 +29,14 @@ from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.message_formats import MessageFormat
 from dpstream.topics.names import Role
-from dpstream.topics.word_forms import WordForm
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.locks import Locks
     from dpstream.randomizers.crowds import CrowdsLaw
-    from dpstream.topics.envelopes import ContentForm
-    from dpstream.topics.shares import ShareForm
+    from dpstream.topics.envelopes import ContentFormat
+    from dpstream.topics.shares import ShareFormat
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
@@ -49,7 +49,7 @@ _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 def _from_hexadecimal(length: int) -> PlainValidator:
     def read(text: object) -> bytes:
         if not isinstance(text, str) or len(text) != 2 * length:
-            raise ValueError(f"not {length} bytes in hexadecimal")
+            raise ValueError(f"expected {length} bytes in hexadecimal")
         return bytes.fromhex(text)
 
     return PlainValidator(read)
@@ -72,7 +72,7 @@ class SignedDescription(Section):
     signature: Annotated[bytes, _from_hexadecimal(64), _AS_HEXADECIMAL]
     signer: Digest
 
-    def told(self) -> dict[str, str]:
+    def encoded(self) -> dict[str, str]:
         """Return the collectors' JSON answer, all in base64 so that bytes stay as signed."""
         parts = {
             "statement": self.statement.encode(),
@@ -87,7 +87,7 @@ class Origin(Section):
 
     job: str = Field(description="the name of the job that ran")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
-    first_epoch: int = Field(default=1, ge=1, description="a whole number from 1 on")
+    first_epoch: int = Field(default=1, ge=1, description="a whole number, at least 1")
 
 
 class DeployedJob(Job):
@@ -107,14 +107,14 @@ class DeployedJob(Job):
         replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
     """
 
-    version: Literal[1] = Field(default=1, description="1, a later version needs later software")
+    version: Literal[1] = Field(default=1, description="1; a later version requires later software")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
     fingerprint: Identifier = Field(description="16 bytes in hexadecimal")
     constants: dict[str, Any]
     start_offsets: dict[Role, Offsets]
     topic_ids: dict[Role, str] = Field(default_factory=dict)
     deployed_at: int = Field(ge=0)
-    horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
+    horizons: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
@@ -125,12 +125,14 @@ class DeployedJob(Job):
         wanted = self.topic_settings()
         for role in wanted.keys() | self.start_offsets.keys():
             if role not in wanted:
-                raise ValueError(f"start_offsets of {role}, {self.protocol} has no such topic")
+                raise ValueError(
+                    f"start_offsets names {role}, which is not a topic of {self.protocol}"
+                )
             offsets, settings = self.start_offsets.get(role, ()), wanted[role]
             if len(offsets) != settings.partitions:
                 raise ValueError(
-                    f"start_offsets of {role} are {len(offsets)}, it has {settings.partitions} "
-                    "partitions"
+                    f"start_offsets has {len(offsets)} entries for {role}; expected "
+                    f"{settings.partitions}, one per partition"
                 )
         return self
 
@@ -166,7 +168,7 @@ class DeployedJob(Job):
 
     @property
     def assumes_changes(self) -> int | None:
-        return None if self.change_limit is None else self.change_limit.changes
+        return None if self.change_limit is None else self.change_limit.max_changes
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
@@ -191,28 +193,27 @@ class DeployedJob(Job):
     def counts_devices(self) -> bool:
         """True if observers of raw reports are shown a number of devices.
 
-        That number is public. The number of messages may be secret, and pieces of tables are not
-        reports.
+        It is public. The number of messages may be secret, and chunks of tables are not reports.
         """
         return self.protocol_entry.shuffling is not None or self.shared
 
     @cached_property
-    def word_form(self) -> WordForm:
-        return self.protocol_entry.word_form(self.law)
+    def message_format(self) -> MessageFormat:
+        return self.protocol_entry.message_format(self.law)
 
     @cached_property
-    def content_form(self) -> ContentForm:
+    def content_format(self) -> ContentFormat:
         """Format of a device's report, if devices report for themselves."""
-        from dpstream.topics.envelopes import ContentForm
+        from dpstream.topics.envelopes import ContentFormat
 
-        form, shuffling = self.word_form, self.protocol_entry.shuffling
+        form, shuffling = self.message_format, self.protocol_entry.shuffling
         slots = 1
         if shuffling is not None:
             # The most is due where the most intervals end: at powers of two.
             powers = {1 << order for order in range(self.epochs.count.bit_length())}
             epochs = powers | {self.epochs.count}
             slots = max(shuffling.capacity(self.law, epoch, 1) for epoch in epochs)
-        return ContentForm(slots, form.width, form.dtype.itemsize)
+        return ContentFormat(slots, form.width, form.dtype.itemsize)
 
     @property
     def first_epoch(self) -> int:
@@ -230,20 +231,20 @@ class DeployedJob(Job):
         return max(1, self.epochs.calendar.epoch_of(moment))
 
     @cached_property
-    def table_form(self) -> ShareForm:
-        return self.share_form(self.law)
+    def table_format(self) -> ShareFormat:
+        return self.share_format(self.law)
 
-    def form_of(self, role: Role) -> WordForm:
+    def format_of(self, role: Role) -> MessageFormat:
         """Return the message format in a topic: plain, sealed, or as released by the shuffler."""
         if self.stage_sum is not None and role is Role.SHUFFLED:
             return self.stage_sum.form
         if self.sealed is None:
-            return self.word_form
+            return self.message_format
         if self.shared:
-            return self.table_form.row_form
-        from dpstream.topics.sealed_words import sealed_form
+            return self.table_format.row_format
+        from dpstream.topics.sealed_messages import sealed_format
 
-        return sealed_form(self.word_form, len(self.locks.parties_after(role)))
+        return sealed_format(self.message_format, len(self.locks.parties_after(role)))
 
     @property
     def locks(self) -> Locks:
@@ -264,7 +265,7 @@ class DeployedJob(Job):
         return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
 
     @property
-    def window_parts(self) -> int:
+    def partial_window_count(self) -> int:
         """Number of parallel shufflers that each write a part of every window; 1 for a replay."""
         return self.shuffle.instances if self.replay_of is None else 1
 
@@ -320,7 +321,9 @@ class DeployedJob(Job):
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise JobError([Problem((), "not the record of a deployed job: no JSON object")])
+            raise JobError(
+                [Problem((), "not the record of a deployed job: expected a JSON object")]
+            )
         job = validate(cls, values)
         try:
             altered = job.fingerprint != fingerprint_of(values)
@@ -332,8 +335,8 @@ class DeployedJob(Job):
                 [
                     Problem(
                         ("fingerprint",),
-                        f"is not that of the values of job {job.name}: the record was altered, "
-                        "deploy the job again",
+                        f"does not match the values of job {job.name}: the record was altered. "
+                        "Deploy the job again",
                     )
                 ]
             )
@@ -345,7 +348,7 @@ class DeployedJob(Job):
         try:
             guarantee = self.guarantee
         except ValueError as error:
-            raise JobError([Problem(("constants",), f"{error}: deploy the job again")]) from None
+            raise JobError([Problem(("constants",), f"{error}. Deploy the job again")]) from None
         for name in ("epsilon", "delta"):
             spent, said = getattr(guarantee, name), getattr(self.parameters, name, math.inf)
             where = f"parameters.{name} is"
@@ -359,7 +362,7 @@ class DeployedJob(Job):
                     [
                         Problem(
                             ("constants",),
-                            f"spend {name} {spent}, {where} {said}: deploy the job again",
+                            f"spend {name} {spent}, but {where} {said}. Deploy the job again",
                         )
                     ]
                 )

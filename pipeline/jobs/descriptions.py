@@ -35,7 +35,7 @@ def statement_of(job: DeployedJob) -> str:
     start, length = job.epochs.start, job.epochs.length
     assert start is not None
     assert length is not None
-    guarantee, form = job.guarantee, job.content_form
+    guarantee, form = job.guarantee, job.content_format
     statement: dict[str, Any] = {
         "version": STATEMENT_VERSION,
         "job": job.name,
@@ -68,7 +68,7 @@ def statement_of(job: DeployedJob) -> str:
         "minimum": job.shuffle.minimum,
         "seal": [
             {"key": key.hex(), "first": first, "last": last}
-            for key, first, last in job.devices.turns()
+            for key, first, last in job.devices.periods()
         ],
         "tokens": job.devices.tokens is not None,
     }
@@ -109,8 +109,8 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
     assert before is not None
     if signer_of(key) != before.signer:
         raise WrongKeyError(
-            f"devices of job {job.name} believe the key {before.signer.hex()}, this one is "
-            f"{signer_of(key).hex()}: deploy where the signing key lies that the job was deployed "
+            f"devices of job {job.name} trust the signing key {before.signer.hex()}; got "
+            f"{signer_of(key).hex()}. Deploy with the signing key that the job was first deployed "
             "with"
         )
     statement = json.loads(before.statement)
@@ -121,8 +121,8 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
     """Return whether the description, if any, names the job's current last epoch."""
-    told = job.signed_description
-    return told is None or json.loads(told.statement)["epochs"]["last"] == job.last_epoch
+    current = job.signed_description
+    return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
 
 
 def _signed(job: DeployedJob, statement: str, key: Ed25519PrivateKey) -> DeployedJob:

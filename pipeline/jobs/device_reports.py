@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
-from dpstream.pipeline.jobs.sealed import PublicKey, read_turns
+from dpstream.pipeline.jobs.sealed import PublicKey, read_periods
 from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 from dpstream.pipeline.jobs.wording import Section
 
@@ -63,16 +63,16 @@ class Tokens(Section):
     def _public_keys_of_known_types(self) -> Self:
         for key in self.keys:
             if "d" in key or "k" in key:
-                raise ValueError("keys has a private or a symmetric key: name public keys alone")
+                raise ValueError("keys has a private or symmetric key; expected public keys only")
             if key.get("kty") not in ALGORITHMS:
                 raise ValueError(
-                    f"keys has one of type {shown(key.get('kty'))}, known are "
+                    f"keys has a key of type {shown(key.get('kty'))}; expected one of: "
                     f"{', '.join(ALGORITHMS)}"
                 )
             if not isinstance(key.get("kid"), str):
-                raise ValueError("keys has one without an id (kid), by which tokens name it")
+                raise ValueError("keys has a key without an id (kid), which tokens refer to")
         if len({key["kid"] for key in self.keys}) < len(self.keys):
-            raise ValueError("keys has two with one id (kid)")
+            raise ValueError("keys has two keys with the same id (kid)")
         return self
 
 
@@ -89,19 +89,22 @@ class DeviceReports(Section):
 
     late: Seconds | None = Field(default=None, description=FIXED_DURATION)
     seal: tuple[PublicKey, ...] = Field(
-        default=(), description="a public key, or a list of keys that follow each other"
+        default=(), description="a public key, or a list of successive keys"
     )
     rotate: int | None = Field(
-        default=None, ge=1, description="how many epochs a key serves, a whole number from 1 on"
+        default=None, ge=1, description="epochs per key period, a whole number, at least 1"
     )
     tokens: Tokens | None = None
 
     @model_validator(mode="after")
-    def _keys_have_turns(self) -> Self:
+    def _keys_have_periods(self) -> Self:
         if len(self.seal) > 1 and self.rotate is None:
-            raise ValueError("keys follow each other: say by rotate how many epochs one serves")
+            raise ValueError(
+                "rotate is missing: the successive keys of seal require the number of epochs per "
+                "key"
+            )
         if len(set(self.seal)) < len(self.seal):
-            raise ValueError("seal names a key twice: every turn has its own")
+            raise ValueError("seal has a key twice; expected a different key for each key period")
         return self
 
     @model_serializer(mode="wrap")
@@ -117,22 +120,22 @@ class DeviceReports(Section):
         """Return the public key that an epoch's reports are sealed to; None if unsealed."""
         if not self.seal:
             return None
-        turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
-        return self.keys[min(turn, len(self.seal) - 1)]
+        period = 0 if self.rotate is None else (epoch - 1) // self.rotate
+        return self.keys[min(period, len(self.seal) - 1)]
 
-    def turns(self) -> list[tuple[bytes, int, int | None]]:
+    def periods(self) -> list[tuple[bytes, int, int | None]]:
         """Return every key with its first and last epoch; None if it continues."""
         rotate, last = self.rotate or 1, len(self.seal) - 1
         return [
-            (key, 1 + turn * rotate, None if turn == last else (turn + 1) * rotate)
-            for turn, key in enumerate(self.keys)
+            (key, 1 + period * rotate, None if period == last else (period + 1) * rotate)
+            for period, key in enumerate(self.keys)
         ]
 
     @property
     def trust(self) -> str:
         """Trust in collectors that a guarantee relying on the shuffler requires."""
         if self.seal:
-            return "collectors cannot read reports, which are sealed to the shuffle stage"
+            return "collectors cannot read reports, which are sealed to the shuffler"
         return "and the collectors, which can read every report and see who sends it"
 
 
@@ -143,7 +146,7 @@ def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
         return values
     read: dict[str, Any] = dict(devices)
     if "seal" in devices:
-        read["seal"] = read_turns(devices["seal"], folder, "devices", "seal")
+        read["seal"] = read_periods(devices["seal"], folder, "devices", "seal")
     tokens = devices.get("tokens")
     if isinstance(tokens, Mapping) and isinstance(tokens.get("keys"), str):
         read["tokens"] = {**tokens, "keys": _key_set(folder / tokens["keys"])}
@@ -161,6 +164,6 @@ def _key_set(path: Path) -> list[object]:
         if not isinstance(keys, list):
             raise TypeError
     except (ValueError, LookupError, TypeError):
-        message = f"{path} is no JSON Web Key Set: {{'keys': [...]}}"
+        message = f"{path} is not a JSON Web Key Set; expected {{'keys': [...]}}"
         raise JobError([Problem(where, message)]) from None
     return keys

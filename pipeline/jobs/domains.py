@@ -29,7 +29,7 @@ from dpstream.randomizers.item_domains import (
 
 _PATH = ("parameters", "domain")
 _FORMS = "a list of labels, or {file: NAME} for a file with one label a line"
-_CONDITION = "a list of values, or {from: x, below: y} for numbers, of which one may be left out"
+_CONDITION = "a list of values, or {from: x, below: y} for numbers, either of them optional"
 _PREDICATES = "{NAME: CONDITION, ...}, a condition being " + _CONDITION
 
 
@@ -87,7 +87,7 @@ def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     elif list(listed) == ["file"]:
         labels = _from_file(listed["file"], folder, path)
     else:
-        raise JobError([Problem(path, f"{shown(listed)} is not allowed: give {_FORMS}")])
+        raise JobError([Problem(path, f"{shown(listed)} is not allowed; expected {_FORMS}")])
     return {**values, "crowds": {**crowds, "values": labels}}
 
 
@@ -114,7 +114,7 @@ def with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     elif isinstance(domain, Mapping) and list(domain) == ["file"]:
         labels = _from_file(domain["file"], folder, _PATH)
     else:
-        raise JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {_FORMS}")])
+        raise JobError([Problem(_PATH, f"{shown(domain)} is not allowed; expected {_FORMS}")])
     return {**values, "parameters": {**parameters, "domain": labels}}
 
 
@@ -123,17 +123,17 @@ def _label(label: object, path: tuple[str, ...], *place: str | int) -> str:
         return str(label).lower()
     if isinstance(label, str | int | float):
         return _composed(str(label))
-    raise JobError([Problem((*path, *place), f"{shown(label)} is not a label: give text")])
+    raise JobError([Problem((*path, *place), f"{shown(label)} is not a label; expected text")])
 
 
 def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
     """Return a domain that is not a list, with values as text, after validating its kind."""
     *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
     allowed = f"{', '.join(others)} or {last}"
-    refused = JobError([Problem(_PATH, f"{shown(domain)} is not allowed: give {allowed}")])
+    rejected = JobError([Problem(_PATH, f"{shown(domain)} is not allowed; expected {allowed}")])
     kind = next((kind for kind in kinds if set(domain) == set(kind.keys)), None)
     if kind is None:
-        raise refused
+        raise rejected
     if "predicates" in domain:
         domain = {"predicates": _predicates(domain["predicates"])}
     if "attributes" in domain:
@@ -143,13 +143,13 @@ def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, 
     except ValueError as error:
         raise JobError([Problem(_PATH, str(error))]) from None
     except TypeError:
-        raise refused from None
+        raise rejected from None
     return domain
 
 
 def _predicates(predicates: object) -> dict[str, Any]:
     if not isinstance(predicates, Mapping):
-        raise JobError([Problem((*_PATH, "predicates"), f"is not allowed: give {_PREDICATES}")])
+        raise JobError([Problem((*_PATH, "predicates"), f"is not allowed; expected {_PREDICATES}")])
     found: dict[str, Any] = {}
     for key, condition in predicates.items():
         name = _label(key, _PATH, "predicates")
@@ -162,22 +162,22 @@ def _predicates(predicates: object) -> dict[str, Any]:
         bounds = condition.items() if isinstance(condition, Mapping) else [("", None)]
         if not all(end in ("from", "below") and _is_number(bound) for end, bound in bounds):
             raise JobError(
-                [Problem(place, f"{shown(condition)} is not allowed: give {_CONDITION}")]
+                [Problem(place, f"{shown(condition)} is not allowed; expected {_CONDITION}")]
             )
         found[name] = dict(condition)
     return found
 
 
 def _attributes(attributes: object) -> dict[str, list[str]]:
-    form = "give {NAME: [VALUE, ...], ...}"
+    form = "expected {NAME: [VALUE, ...], ...}"
     if not isinstance(attributes, Mapping):
-        raise JobError([Problem((*_PATH, "attributes"), f"is not allowed: {form}")])
+        raise JobError([Problem((*_PATH, "attributes"), f"is not allowed; {form}")])
     by_name: dict[str, list[str]] = {}
     for key, values in attributes.items():
         name = _label(key, _PATH, "attributes")
         if not isinstance(values, list):
             place = (*_PATH, "attributes", name)
-            raise JobError([Problem(place, f"{shown(values)} is not allowed: {form}")])
+            raise JobError([Problem(place, f"{shown(values)} is not allowed; {form}")])
         by_name[name] = [
             _label(each, _PATH, "attributes", name, at) for at, each in enumerate(values)
         ]

@@ -77,17 +77,17 @@ class EpochTimes:
         """Return the current epoch; at most 0 before the first."""
         return self._calendar.epoch_of(_moment(now))
 
-    def refusal(self, epoch: int, written: int) -> str | None:
+    def rejection(self, epoch: int, written: int) -> str | None:
         """Return the reason to reject an epoch reported at this time; None if it has started."""
         early = self.early_by(epoch, written)
         if early is None:
             return None
         if early == float("inf"):
-            return f"epoch {epoch} lies after the calendar's end, the year 9999"
-        begins = self._calendar.start_of(epoch)
+            return f"epoch {epoch} is after the end of the calendar, the year 9999"
+        start = self._calendar.start_of(epoch)
         return (
-            f"epoch {epoch} begins at {begins:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} later by "
-            f"the broker's clock ({roughly(CLOCK_TOLERANCE)} before is early enough)"
+            f"epoch {epoch} starts at {start:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} ahead of the "
+            f"broker's clock; expected at most {roughly(CLOCK_TOLERANCE)}"
         )
 
     def start(self, epoch: int) -> int | None:

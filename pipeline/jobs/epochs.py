@@ -23,7 +23,6 @@ from dpstream.pipeline.values.durations import Duration, parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 
 LONGEST_HORIZON = 2**20
-"""Maximum epochs of a horizon."""
 
 
 def _text(value: object) -> str:
@@ -81,18 +80,22 @@ class Epochs(Section):
     )
     start: Instant | None = Field(
         default=None,
-        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or timezone",
+        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or "
+        "epochs.timezone",
     )
     length: CalendarDuration | None = Field(default=None, description=DURATION)
     timezone: Annotated[str, PlainValidator(_zone_name)] | None = Field(
         default=None,
-        description="the name of a time zone whose days and months epochs are made of, such as "
-        "Europe/Berlin",
+        description=(
+            "the name of a time zone for the days and months of epochs, such as Europe/Berlin"
+        ),
     )
     renew: bool = Field(
         default=False,
-        description="true or false: whether another horizon of count epochs follows every one that "
-        "is over, for the same privacy loss again",
+        description=(
+            "true or false: start another horizon of count epochs after each one, for the same "
+            "privacy loss again"
+        ),
     )
 
     @model_validator(mode="before")
@@ -138,9 +141,9 @@ class Epochs(Section):
     def _placed_in_time(self) -> Self:
         if (self.start is None) != (self.length is None):
             missing = "start" if self.start is None else "length"
-            raise ValueError(f"{missing} is missing: give start and length, or neither of them")
+            raise ValueError(f"{missing} is missing. Set both start and length, or neither")
         if self.start is None and self.timezone is not None:
-            raise ValueError("start is missing: give start and length, or leave out timezone")
+            raise ValueError("start is missing. Set start and length, or remove timezone")
         if self.calendar is not None:
             try:
                 self.calendar.start_of(self.count + 1)

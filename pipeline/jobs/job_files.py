@@ -4,7 +4,7 @@ A job file is YAML. Four keys are required::
 
     name: weekly-students
     protocol: future_rand
-    parameters: {epsilon: 4, changes: 4}
+    parameters: {epsilon: 4, max_changes: 4}
     epochs: {count: 170}
 
 Field descriptions, here and in the sections (`epochs`, `job_sections`, `shuffle`, `sealed` and
@@ -34,7 +34,7 @@ from pydantic import (
 from dpstream.pipeline.jobs.central import Central, with_local_epsilon
 from dpstream.pipeline.jobs.device_reports import DeviceReports
 from dpstream.pipeline.jobs.epochs import Epochs, horizons_between
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.jobs.job_problems import (
     JobError,
     Problem,
@@ -67,7 +67,7 @@ from dpstream.topics.names import (
 )
 
 if TYPE_CHECKING:
-    from dpstream.topics.shares import ShareForm
+    from dpstream.topics.shares import ShareFormat
 
 
 def _job_name(name: str) -> str:
@@ -79,8 +79,10 @@ class Job(Wording):
     """A job with all defaults resolved; `grace` and `retention` are in seconds."""
 
     name: Annotated[str, AfterValidator(_job_name)] = Field(
-        description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, the first of them a "
-        "letter or digit; in quotes if there are only digits"
+        description=(
+            f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, starting with a letter or "
+            "digit; in quotes if all are digits"
+        )
     )
     protocol: str
     parameters: Any
@@ -90,26 +92,28 @@ class Job(Wording):
     population: str | None = Field(
         None,
         pattern=r"^[^\s/]{1,100}$",
-        description="a name for the people this job is about, at most 100 characters, no spaces",
+        description=(
+            "a name for the users this job is about, at most 100 characters, without spaces"
+        ),
     )
     budget: Budget | None = None
     crowds: Crowds | None = None
     central: Central | None = None
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
-    input: InputForm | None = None
+    input: InputFormat | None = None
 
     @model_validator(mode="after")
     def _sealed_reports_can_be(self) -> Self:
         if self.sealed is not None and self.crowds is not None:
             raise ValueError(
-                "crowds are deleted from by the shuffle stage, which cannot see whose crowd a "
-                "sealed report is of: leave out crowds or sealed"
+                "crowds cannot be combined with sealed: the shuffler cannot see the crowd of a "
+                "sealed report. Remove crowds or sealed"
             )
         if self.sealed is not None and self.shuffle.order == "random":
             raise ValueError(
-                "shuffle.order is random: sealed reports are sorted by what nobody can choose, "
-                "which is a random order already; leave it out"
+                "shuffle.order is random: sealed reports are already in random order, because "
+                "they are sorted by values that no party can choose. Remove shuffle.order"
             )
         return self
 
@@ -117,8 +121,8 @@ class Job(Wording):
     def _instances_can_be(self) -> Self:
         if self.shuffle.instances > 1 and self.crowds is not None:
             raise ValueError(
-                "crowds are deleted from by one shuffle stage, which has to see all messages of a "
-                "crowd: leave out crowds or shuffle.instances"
+                "crowds cannot be combined with shuffle.instances: deletion requires one shuffler "
+                "that sees all messages of a crowd. Remove crowds or shuffle.instances"
             )
         if self.sealed is not None:
             self.sealed.check_instances(self.shuffle.instances)
@@ -133,32 +137,28 @@ class Job(Wording):
         excluded += ["shuffle.instances"] if self.shuffle.instances > 1 else []
         if excluded:
             raise ValueError(
-                f"devices that report for themselves send one envelope to one shuffle stage: "
-                f"leave out {' and '.join(excluded)}, or devices; devices.seal hides reports from "
-                "collectors"
+                f"devices cannot be combined with {' and '.join(excluded)}: a device sends one "
+                f"envelope to one shuffler. Remove {' and '.join(excluded)}, or devices. To hide "
+                "reports from collectors, use devices.seal"
             )
         from dpstream.randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
 
         if self.protocol in PROTOCOLS and self.protocol not in DEVICE_PROTOCOLS:
             raise ValueError(
-                f"devices cannot run {self.protocol} by themselves, but "
-                f"{', '.join(DEVICE_PROTOCOLS)}: choose one of these, or leave out devices, for "
-                "producers"
+                f"devices cannot be combined with protocol {self.protocol}. Use one of: "
+                f"{', '.join(DEVICE_PROTOCOLS)}; or remove devices and report through producers"
             )
         if self.epochs.start is None:
             raise ValueError(
-                "devices report without waiting for each other, so that a calendar says when an "
-                "epoch is over: give epochs.start and epochs.length"
+                "devices requires a calendar of epochs, because devices report independently. Set "
+                "epochs.start and epochs.length"
             )
         if self.epochs.timezone is not None:
-            raise ValueError(
-                "devices count epochs in UTC, whose days are all as long: leave out "
-                "epochs.timezone, or devices"
-            )
+            raise ValueError("devices requires epochs in UTC. Remove epochs.timezone, or devices")
         if self.devices.late is not None and self.devices.late > self.shuffle.grace:
             raise ValueError(
-                "devices.late is longer than shuffle.grace, after which windows are closed: give "
-                "at most as much"
+                "devices.late is longer than shuffle.grace, after which windows close; expected "
+                "at most shuffle.grace"
             )
         return self
 
@@ -172,15 +172,15 @@ class Job(Wording):
         if not entry.one_message:
             able = [name for name, each in PROTOCOLS.items() if each.one_message]
             raise ValueError(
-                "crowds are for protocols with exactly one message of each device at an epoch, "
-                f"since messages are deleted by device: {', '.join(able)}"
+                "crowds requires a protocol with exactly one message per device and epoch, "
+                f"because messages are deleted by device. Use one of: {', '.join(able)}"
             )
         items = entry.values(self.parameters).size
         if len(crowds.values) * items > MOST_PUBLISHED:
             raise ValueError(
-                f"crowds are {len(crowds.values):,}, each with {items:,} estimates, which is "
-                f"{len(crowds.values) * items:,} in all; give fewer crowds or items, for at most "
-                f"{MOST_PUBLISHED:,}"
+                f"crowds has {len(crowds.values):,} crowds with {items:,} estimates each, "
+                f"{len(crowds.values) * items:,} estimates in all; expected at most "
+                f"{MOST_PUBLISHED:,}. Use fewer crowds or items"
             )
         return self
 
@@ -188,7 +188,9 @@ class Job(Wording):
     def _central_can_be(self) -> Self:
         entry = PROTOCOLS.get(self.protocol)
         if self.central is not None and entry is not None and not entry.loss_of_streams:
-            raise ValueError(f"central is of no use to {self.protocol}: leave it out")
+            raise ValueError(
+                f"central is not supported by protocol {self.protocol}. Remove central"
+            )
         return self
 
     @model_validator(mode="after")
@@ -199,11 +201,11 @@ class Job(Wording):
         if items is None:
             return self
         if not items:
-            raise ValueError("labels are for items and values of a list: leave them out")
+            raise ValueError("labels requires a list of items or values. Remove labels")
         strange = [name for name in self.labels if name not in items]
         if strange:
             raise ValueError(
-                f"labels has {shown(strange[0])}, which is none of the job's values: "
+                f"labels has the unknown value {shown(strange[0])}; expected one of: "
                 f"{', '.join(map(shown, items[:5]))}{' ...' if len(items) > 5 else ''}"
             )
         return self
@@ -211,13 +213,13 @@ class Job(Wording):
     @model_validator(mode="after")
     def _input_can_be(self) -> Self:
         if self.input is not None and self.protocol in PROTOCOLS:
-            refusal = self.input.refusal(self.domain)
-            if refusal is not None:
-                raise ValueError(f"input {refusal}")
+            rejection = self.input.rejection(self.domain)
+            if rejection is not None:
+                raise ValueError(f"input {rejection}")
         return self
 
     @property
-    def input_form(self) -> InputForm:
+    def input_format(self) -> InputFormat:
         return AS_IT_IS if self.input is None else self.input
 
     @cached_property
@@ -253,7 +255,7 @@ class Job(Wording):
     ) -> str:
         """Describe the position of an epoch; last and first epoch default to the job's.
 
-        >>> weekly = {"epsilon": 1, "changes": 2}
+        >>> weekly = {"epsilon": 1, "max_changes": 2}
         >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
         ...           "epochs": {"count": 170, "renew": True}}).position_of(300)
         'epoch 300 (horizon 2)'
@@ -273,8 +275,8 @@ class Job(Wording):
             trust = f"{guarantee.trust}; {sealing}"
             if self.shared and self.protocol_entry.shuffling is not None:
                 trust = (
-                    "one of the two parties that add up not to work with the other; "
-                    f"{sealing}; if both do, and of contributors, what is needed without shares: "
+                    f"one of the two aggregators not to collude with the other; {sealing}; if "
+                    "both collude, and of contributors, the assumptions without shares: "
                     f"{guarantee.trust}"
                 )
             guarantee = replace(guarantee, trust=trust)
@@ -374,8 +376,8 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "instances"),
-                        "the shuffle stage adds dummies to this job, and several of them cannot "
-                        "hide what each other sees: let devices send them, by "
+                        "the shuffler adds the dummies of this job, but one of several shufflers "
+                        "cannot hide what another sees. Let devices send them: set "
                         "parameters.dummies: devices",
                     )
                 ]
@@ -385,14 +387,14 @@ class Job(Wording):
                 [
                     Problem(
                         ("sealed",),
-                        "the shuffle stage adds dummies to this job, and who adds up could tell "
-                        "them from reports, by sealing them once more: let devices send them, by "
-                        "parameters.dummies: devices",
+                        "the shuffler adds the dummies of this job, and the aggregator could "
+                        "distinguish them from reports by sealing them again. Let devices send "
+                        "them: set parameters.dummies: devices",
                     )
                 ]
             )
         if self.shared:
-            self.share_form(law)
+            self.share_format(law)
         return law
 
     @property
@@ -401,26 +403,25 @@ class Job(Wording):
             return self.parameters
         return self.shuffle.spared(self.parameters, self.epochs.count)
 
-    def share_form(self, law: Law) -> ShareForm:
+    def share_format(self, law: Law) -> ShareFormat:
         """Return the format of shared count tables of reports.
 
-        Raises `JobError` if there are too many distinct reports for a table, or too many equal
-        ones.
+        Raises `JobError` if there are too many distinct or too many equal reports for a table.
         """
         from dpstream.topics.fixed_sizes import table_cells
-        from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
+        from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat
 
-        cells = table_cells(self.protocol_entry.word_form(law))
+        cells = table_cells(self.protocol_entry.message_format(law))
         if cells is None or cells > MOST_SHARED:
             different = "too many" if cells is None else f"{cells:,}"
             raise JobError(
                 [
                     Problem(
                         ("sealed", "shares"),
-                        f"are of tables with a count of every report that there can be, and "
-                        f"{self.protocol} with these parameters has {different} different reports, "
-                        f"at most {MOST_SHARED:,} can be: seal every report instead, by aggregate "
-                        "and stages, or choose another protocol or a smaller domain",
+                        f"require tables with a count of every possible report; {self.protocol} "
+                        f"with these parameters has {different} different reports, expected at "
+                        f"most {MOST_SHARED:,}. Seal every report instead with aggregate and "
+                        "stages, or use another protocol or a smaller domain",
                     )
                 ]
             )
@@ -430,13 +431,13 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "minimum"),
-                        f"is {self.shuffle.minimum:,}: of so many devices up to {most:,} reports "
-                        f"may say the same, and shares add up to {MOST_ALIKE:,} at most; give a "
-                        "smaller one, or seal every report instead, by aggregate and stages",
+                        f"{self.shuffle.minimum:,} devices may send up to {most:,} equal reports, "
+                        f"but a sum of shares is at most {MOST_ALIKE:,}. Use a smaller minimum, or "
+                        "seal every report instead with aggregate and stages",
                     )
                 ]
             )
-        return ShareForm(cells)
+        return ShareFormat(cells)
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", include=set(Job.model_fields), exclude=self._absent)
@@ -459,7 +460,7 @@ def parse_job(text: str, source: str = "job", folder: Path = Path()) -> Job:
     >>> job = parse_job('''
     ... name: students
     ... protocol: future_rand
-    ... parameters: {epsilon: 4, changes: 4}
+    ... parameters: {epsilon: 4, max_changes: 4}
     ... epochs: {count: 170, start: 2013-10-01, length: P1W}
     ... ''')
     >>> job.last_epoch, job.shuffle.minimum, str(job.epochs.length)

@@ -100,7 +100,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
             problems.append(_wrong_value(path, dict(each), model))
         elif path not in meant:
             problems += [
-                Problem(key, f"is required{_allowed(model, key, ': give ')}")
+                Problem(key, f"is required{_allowed(model, key, '; expected ')}")
                 for key in _required(model, path)
             ]
     return problems
@@ -129,7 +129,7 @@ def _wrong_value(path: Path, error: Mapping[str, Any], model: type[BaseModel]) -
     if (better := _without_commas(error)) is not None:
         return Problem(path, f"{shown(error['input'])} is not allowed: {better}")
     allowed = _allowed(model, path) or error["msg"].removeprefix("Input should be ")
-    return Problem(path, f"{shown(error['input'])} is not allowed: give {allowed}")
+    return Problem(path, f"{shown(error['input'])} is not allowed; expected {allowed}")
 
 
 def _without_commas(error: Mapping[str, Any]) -> str | None:
@@ -138,9 +138,9 @@ def _without_commas(error: Mapping[str, Any]) -> str | None:
     if not isinstance(text, str):
         return None
     if kind.startswith("int_") and _THOUSANDS.fullmatch(text):
-        return f"write it without commas, {text.replace(',', '')}"
+        return f"write it without commas: {text.replace(',', '')}"
     if kind.startswith("float_") and _DECIMAL_COMMA.fullmatch(text):
-        return f"use a decimal point, {text.replace(',', '.')}"
+        return f"use a decimal point: {text.replace(',', '.')}"
     return None
 
 

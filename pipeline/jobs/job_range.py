@@ -15,9 +15,9 @@ EPOCHS_AHEAD = 4096
 def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
     """Return why an epoch is outside the job; None if it is valid."""
     if epoch < 1:
-        return f"epoch {epoch}, epochs are numbered from 1"
+        return f"epoch {epoch} is out of range: epochs are numbered from 1"
     if job.last_epoch is not None and epoch > job.last_epoch:
-        return f"epoch {epoch} lies after the last, {job.last_epoch}"
+        return f"epoch {epoch} is out of range: the last epoch is {job.last_epoch}"
     return None
 
 

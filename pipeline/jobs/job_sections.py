@@ -25,8 +25,10 @@ class Topics(Section):
         default=None,
         ge=1,
         le=32,
-        description="copies of every record, a whole number from 1 to 32; left out: 1 on the local "
-        "broker, the cluster's default elsewhere",
+        description=(
+            "copies of every record, a whole number from 1 to 32. Default: 1 on the local broker, "
+            "otherwise the cluster's default"
+        ),
     )
     retention: Seconds = Field(
         default=timedelta(days=7).total_seconds(),
@@ -39,7 +41,6 @@ class Topics(Section):
         return round(self.retention * 1000)
 
     def partition_of(self, epoch: int) -> int:
-        """Return the partition that contains all of an epoch."""
         return epoch % self.partitions
 
 
@@ -60,10 +61,14 @@ class Crowds(Section):
     values: tuple[str, ...] = Field(
         min_length=1,
         max_length=MOST_CROWDS,
-        description=f"a list of up to {MOST_CROWDS:,} labels, or {{file: NAME}} for a file with "
-        "one a line",
+        description=(
+            f"a list of up to {MOST_CROWDS:,} labels, or {{file: NAME}} for a file with one per "
+            "line"
+        ),
     )
-    epsilon: float = Field(gt=0, description="a number above 0: of the numbers of all crowds")
+    epsilon: float = Field(
+        gt=0, description="a number above 0, the loss for the numbers of all crowds"
+    )
     delta: float = Field(
         ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
     )
@@ -73,15 +78,15 @@ class Crowds(Section):
         name = self.by.strip().casefold()
         if name in ("user", "epoch", "time", "value"):
             raise ValueError(
-                f"by is {self.by}: crowds are of a column that is public, and never of the value "
-                "or of who has it: give another column"
+                f"by is {self.by}; expected a public column, different from those of the value "
+                "and the user"
             )
         if len(set(self.values)) < len(self.values) or "" in self.values:
             raise ValueError("values must be distinct and not empty")
         for label in self.values:
             if BETWEEN.strip() in label:
                 raise ValueError(
-                    f"values has {shown(label)}: a colon stands between a crowd and an item, "
-                    "give labels without"
+                    f"values has {shown(label)}; expected labels without a colon, which separates "
+                    "crowd and item"
                 )
         return self

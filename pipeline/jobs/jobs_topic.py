@@ -1,17 +1,17 @@
 """Content of ``dpstream.jobs``: deployed jobs, phases, charges and budgets.
 
 The ledger (`dpstream.pipeline.ledger`) holds charges and budgets. The topic has a copy, from which
-`ledger --reopen` restores what a damaged ledger has lost, and receipts for the ledger's entries.
+`ledger --accept-loss` restores what a damaged ledger lost, and receipts for the ledger's entries.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.listed_jobs import BUDGET_KEY, RECEIPT_KEY, ListedJobs
 from dpstream.pipeline.jobs.receipts import Receipt
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.topics.frames import CodecError
 
 
@@ -21,7 +21,7 @@ class JobsTopic(ListedJobs):
     def __init__(self) -> None:
         super().__init__()
         self._charges: dict[bytes, Charge] = {}
-        self._stated: dict[bytes, StatedBudget] = {}
+        self._declared: dict[bytes, BudgetDeclaration] = {}
         self._receipts: dict[bytes, Receipt] = {}
 
     @property
@@ -33,14 +33,14 @@ class JobsTopic(ListedJobs):
         return list(self._receipts.values())
 
     @property
-    def stated(self) -> list[StatedBudget]:
-        return list(self._stated.values())
+    def declared(self) -> list[BudgetDeclaration]:
+        return list(self._declared.values())
 
     def _apply_charge(self, key: bytes, value: bytes | None) -> None:
         if key.startswith(BUDGET_KEY):
-            self._stated.pop(key, None)
+            self._declared.pop(key, None)
             with suppress(CodecError):
-                self._stated[key] = StatedBudget.from_bytes(value or b"")
+                self._declared[key] = BudgetDeclaration.from_bytes(value or b"")
         elif key.startswith(RECEIPT_KEY):
             self._receipts.pop(key, None)
             with suppress(CodecError):

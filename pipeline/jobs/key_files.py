@@ -56,7 +56,7 @@ class SecretKey:
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
-            raise WrongKeyError(f"a {self.NAME} of {len(self.secret)} bytes, must be {KEY_BYTES}")
+            raise WrongKeyError(f"{self.NAME} has {len(self.secret)} bytes; expected {KEY_BYTES}")
 
     @classmethod
     def random(cls) -> Self:
@@ -66,11 +66,14 @@ class SecretKey:
     def read(cls, path: Path) -> Self:
         """Read a key that the file's owner alone can access; raise `WrongKeyError` otherwise."""
         option = cls.NAME.replace(" ", "-")
-        remedy = f"copy it from where the job was deployed, or name another file by --{option}"
+        remedy = (
+            f"copy it from the machine that deployed the job, or name another file with --{option}"
+        )
         secret = read_key_file(path, cls.NAME, remedy)
         if len(secret) != KEY_BYTES:
             raise WrongKeyError(
-                f"{path} holds no {cls.NAME}, which is {KEY_BYTES} bytes: is it the right file?"
+                f"{path} does not contain a {cls.NAME}; expected {KEY_BYTES} bytes. Check the "
+                "file name"
             )
         return cls(secret)
 
@@ -121,20 +124,21 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
     """Read a key file, at most 4,096 bytes.
 
     `name` and `remedy`, the fix for a missing file, are for messages. `private` requires that only
-    the owner has access. Raises `WrongKeyError` for a file that is irregular, unreadable or open to
-    others.
+    the owner has access. `WrongKeyError` for a file irregular, unreadable or open to others.
     """
     try:
         with open_regular(path) as file:
             mode, content = os.fstat(file.fileno()).st_mode, file.read(_LONGEST_FILE)
     except WholeFileError as error:
-        raise WrongKeyError(f"{path} holds no {name}: {error.strerror}") from None
+        raise WrongKeyError(f"{path} does not contain a {name}: {error.strerror}") from None
     except OSError as error:
         if remedy and isinstance(error, FileNotFoundError):
-            raise WrongKeyError(f"there is no {name} {path}: {remedy}") from None
+            raise WrongKeyError(f"{name} {path} does not exist: {remedy}") from None
         raise WrongKeyError(f"cannot read the {name} {path}: {error.strerror}") from None
     if private and mode & 0o077:
-        raise WrongKeyError(f"others have access to the {name} {path}: chmod 600 {path}")
+        raise WrongKeyError(
+            f"other users have access to the {name} {path}. Restrict it: 'chmod 600 {path}'"
+        )
     return content
 
 
@@ -155,7 +159,7 @@ def read_pem(path: Path, name: str, kind: type[_PrivateKey]) -> _PrivateKey:
         key = None
     if not isinstance(key, kind):
         algorithm = kind.__name__.removesuffix("PrivateKey")
-        raise WrongKeyError(f"{path} holds no {name} of {algorithm} without a password")
+        raise WrongKeyError(f"{path} does not contain an unencrypted {algorithm} {name}")
     return key
 
 

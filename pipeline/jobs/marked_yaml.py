@@ -55,8 +55,8 @@ def read_marked_yaml(text: str) -> MarkedYaml:
     r"""Read a mapping.
 
     Raises:
-        YamlError: If the text is not YAML or not a mapping, or a key is not text, is repeated or
-            has no value.
+        YamlError: If the text is no YAML mapping, or a key is not text, is repeated or has no
+            value.
 
     >>> document = read_marked_yaml("name: a\nepochs:\n  count: 8\n")
     >>> document.values, document.line_of(("epochs", "count"))
@@ -75,7 +75,7 @@ def read_marked_yaml(text: str) -> MarkedYaml:
     reader = _NodeReader()
     values = {} if root is None else reader.value(root, ())
     if not isinstance(values, dict):
-        reader.problems.append((1, "give keys and their values, such as `name: my-job`"))
+        reader.problems.append((1, "expected keys and values, such as `name: my-job`"))
     if reader.problems:
         raise YamlError(reader.problems)
     return MarkedYaml(values, reader.lines)
@@ -98,11 +98,11 @@ class _NodeReader:
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         if id(node) in self._seen:
-            self._complain(line, path, "aliases are not supported: write the value out")
+            self._complain(line, path, "aliases are not supported. Write the value out")
             return None
         self._seen.add(id(node))
         if node.tag != _TAGS[type(node)]:
-            self._complain(line, path, f"the tag {node.tag} means nothing here: leave it out")
+            self._complain(line, path, f"the tag {node.tag} is not supported. Remove it")
         elif isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         elif isinstance(node, yaml.SequenceNode):
@@ -110,7 +110,7 @@ class _NodeReader:
         elif isinstance(node, yaml.ScalarNode):
             value = node.value if node.style is not None else _scalar(node.value)
             if value is None:
-                self._complain(line, path, "has no value: give one, or leave the key out")
+                self._complain(line, path, "has no value. Set one, or remove the key")
             return value
         return None
 
@@ -126,12 +126,14 @@ class _NodeReader:
                 self._complain(
                     line,
                     (*path, before),
-                    f"{number} is two things between braces: use a decimal point "
-                    f"({number.replace(',', '.')}), and nothing between thousands",
+                    f"{number} between braces is read as two values. Use a decimal point "
+                    f"({number.replace(',', '.')}) and no thousands separator",
                 )
             elif key.value in values:
                 first = self.lines[(*path, key.value)]
-                self._complain(line, (*path, key.value), f"is there twice, first on line {first}")
+                self._complain(
+                    line, (*path, key.value), f"is a duplicate key, first on line {first}"
+                )
             else:
                 self.lines[(*path, key.value)] = line
                 before = key.value

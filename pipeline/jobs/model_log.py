@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import LogCursor, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import epoch_problem
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.topics.frames import CodecError
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
@@ -29,8 +29,8 @@ class ModelLog:
         self._keep = keep
         self._models: dict[int, NDArray[np.float64]] = {}
         self.log: LogCursor = job.cursor(Role.MODEL, lambda record: self._apply(record.value))
-        self._roster = Roster(job)
-        self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._roster.apply)
+        self._registry = ProducerRegistry(job)
+        self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._registry.apply)
 
     def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
         """Return the model that an epoch's devices compute at, float64 (numbers,), or None yet.
@@ -54,7 +54,7 @@ class ModelLog:
 
     def _is_first(self, epoch: int) -> Steps[bool]:
         yield from self._producers.catch_up()
-        return len(self._roster) > 0 and epoch <= self._roster.first_epoch
+        return len(self._registry) > 0 and epoch <= self._registry.first_epoch
 
     def _apply(self, value: bytes) -> None:
         try:

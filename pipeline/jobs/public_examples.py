@@ -30,7 +30,7 @@ def with_test_set(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     if given is None or isinstance(given, str):
         return values
     if not isinstance(given, Mapping) or list(given) != ["file"]:
-        raise JobError([Problem(_PATH, f"{shown(given)} is not allowed: give {{file: NAME}}")])
+        raise JobError([Problem(_PATH, f"{shown(given)} is not allowed; expected {{file: NAME}}")])
     name, features, classes = given["file"], parameters.get("features"), parameters.get("classes")
     if not isinstance(name, str) or not isinstance(features, int) or not isinstance(classes, int):
         return values  # Validation reports these keys.
@@ -48,14 +48,14 @@ def _read(path: Path, domain: ExampleDomain) -> str:
     names = [name.strip().casefold() for name in next(lines, [])]
     if names.count("class") != 1 or len(set(names) - {"class", "user"}) != domain.features:
         raise _problem(
-            f"{path}: the first line must name class and {domain.features:,} features, each once"
+            f"{path}:1: expected column names class and {domain.features:,} features, each once"
         )
     class_at = names.index("class")
     features_at = [at for at, each in enumerate(names) if each not in ("class", "user")]
     rows = []
     for line in lines:
         if len(line) != len(names):
-            raise _problem(f"{path}:{lines.line_num}: {len(line)} fields, must be {len(names)}")
+            raise _problem(f"{path}:{lines.line_num}: {len(line)} fields; expected {len(names)}")
         row, wrong = domain.example(line[class_at].strip(), [line[at] for at in features_at])
         if wrong is not None:
             raise _problem(f"{path}:{lines.line_num}: {wrong}")

@@ -40,16 +40,16 @@ def replayed_job(
     the difference, if `changed` contradicts the original about the reports.
     """
     if changed is not None:
-        refused = [
+        rejected = [
             difference
             for difference in describe_difference(original, changed)
             if not _may_differ(difference.partition(":")[0])
         ]
-        if refused:
+        if rejected:
             raise ReplayError(
-                f"the job file says something else of the reports than job {original.name}, whose "
-                f"windows hold what they hold ({'; '.join(refused)}): only the estimator, "
-                "messages_per_user, topics, grace and budget of a replay may be others"
+                f"the job file differs from job {original.name}, whose windows it reads "
+                f"({'; '.join(rejected)}). A replay may change only the estimator, "
+                "messages_per_user, topics, grace and budget"
             )
     values = (original if changed is None else changed).to_json()
     if name is not None:
@@ -96,7 +96,7 @@ def deploy_replay(
         },
     }
     if fingerprint_of(values) != original.fingerprint:
-        raise ReplayError(f"job {job.name} would give reports of {original.name} another meaning")
+        raise ReplayError(f"job {job.name} interprets reports of {original.name} differently")
     return validate(DeployedJob, values)
 
 

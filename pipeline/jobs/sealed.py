@@ -51,7 +51,7 @@ PublicKey = Annotated[
         description="the file of a public key, as dpstream keygen writes it",
     ),
 ]
-Turns = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
+PeriodKeys = Annotated[tuple[PublicKey, ...], Field(min_length=1)]
 
 MOST_IN_SERIES: Final = 1 + len(HOPS)
 MOST_STAGES: Final = max(MOST_IN_SERIES, MOST_INSTANCES)
@@ -60,17 +60,18 @@ AGGREGATE: Final = "aggregate"
 
 
 REPLACING = (
-    "it does not hold against a stage that replaces or withholds reports, which can have those of "
-    "one device published alone: they have then only the guarantee that they have by themselves"
+    "it does not hold against a shuffler that replaces or drops reports, which can have the "
+    "reports of one device published alone: these then have only the guarantee of unshuffled "
+    "reports"
 )
 """Limit of a sealed job whose parties add nothing: a stage can replace what it cannot read."""
 
 
 def _added(devices: int, *, shared: bool) -> str:
-    parties = "each of the two parties" if shared else "each party after the first stage"
+    parties = "each of the two parties" if shared else "each party after the first shuffler"
     return (
-        f"{parties} adds the reports of {devices:,} devices of its own that hold nothing, so the "
-        "guarantee holds whatever reports any one stage or party replaces or withholds"
+        f"{parties} adds the reports of {devices:,} devices of its own without a value, so the "
+        "guarantee holds even if any one shuffler or party replaces or drops reports"
     )
 
 
@@ -84,42 +85,48 @@ class Sealed(Section):
         rotate: Number of epochs per key; the last key of a party continues.
     """
 
-    aggregate: Turns = Field(
-        default=(), description="a public key, or a list of keys that follow each other"
+    aggregate: PeriodKeys = Field(
+        default=(), description="a public key, or a list of successive keys"
     )
-    stages: Annotated[tuple[Turns, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
+    stages: Annotated[tuple[PeriodKeys, ...], Field(min_length=1, max_length=MOST_STAGES)] = Field(
         default=(),
-        description=f"a list of 1 to {MOST_IN_SERIES} public keys, one for each shuffle stage, or "
-        "of lists of keys that follow each other; with shuffle.instances, one for each instance",
+        description=(
+            f"a list of 1 to {MOST_IN_SERIES} public keys, one for each shuffler, or of lists of "
+            "successive keys; with shuffle.instances, one for each instance"
+        ),
     )
-    shares: Annotated[tuple[Turns, ...], Field(min_length=2, max_length=2)] = Field(
+    shares: Annotated[tuple[PeriodKeys, ...], Field(min_length=2, max_length=2)] = Field(
         default=(),
-        description="a list of 2 public keys, one for each party that adds up a share, or of lists "
-        "of keys that follow each other",
+        description="a list of 2 public keys, one for each of the two aggregators, or of lists of "
+        "successive keys",
     )
     rotate: int | None = Field(
-        default=None, ge=1, description="how many epochs a key serves, a whole number from 1 on"
+        default=None, ge=1, description="epochs per key period, a whole number, at least 1"
     )
 
     @model_validator(mode="after")
-    def _keys_have_turns(self) -> Self:
+    def _keys_have_periods(self) -> Self:
         if self.shares and (self.aggregate or self.stages):
             raise ValueError(
-                "shares are added up by two parties, who need nobody to open or mix reports: leave "
-                "out aggregate and stages, or shares"
+                "shares cannot be combined with aggregate and stages: two aggregators sum shares, "
+                "and no party opens or mixes reports. Remove aggregate and stages, or shares"
             )
         if not self.shares and not (self.aggregate and self.stages):
             missing = "stages" if self.aggregate else "aggregate"
             raise ValueError(
-                f"{missing} is missing: give aggregate and stages, or shares alone, with the "
-                "public keys of the parties"
+                f"{missing} is missing. Set aggregate and stages, or only shares, with the public "
+                "keys of the parties"
             )
         parties = (self.aggregate, *self.stages, *self.shares)
         if self.rotate is None and any(len(keys) > 1 for keys in parties):
-            raise ValueError("keys follow each other: say by rotate how many epochs one serves")
+            raise ValueError(
+                "rotate is missing: successive keys require the number of epochs per key"
+            )
         keys = list(chain(*parties))
         if len(set(keys)) < len(keys):
-            raise ValueError("a key is named twice: every party, and every turn, has its own")
+            raise ValueError(
+                "a key is listed twice; expected a different key for every party and key period"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -145,21 +152,19 @@ class Sealed(Section):
         stages = len(self.stages)
         if instances == 1 and stages > MOST_IN_SERIES:
             raise ValueError(
-                f"sealed.stages are {stages} shuffle stages in series, and at most "
-                f"{MOST_IN_SERIES} can be: name fewer of them, or set shuffle.instances to have "
-                "them side by side"
+                f"sealed.stages lists {stages} chained shufflers; expected at most "
+                f"{MOST_IN_SERIES}. List fewer, or set shuffle.instances for parallel shufflers"
             )
         if instances > 1 and self.shares:
             raise ValueError(
-                "shares are opened by no shuffle stage, so that there is nothing to divide among "
-                "several of them: leave out shuffle.instances, or seal every report instead, by "
-                "aggregate and stages"
+                "shufflers do not open shares, so parallel shufflers have nothing to divide. "
+                "Remove shuffle.instances, or seal every report instead with aggregate and stages"
             )
         if instances > 1 and stages != instances:
             raise ValueError(
-                f"shuffle.instances is {instances}, and sealed.stages has keys of {stages}: name a "
-                "key (or a list of keys that follow each other) for each instance, in their "
-                "order. Stages in series are for jobs with one instance"
+                f"shuffle.instances is {instances}, but sealed.stages has keys of {stages} "
+                "shufflers. List one key (or a list of successive keys) for each instance, in "
+                "order. Chained shufflers require one instance"
             )
 
     def trust(self, instances: int, added: int) -> str:
@@ -171,48 +176,47 @@ class Sealed(Section):
         replaced = REPLACING if not added else _added(added, shared=bool(self.shares))
         if self.shares:
             return (
-                "reports are counted in tables, in two shares: no shuffle stage reads one, and "
-                "neither of the two parties that add up learns more than the sum over all "
-                "producers; both together can see each producer's table, and a producer that lies "
-                f"can spoil the sum; {replaced}"
+                "reports are counted in tables, in two shares: no shuffler reads one, and neither "
+                "of the two aggregators learns more than the sum over all producers; both "
+                "together can see each producer's table, and a malicious producer can corrupt the "
+                f"sum; {replaced}"
             )
         if instances > 1:
             return (
-                "reports are sealed: no shuffle stage reads one, each opens with a key of its own "
-                "what is drawn for it, and to see whose report says what, all "
-                f"{instances} of them and whoever adds up would have to work together; whoever "
-                f"adds up and one of them together see 1/{instances} of a device's messages on "
-                f"average; {replaced}"
+                "reports are sealed: no shuffler reads one, each opens the messages drawn for it "
+                "with a key of its own, and linking reports to their senders requires all "
+                f"{instances} of them and the aggregator to collude; the aggregator and one of "
+                f"them together see 1/{instances} of a device's messages on average; {replaced}"
             )
         stages = len(self.stages)
-        all_stages = "the shuffle stage" if stages == 1 else f"all {stages} shuffle stages"
+        all_stages = "the shuffler" if stages == 1 else f"all {stages} shufflers"
         return (
-            "reports are sealed: no shuffle stage reads one, and to see whose report says what, "
-            f"{all_stages} and whoever adds up would have to work together; {replaced}"
+            "reports are sealed: no shuffler reads one, and linking reports to their senders "
+            f"requires {all_stages} and the aggregator to collude; {replaced}"
         )
 
     def public_key(self, party: str, epoch: int) -> bytes:
         keys = self.parties[party]
-        turn = 0 if self.rotate is None else (epoch - 1) // self.rotate
-        return keys[min(turn, len(keys) - 1)]
+        period = 0 if self.rotate is None else (epoch - 1) // self.rotate
+        return keys[min(period, len(keys) - 1)]
 
-    def last_epoch_of(self, party: str, turn: int) -> int | None:
+    def last_epoch_of(self, party: str, period: int) -> int | None:
         """Return the last epoch of a key; None for the key that continues."""
-        if self.rotate is None or turn == len(self.parties[party]) - 1:
+        if self.rotate is None or period == len(self.parties[party]) - 1:
             return None
-        return (turn + 1) * self.rotate
+        return (period + 1) * self.rotate
 
 
-def sealing_turns(job: Job) -> list[tuple[str, bytes, int | None]]:
+def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
     """Return party, public key and last epoch (None: continues) of each key of a sealed job."""
     if job.devices is not None:
-        return [(stage_party(0), key, last) for key, _, last in job.devices.turns()]
+        return [(stage_party(0), key, last) for key, _, last in job.devices.periods()]
     if job.sealed is None:
         return []
     return [
-        (party, key, job.sealed.last_epoch_of(party, turn))
+        (party, key, job.sealed.last_epoch_of(party, period))
         for party, keys in job.sealed.parties.items()
-        for turn, key in enumerate(keys)
+        for period, key in enumerate(keys)
     ]
 
 
@@ -223,17 +227,17 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
         return values
     read: dict[str, Any] = dict(sealed)
     if "aggregate" in sealed:
-        read["aggregate"] = read_turns(sealed["aggregate"], folder, "sealed", "aggregate")
+        read["aggregate"] = read_periods(sealed["aggregate"], folder, "sealed", "aggregate")
     for key in ("stages", "shares"):
         if isinstance(sealed.get(key), list | tuple):
             read[key] = [
-                read_turns(keys, folder, "sealed", key, index)
+                read_periods(keys, folder, "sealed", key, index)
                 for index, keys in enumerate(sealed[key])
             ]
     return {**values, "sealed": read}
 
 
-def read_turns(keys: object, folder: Path, *place: str | int) -> list[object]:
+def read_periods(keys: object, folder: Path, *place: str | int) -> list[object]:
     """Read the public keys of one file name or a list; `place` names the key in messages."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]

@@ -33,7 +33,7 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if public_file.exists():
-        raise WrongKeyError(f"{public_file} is there already: choose another name, or remove it")
+        raise WrongKeyError(f"{public_file} already exists. Use another name, or remove it")
     try:
         write_pem(private_file, key)
         try:
@@ -43,8 +43,8 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
             raise
     except FileExistsError as error:
         raise WrongKeyError(
-            f"{error.filename} is there already: choose another name, or remove it; who erases a "
-            "private key can never again open what was sealed to it"
+            f"{error.filename} already exists. Use another name, or remove it; without the "
+            "private key, data sealed to it can never be opened again"
         ) from None
     except OSError as error:
         raise WrongKeyError(f"cannot write {error.filename}: {error.strerror}") from None
@@ -59,7 +59,8 @@ def read_public_key(path: Path) -> bytes:
         key = None
     if not isinstance(key, X25519PublicKey):
         raise WrongKeyError(
-            f"{path} holds no public key of X25519: dpstream keygen NAME writes one to NAME.pub"
+            f"{path} does not contain an X25519 public key. To write one to NAME.pub: 'dpstream "
+            "keygen NAME'"
         )
     return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
 

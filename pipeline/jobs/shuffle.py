@@ -21,7 +21,7 @@ from dpstream.topics.names import FURTHER_REPORTS
 
 DURATION: Final = f"a duration above 0, at most 1000 years: {FORMS}"
 MOST_INSTANCES: Final = 1 + len(FURTHER_REPORTS)
-FIXED_DURATION: Final = f"{DURATION}, but no months or years"
+FIXED_DURATION: Final = f"{DURATION}, without months or years"
 
 
 def _seconds(value: object) -> float:
@@ -42,21 +42,25 @@ class Shuffle(Section):
     minimum: int = Field(
         default=100,
         ge=1,
-        description="the fewest devices a window is released with, a whole number from 1 on",
+        description="the minimum number of devices to release a window, a whole number, at least 1",
     )
     producers: int = Field(
         default=1,
         ge=1,
-        description="how many producers must have registered before a window closes because "
-        "everybody is in, a whole number from 1 on",
+        description=(
+            "the number of registered producers required before a window closes as complete, a "
+            "whole number, at least 1"
+        ),
     )
     grace: Seconds = Field(default=60.0, description=FIXED_DURATION)
     instances: int = Field(
         default=1,
         ge=1,
         le=MOST_INSTANCES,
-        description=f"a whole number from 1 to {MOST_INSTANCES}: shuffle stages side by side, each "
-        "of which sees its share of the messages",
+        description=(
+            f"a whole number from 1 to {MOST_INSTANCES}: parallel shufflers, each of which sees "
+            "its share of the messages"
+        ),
     )
 
     @model_serializer(mode="wrap")
@@ -69,14 +73,14 @@ class Shuffle(Section):
     def trust(self, *, sealed: bool) -> str:
         """Describe how parallel shufflers change the required trust; sealing describes the rest."""
         divided = (
-            f"{self.instances} shuffle stages work side by side, and each message goes to one of "
-            "them at random"
+            f"{self.instances} shufflers work in parallel, and each message goes to one of them "
+            "at random"
         )
         if sealed:
             return divided
         return (
-            f"{divided}: who sees one of them sees 1/{self.instances} of a device's messages on "
-            "average"
+            f"{divided}: an observer of one of them sees 1/{self.instances} of a device's "
+            "messages on average"
         )
 
     def spared(self, parameters: Any, epochs: int) -> Any:
@@ -89,16 +93,16 @@ class Shuffle(Section):
         delta = getattr(parameters, "delta", None)
         if self.instances == 1 or not delta:
             return parameters
-        from dpstream.randomizers.division import MISFIT
+        from dpstream.randomizers.division import REDRAW_PROBABILITY
         from dpstream.topics.manifests import PRODUCERS_OF_INSTANCES_MAX
 
         spared = math.nextafter(delta, 0)
         divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
         epsilon = min(parameters.epsilon, 600.0)
-        if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
+        if (1 + math.exp(epsilon)) * divisions * REDRAW_PROBABILITY >= delta - spared:
             raise ValueError(
-                f"epsilon {epsilon:g} with delta {delta:g} leaves no room for the messages of "
-                f"{self.instances} instances: take a smaller epsilon or a larger delta"
+                f"epsilon {epsilon:g} with delta {delta:g} leaves no capacity for the messages of "
+                f"{self.instances} instances. Use a smaller epsilon or a larger delta"
             )
         return replace(parameters, delta=spared)
 
@@ -106,6 +110,8 @@ class Shuffle(Section):
 class SizedShuffle(Shuffle):
     minimum: int = Field(
         ge=1,
-        description="the fewest devices a window is released with, a whole number from 1 on; "
-        "the noise is sized on it",
+        description=(
+            "the minimum number of devices to release a window, a whole number, at least 1; the "
+            "noise is sized on it"
+        ),
     )

@@ -48,10 +48,10 @@ class Wording(Section):
     """
 
     title: Line | None = _words(100, "what is counted")
-    description: Line | None = _words(1_000, "what readers should know")
-    unit: Line | None = _words(40, "what people are called, in the plural, such as students")
+    description: Line | None = _words(1_000, "a note for readers")
+    unit: Line | None = _words(40, "the name of the users in the plural, such as students")
     labels: dict[str, Line] | None = Field(
-        default=None, description="{NAME: TEXT, ...}, what readers see instead of an item or value"
+        default=None, description="{NAME: TEXT, ...}, display names of items or values"
     )
 
     @property
@@ -66,13 +66,13 @@ class Wording(Section):
         """
         return (self.labels or {}).get(label, label)
 
-    def said(self, *names: str) -> dict[str, Any]:
+    def given_texts(self, *names: str) -> dict[str, Any]:
         """Return those of these keys that the job file has.
 
-        >>> Wording(unit="students").said("title", "unit")
+        >>> Wording(unit="students").given_texts("title", "unit")
         {'unit': 'students'}
         """
-        return {name: told for name in names if (told := getattr(self, name))}
+        return {name: wording for name in names if (wording := getattr(self, name))}
 
     def shown_as(self, item: str) -> dict[str, str]:
         """Return the display text of a counted item under the key "label"; empty without `labels`.

@@ -2,7 +2,7 @@
 
 Certificates and keys are read in PEM, the one format that Java and OpenSSL share. No security
 setting is ignored: an unsupported or ineffective one is an error. A setting that concerns a client
-but not its connection (acks, linger.ms) is a notice.
+but not its connection (acks, linger.ms) is a warning.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ class ClientProperties:
     """Connection settings of a client.properties file.
 
     ``bootstrap_servers`` are ``host:port``, empty if the file names none. TLS is used if ``tls`` is
-    given, SASL if ``login`` is. ``notices`` are sentences that the user should read once.
+    given, SASL if ``login`` is. ``warnings`` are sentences that the user should read once.
     """
 
     bootstrap_servers: tuple[str, ...]
     tls: ssl.SSLContext | None
     login: Login | None
     client_id: str | None
-    notices: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def read_client_properties(path: Path) -> ClientProperties:
@@ -144,24 +144,24 @@ class _SettingsReader:
         protocol = self._choice("security.protocol", "PLAINTEXT", PROTOCOLS)
         ignored = self._check_keys(protocol)
         login = self._login() if "SASL" in protocol else None
-        notices = []
+        warnings = []
         if ignored:
-            notices.append(
+            warnings.append(
                 f"{self._path}: ignored, unrelated to the connection: " + ", ".join(ignored)
             )
         if self._is_exposed():
-            notices.append(
+            warnings.append(
                 f"{self._path} contains secrets that other users of this machine can read: "
                 f"'chmod 600 {self._path}'"
             )
         if login and login.mechanism == "PLAIN" and "SSL" not in protocol:
-            notices.append(f"{self._path}: the password is sent unencrypted; use SASL_SSL")
+            warnings.append(f"{self._path}: the password is sent unencrypted; use SASL_SSL")
         return ClientProperties(
             bootstrap_servers=self._bootstrap_servers(),
             tls=self._tls() if "SSL" in protocol else None,
             login=login,
             client_id=self._get("client.id"),
-            notices=tuple(notices),
+            warnings=tuple(warnings),
         )
 
     def _get(self, key: str) -> str | None:

@@ -48,12 +48,12 @@ from dpstream.pipeline.kafka.cluster_errors import (
     is_too_large,
     is_unknown_login,
     may_not_write,
-    refused_kind,
+    rejected_kind,
 )
 from dpstream.pipeline.kafka.cluster_errors import ClusterError as ClusterError
 from dpstream.pipeline.kafka.cluster_errors import NoTopicError as NoTopicError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.kept_state import begin_anew
+from dpstream.pipeline.kafka.stored_state import restart
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
     metadata_of_brokers,
@@ -62,7 +62,7 @@ from dpstream.pipeline.kafka.topic_spread import (
 )
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
-from dpstream.topics.topic_checks import refuse_topic
+from dpstream.topics.topic_checks import reject_topic
 
 CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500
@@ -99,21 +99,21 @@ T = TypeVar("T")
 class Cluster:
     """Admin, consumer and producer of one cluster, each created on first use.
 
-    `patience` is the timeout for a broker's answer in seconds; by default the clients' own.
+    `timeout` is the timeout for a broker's answer in seconds; by default the clients' own.
     `committed` restricts reads to committed transactions, as is right for other owners' topics.
     """
 
     def __init__(
-        self, connection: Connection, patience: float | None = None, *, committed: bool = False
+        self, connection: Connection, timeout: float | None = None, *, committed: bool = False
     ) -> None:
         self.connection = connection
-        self._silence = _SILENCE_SECONDS if patience is None else patience
-        self._settings = {} if patience is None else {"request_timeout_ms": int(patience * 1000)}
+        self._silence = _SILENCE_SECONDS if timeout is None else timeout
+        self._settings = {} if timeout is None else {"request_timeout_ms": int(timeout * 1000)}
         self._isolation = "read_committed" if committed else "read_uncommitted"
         self._admin_client: KafkaAdminClient | None = None
         self._consumer_client: KafkaConsumer | None = None
         self._producer_client: KafkaProducer | None = None
-        self._asked: dict[str, int] = {}
+        self._requested_partitions: dict[str, int] = {}
         self._described: list[Mapping[str, Any]] = []
 
     @property
@@ -180,8 +180,11 @@ class Cluster:
             for topic in self._described
             if not topic["error_code"]
         }
-        if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
-            self._asked.clear()
+        if any(
+            counts.get(topic) != requested
+            for topic, requested in self._requested_partitions.items()
+        ):
+            self._requested_partitions.clear()
             self._consumer.close()
             self._consumer_client = None
         return counts
@@ -201,10 +204,10 @@ class Cluster:
             wait_for_brokers(
                 lambda: metadata_of_brokers(self.admin, wanted),
                 wanted,
-                patience=_SPREADING_SECONDS,
+                timeout=_SPREADING_SECONDS,
             )
         except KafkaError as error:
-            self._check_refusal(error, "create", ", ".join(wanted))
+            self._check_rejection(error, "create", ", ".join(wanted))
             raise ClusterError(f"cannot create the topics: {error}") from error
         except _UnansweredError as error:
             raise ClusterError(
@@ -221,14 +224,14 @@ class Cluster:
     def _create(self, wanted: Mapping[str, TopicSettings]) -> None:
         for _ in range(_CREATIONS - 1):
             with suppress(_UnansweredError):
-                return self._patiently(lambda: self._create_missing(wanted))
-        return self._patiently(lambda: self._create_missing(wanted))
+                return self._repeat(lambda: self._create_missing(wanted))
+        return self._repeat(lambda: self._create_missing(wanted))
 
     def _create_missing(self, wanted: Mapping[str, TopicSettings]) -> None:
         existing = self.existing_topics(wanted)
         for name, found in existing.items():
-            if (refusal := refuse_topic(wanted[name], found)) is not None:
-                raise ClusterError(refusal)
+            if (rejection := reject_topic(wanted[name], found)) is not None:
+                raise ClusterError(rejection)
         missing = [topic for name, topic in wanted.items() if name not in existing]
         if not missing:
             return
@@ -250,7 +253,7 @@ class Cluster:
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         wanted = set(names)
-        return self._patiently(lambda: self._describe(sorted(self.topics() & wanted)))
+        return self._repeat(lambda: self._describe(sorted(self.topics() & wanted)))
 
     def _describe(self, names: list[str]) -> dict[str, TopicSettings]:
         if not names:
@@ -282,11 +285,11 @@ class Cluster:
         ]
         # By default, the client checks the existing settings first, and finds none without access.
         answers = self.admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
-        for name, said in answers.items():
-            if "TopicAuthorizationFailed" in str(said):
-                raise self._refusal("change", "topic", name)
-            if said != "OK":
-                raise ClusterError(f"cannot change the settings of topic {name}: {said}")
+        for name, response in answers.items():
+            if "TopicAuthorizationFailed" in str(response):
+                raise self._rejection("change", "topic", name)
+            if response != "OK":
+                raise ClusterError(f"cannot change the settings of topic {name}: {response}")
 
     def delete_topics(self, names: Iterable[str]) -> None:
         doomed = self.topics() & set(names)
@@ -299,7 +302,7 @@ class Cluster:
         try:
             self.admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
-            self._check_refusal(error, "delete records of", topic)
+            self._check_rejection(error, "delete records of", topic)
             raise ClusterError(
                 f"cannot delete records of {topic} below offset {offset}: {error}. Retention "
                 "will delete them"
@@ -340,8 +343,7 @@ class Cluster:
 
         Times are in milliseconds since 1970. A search by time covers all partitions at once: see
         `topic_spread`. The topics must use the broker's clock. `offsets` holds one record per
-        partition, and `now` is by the broker's clock. Partitions without that record are left out
-        of the result.
+        partition, and `now` is by the broker's clock. Partitions without that record are omitted.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
         ends = self._consumer.end_offsets(list(wanted))
@@ -367,7 +369,7 @@ class Cluster:
     def committed(self, group: str, topic: str) -> list[Committed | None]:
         partitions = self._partitions(topic)
         with self.asking("see", group):
-            offsets = self._patiently(lambda: self.admin.list_group_offsets({group: partitions}))[
+            offsets = self._repeat(lambda: self.admin.list_group_offsets({group: partitions}))[
                 group
             ]
         return [Committed.of(offsets.get(partition)) for partition in partitions]
@@ -419,7 +421,7 @@ class Cluster:
             return int(future.get(timeout=60).offset)
         except KafkaError as error:
             if may_not_write(error):
-                raise self._refusal("write", "topic", topic) from error
+                raise self._rejection("write", "topic", topic) from error
             if is_too_large(error):
                 raise RecordTooLargeError(topic, len(value or b"")) from error
             raise ClusterError(f"cannot write to {topic}: {error}") from error
@@ -439,7 +441,7 @@ class Cluster:
             )
         return self._producer_client
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _repeat(self, ask: Callable[[], T]) -> T:
         """Retry while the cluster reports a transient state."""
         deadline = time.monotonic() + _SETTLING_SECONDS
         while True:
@@ -461,19 +463,19 @@ class Cluster:
             (found,) = self.admin.describe_topics([topic])
             self._check_visible(found)
             raise NoTopicError(f"topic {topic} does not exist on {self.servers}")
-        self._asked[topic] = len(numbers)
+        self._requested_partitions[topic] = len(numbers)
         return [TopicPartition(topic, number) for number in sorted(numbers)]
 
     def _check_visible(self, found: Mapping[str, Any]) -> None:
         if found["error_code"] == TopicAuthorizationFailedError.errno:
-            raise self._refusal("see", "topic", found["name"])
+            raise self._rejection("see", "topic", found["name"])
 
-    def _refusal(self, action: str, kind: str, name: str) -> AccessError:
+    def _rejection(self, action: str, kind: str, name: str) -> AccessError:
         return AccessError(self.connection.principal, action, kind, name)
 
-    def _check_refusal(self, error: KafkaError, action: str, name: str) -> None:
-        if (kind := refused_kind(error)) is not None:
-            raise self._refusal(action, kind, name) from error
+    def _check_rejection(self, error: KafkaError, action: str, name: str) -> None:
+        if (kind := rejected_kind(error)) is not None:
+            raise self._rejection(action, kind, name) from error
 
     @contextmanager
     def asking(self, action: str, name: str) -> Iterator[None]:
@@ -484,7 +486,7 @@ class Cluster:
         try:
             yield
         except KafkaError as error:
-            self._check_refusal(error, action, name)
+            self._check_rejection(error, action, name)
             raise
 
     @property
@@ -514,9 +516,8 @@ class Cluster:
         except KafkaError as error:
             if is_unknown_login(error):
                 raise ClusterError(
-                    f"Kafka at {self.servers} rejects the password of "
-                    f"{self.connection.principal}: check sasl.jaas.config and sasl.mechanism "
-                    "in --kafka-config"
+                    f"Kafka at {self.servers} rejects the password of {self.connection.principal}: "
+                    "check sasl.jaas.config and sasl.mechanism in --kafka-config"
                 ) from error
             raise BrokerAwayError(f"cannot reach Kafka at {self.servers}: {error}") from error
 
@@ -536,7 +537,7 @@ class _Sent:
     place: tuple[Role, int]
     topic: str
     size: int
-    begun: float
+    sent_at: float
     own: int
 
 
@@ -604,7 +605,7 @@ class KafkaTransport:
 
     def persistently(self, ask: Callable[[], T]) -> T:
         """Return the broker's answer; while it is away, wait and report this once."""
-        started, told = time.monotonic(), False
+        started, notified = time.monotonic(), False
         while True:
             try:
                 answer = ask()
@@ -612,12 +613,12 @@ class KafkaTransport:
                 waited = time.monotonic() - started
                 if waited > _GIVE_UP_AFTER:
                     raise ClusterError(f"Kafka does not answer: {error}") from error
-                if not told:
+                if not notified:
                     self._notify("Kafka does not answer; waiting for it, no data is lost")
-                    told = True
+                    notified = True
                 time.sleep(_RETRY_SECONDS)
                 continue
-            if told:
+            if notified:
                 self._notify("Kafka is back")
             return answer
 
@@ -635,7 +636,7 @@ class KafkaTransport:
         return LogSlice(tuple(records), records[-1].offset + 1 if records else stop)
 
     def _append(self, role: Role, partition: int, value: bytes) -> None:
-        begun, own = self._clock.begin(), own_milliseconds()
+        sent_at, own = self._clock.begin(), own_milliseconds()
         topic = topic_name(self._job, role)
         try:
             future = self._cluster.producer.send(
@@ -645,7 +646,7 @@ class KafkaTransport:
             # The client does not know the topic, and has waited for its metadata.
             self._check_there(topic)
             raise ClusterError(f"Kafka does not answer: {error}") from error
-        self._pending.append(_Sent(future, (role, partition), topic, len(value), begun, own))
+        self._pending.append(_Sent(future, (role, partition), topic, len(value), sent_at, own))
         self._pending_bytes += len(value)
         self._settle(_IN_FLIGHT)
 
@@ -657,12 +658,12 @@ class KafkaTransport:
         if not there:
             raise NoTopicError(
                 f"topic {topic} no longer exists: was the job undeployed? Unsent reports "
-                f"remain in the producer's folder. {begin_anew(self._job)}"
+                f"remain in the producer's folder. {restart(self._job)}"
             )
 
     def _settle(self, allowed: int) -> None:
         started = time.monotonic()
-        told = False
+        notified = False
         while self._pending and self._pending_bytes > allowed:
             sent = self._pending[0]
             try:
@@ -670,10 +671,10 @@ class KafkaTransport:
             except KafkaError as error:
                 if not sent.future.is_done:
                     waited = time.monotonic() - started
-                    if waited > _NOTICE_AFTER and not told:
+                    if waited > _NOTICE_AFTER and not notified:
                         self._check_there(sent.topic)
                         self._notify("Kafka does not answer; waiting for it, no data is lost")
-                        told = True
+                        notified = True
                     continue
                 self._pending.clear()
                 self._pending_bytes = 0
@@ -693,6 +694,6 @@ class KafkaTransport:
                 self._written[sent.place] = acknowledged.offset + 1
             if acknowledged.timestamp != sent.own:
                 # The timestamp is the broker's, not the one sent.
-                self._clock.note(acknowledged.timestamp, sent.begun)
-        if told:
+                self._clock.note(acknowledged.timestamp, sent.sent_at)
+        if notified:
             self._notify("Kafka is back")

@@ -9,7 +9,7 @@ from dpstream.pipeline.errors import DpstreamError
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 # Kafka's error numbers of denied access, by kind of resource.
-_REFUSED = {29: "topic", 30: "group", 31: "cluster"}
+_REJECTED = {29: "topic", 30: "group", 31: "cluster"}
 # A record exceeds the size limit of its topic or broker.
 _TOO_LARGE = frozenset({10, 18})
 # The cluster rejects the login.
@@ -77,7 +77,7 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
 --principal shuffle=User:ann --apply'"
     """
     who = principal or "this client"
-    said = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
+    sentence = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
     first, *_ = name.split(", ")
     own, _, rest = first.partition(".")
     if first in (JOBS_TOPIC, LEDGER_TOPIC):
@@ -85,21 +85,21 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
     elif not (kind == "group" or rest in frozenset(Role)):
         if kind == "cluster":
             return (
-                f"{said}: no role of a job has that right. Give the cluster administrator's "
+                f"{sentence}: no role of a job has that right. Give the cluster administrator's "
                 "--kafka-config"
             )
-        return f"{said}: request that right from the cluster administrator"
+        return f"{sentence}: request that right from the cluster administrator"
     named = principal or "User:NAME"
     return (
-        f"{said}. To allow it, as cluster administrator: 'dpstream acl {job or own} --role "
+        f"{sentence}. To allow it, as cluster administrator: 'dpstream acl {job or own} --role "
         f"{role} --principal {role}={named} --apply'"
     )
 
 
-def refused_kind(error: BaseException) -> str | None:
+def rejected_kind(error: BaseException) -> str | None:
     """Return the kind of resource to which an error denies access, or None."""
     code = getattr(error, "errno", None)
-    return _REFUSED.get(code) if isinstance(code, int) else None
+    return _REJECTED.get(code) if isinstance(code, int) else None
 
 
 def is_too_large(error: BaseException | None) -> bool:
@@ -112,7 +112,7 @@ def may_not_write(error: BaseException) -> bool:
     Without write access to any topic, Kafka denies an idempotent producer its ID, which
     kafka-python reports only as text.
     """
-    return refused_kind(error) is not None or "ClusterAuthorizationFailed" in str(error)
+    return rejected_kind(error) is not None or "ClusterAuthorizationFailed" in str(error)
 
 
 def is_unknown_login(error: BaseException) -> bool:

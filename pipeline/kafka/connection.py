@@ -52,7 +52,7 @@ class Connection:
     """A cluster and the credentials for it.
 
     ``bootstrap_servers`` are ``host:port``. TLS is used if ``tls`` is given, SASL if ``login`` is.
-    ``notices`` are sentences that the user should read once. ``config`` is the source file, if any.
+    ``warnings`` are sentences that the user should read once. ``config`` is any source file.
 
     >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
     'PLAINTEXT'
@@ -62,7 +62,7 @@ class Connection:
     tls: ssl.SSLContext | None = None
     login: Login | None = None
     client_id: str | None = None
-    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     config: Path | None = None
 
     @property
@@ -73,8 +73,7 @@ class Connection:
     def principal(self) -> str | None:
         """The login's name in the cluster's ACLs; None without a login.
 
-        A certificate is identified by its whole subject, which a cluster may map by rules of its
-        own.
+        A certificate is identified by its whole subject, which a cluster may map by its own rules.
         """
         return None if self.login is None else f"User:{self.login.username}"
 
@@ -174,7 +173,7 @@ def find_cluster(
             tls=properties.tls,
             login=properties.login,
             client_id=properties.client_id,
-            notices=properties.notices,
+            warnings=properties.warnings,
             config=kafka_config.absolute(),
         )
     if named:

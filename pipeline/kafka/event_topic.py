@@ -23,24 +23,24 @@ class EventTopic:
     ) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._patient = KafkaTransport(cluster, topic, notify)
+        self._persistent = KafkaTransport(cluster, topic, notify)
         if topic not in cluster.topics():
             raise ClusterError(f"topic {topic} does not exist on {cluster.servers}")
 
     def identity(self) -> str | None:
         """Return the topic's unique ID, never reused for another topic of this name."""
-        return self._patient.persistently(lambda: self._cluster.topic_identity(self._topic))
+        return self._persistent.persistently(lambda: self._cluster.topic_identity(self._topic))
 
     def starts(self) -> Mapping[int, int]:
-        found = self._patient.persistently(lambda: self._cluster.start_offsets(self._topic))
+        found = self._persistent.persistently(lambda: self._cluster.start_offsets(self._topic))
         return dict(enumerate(found))
 
     def ends(self) -> Mapping[int, int]:
-        found = self._patient.persistently(lambda: self._cluster.end_offsets(self._topic))
+        found = self._persistent.persistently(lambda: self._cluster.end_offsets(self._topic))
         return dict(enumerate(found))
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        return self._patient.persistently(lambda: self._slice(partition, start, stop))
+        return self._persistent.persistently(lambda: self._slice(partition, start, stop))
 
     def _slice(self, partition: int, start: int, stop: int) -> LogSlice:
         records: list[LogRecord] = []

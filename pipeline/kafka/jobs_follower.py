@@ -55,13 +55,13 @@ class JobsReader:
 @dataclass(frozen=True, slots=True)
 class Away:
     reason: str
-    refused: bool = False
+    rejected: bool = False
 
 
-Wanted = TypeVar("Wanted")
+Selection = TypeVar("Selection")
 
 
-class Follower(Generic[Wanted]):
+class Follower(Generic[Selection]):
     """Follow the topic until closed.
 
     `meaning` derives a result from the state of the topic. `post` is called with it whenever it may
@@ -73,8 +73,8 @@ class Follower(Generic[Wanted]):
     def __init__(
         self,
         connection: Connection,
-        meaning: Callable[[ListedJobs], Wanted],
-        post: Callable[[Wanted | Away | Exception | None], None],
+        meaning: Callable[[ListedJobs], Selection],
+        post: Callable[[Selection | Away | Exception | None], None],
         look: Callable[[Cluster], float] = lambda cluster: _POLL_SECONDS,
     ) -> None:
         self._connection = connection
@@ -96,9 +96,9 @@ class Follower(Generic[Wanted]):
             # kafka-python leaks a thread and sockets with every failed attempt.
             servers = self._connection.bootstrap_servers
             while not _answers(servers) and not self._over.is_set():
-                self._say_away(Away(f"no broker listens at {', '.join(servers)}"))
+                self._post_availability(Away(f"no broker listens at {', '.join(servers)}"))
                 self._over.wait(_POLL_SECONDS)
-            self._say_away(None)
+            self._post_availability(None)
             with Cluster(self._connection, _ANSWER_SECONDS) as cluster:
                 self._follow(JobsReader(cluster))
         except Exception as error:
@@ -114,13 +114,13 @@ class Follower(Generic[Wanted]):
                     self._post(self._meaning(reader.topic))
                     posted = True
                 pause = self._look(reader.cluster)
-                self._say_away(None)
+                self._post_availability(None)
             except (KafkaError, ClusterError, OSError) as error:
                 reason = str(error) or type(error).__name__
-                self._say_away(Away(reason, refused=isinstance(error, AccessError)))
+                self._post_availability(Away(reason, rejected=isinstance(error, AccessError)))
             self._over.wait(pause)
 
-    def _say_away(self, away: Away | None) -> None:
+    def _post_availability(self, away: Away | None) -> None:
         if self._away != (away is not None):
             self._away = away is not None
             self._post(away)

@@ -56,9 +56,8 @@ class ManyTopics(Cluster):
     ) -> None:
         """Prefetch data for later calls.
 
-        `topics` are those whose partitions, start and end offsets are needed. `groups` maps each
-        consumer group to the topic of its offsets. `tails` are topics whose latest records are
-        read.
+        `topics` are those whose partitions, start and end offsets are read. `groups` maps each
+        consumer group to the topic of its offsets. `tails`: topics whose latest records are read.
         """
         self._seen = _Seen()
         for _ in range(_ATTEMPTS):
@@ -151,13 +150,17 @@ class ManyTopics(Cluster):
         now = time.monotonic()
         if now < self._settings_at + _SETTINGS_SECONDS:
             return
-        asked = [
+        requested = [
             ConfigResource(
                 ConfigResourceType.TOPIC, topic, dict.fromkeys((TIMESTAMP_TYPE, *SETTINGS))
             )
             for topic in topics
         ]
-        found = self.admin.describe_configs(asked, config_filter="all")["topic"] if asked else {}
+        found = (
+            self.admin.describe_configs(requested, config_filter="all")["topic"]
+            if requested
+            else {}
+        )
         self._settings_seen = {
             topic: TopicSettings(topic, 0, 0, {key: each["value"] for key, each in entries.items()})
             for topic, entries in found.items()
@@ -178,11 +181,11 @@ class ManyTopics(Cluster):
 
         The brokers are queried about a topic that was not seen: it may exist and be hidden.
         """
-        asked = list(names)
+        requested = list(names)
         known = self._settings_seen
-        if self._seen.counts and all(name in known for name in asked):
-            return {name: known[name] for name in asked}
-        return super().existing_topics(asked)
+        if self._seen.counts and all(name in known for name in requested):
+            return {name: known[name] for name in requested}
+        return super().existing_topics(requested)
 
     def start_offsets(self, topic: str) -> list[int]:
         seen = self._seen.starts.get(topic)

@@ -54,7 +54,7 @@ _PURPOSES = {
     "shuffle": 4,
     "horizon": 5,
     "noise key": 6,
-    "items to look at": 7,
+    "items to evaluate": 7,
 }
 
 
@@ -110,14 +110,14 @@ class MemoryLog:
         A compacted topic returns only the last record of each key. Raises DeletedError if the
         record at `start` was deleted.
         """
-        held = self._partitions[role, partition]
-        if start < held.base:
-            raise DeletedError(f"{role} {partition}: offset {start}, begins with {held.base}")
+        stored = self._partitions[role, partition]
+        if start < stored.base:
+            raise DeletedError(f"{role} {partition}: offset {start}, begins with {stored.base}")
         taken: list[LogRecord] = []
         size = 0
-        for place in range(start - held.base, min(stop, held.end) - held.base):
-            record = held.records[place]
-            if role in COMPACTED and held.latest[record.key] != record.offset:
+        for place in range(start - stored.base, min(stop, stored.end) - stored.base):
+            record = stored.records[place]
+            if role in COMPACTED and stored.latest[record.key] != record.offset:
                 continue
             taken.append(record)
             size += len(record.value)
@@ -126,10 +126,10 @@ class MemoryLog:
         return LogSlice(tuple(taken), taken[-1].offset + 1 if taken else start)
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
-        held = self._partitions[role, partition]
-        gone = min(max(offset - held.base, 0), len(held.records))
-        del held.records[:gone]
-        held.base += gone
+        stored = self._partitions[role, partition]
+        gone = min(max(offset - stored.base, 0), len(stored.records))
+        del stored.records[:gone]
+        stored.base += gone
 
     def values(self, role: Role, partition: int = 0) -> list[bytes]:
         return [record.value for record in self._partitions[role, partition].records]
@@ -224,10 +224,9 @@ class MemoryWorker:
 class SimulatedCluster:
     """The stages of a job on topics in memory, one worker each, owning every partition.
 
-    The job is deployed with empty topics. `generators` returns a random generator by purpose and
-    number. `noise_key`, for the shuffler's dummy messages, is drawn if missing. `listeners` returns
-    the listener for finished windows, by name of a stage. `workers` are in the order of the data
-    flow.
+    Topics are empty. `generators` returns a random generator by purpose and number. `noise_key`,
+    for the shuffler's dummy messages, is drawn if missing. `listeners` returns the listener for
+    finished windows, by name of a stage. `workers` are in the order of the data flow.
     """
 
     def __init__(
@@ -305,9 +304,9 @@ def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
     sealed, pairs = job.sealed, list[X25519PrivateKey]()
 
     def others(keys: Sequence[str]) -> tuple[str, ...]:
-        made = [X25519PrivateKey.generate() for _ in keys]
-        pairs.extend(made)
-        return tuple(public_bytes(key).hex() for key in made)
+        new_keys = [X25519PrivateKey.generate() for _ in keys]
+        pairs.extend(new_keys)
+        return tuple(public_bytes(key).hex() for key in new_keys)
 
     own = sealed.model_copy(
         update={

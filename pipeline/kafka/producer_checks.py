@@ -27,8 +27,8 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
-from dpstream.pipeline.kafka.kept_state import ContradictionError, records_lost
-from dpstream.pipeline.kafka.topic_reader import read_roster
+from dpstream.pipeline.kafka.stored_state import ContradictionError, records_lost
+from dpstream.pipeline.kafka.topic_reader import read_registry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import decode_punctuation
 from dpstream.topics.frames import CodecError, RecordType, kind_of
@@ -41,10 +41,10 @@ _REPORT_BYTES_READ = 16 << 20
 # First chunk of a partition, in records; chunks double until the limits are reached.
 _FIRST_REPORTS = 64
 
-Place = tuple[Role, int]
+LogPartition = tuple[Role, int]
 
 
-def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[Place, int]:
+def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[LogPartition, int]:
     """Return the end offsets of the logs that a start reads; nothing if the state exists.
 
     Call it before opening the producer: records below these offsets precede its registration.
@@ -67,7 +67,7 @@ def check_registered(
     cluster: Cluster,
     producer: Producer,
     notify: Callable[[str], None] = lambda sentence: None,
-    before: Mapping[Place, int] | None = None,
+    before: Mapping[LogPartition, int] | None = None,
 ) -> None:
     """Check that a producer's registration counts and its state is the latest, before it draws.
 
@@ -81,7 +81,7 @@ def check_registered(
     """
     job = producer.job
     _check_ends(cluster, producer)
-    enrolled = read_roster(cluster, job).find(producer.enrollment)
+    enrolled = read_registry(cluster, job).find(producer.enrollment)
     if enrolled is None:
         raise ProducerError(
             f"producer {producer.name} of job {job.name} is already registered with another "
@@ -130,7 +130,9 @@ class _ReadBefore:
     `before` are offsets below which there is nothing of this producer.
     """
 
-    def __init__(self, cluster: Cluster, producer: Producer, before: Mapping[Place, int]) -> None:
+    def __init__(
+        self, cluster: Cluster, producer: Producer, before: Mapping[LogPartition, int]
+    ) -> None:
         self._cluster = cluster
         self._producer = producer
         self._before = before

@@ -32,7 +32,7 @@ _FEW_NUMBERS = 8192
 # Bytes of a crowd, in addition to its items.
 _OF_A_CROWD = 1024
 # Maximum ratio of an estimate to the number of its users, whatever the noise.
-_TIMES_PEOPLE = 1000
+_TIMES_USERS = 1000
 # Bytes that deploying fills in: offsets, digests, signatures.
 _FILLED_IN = 4096
 _OFFSET_DIGITS = 20
@@ -47,67 +47,66 @@ def check_record_sizes(job: DeployedJob) -> None:
 
     Raises RecordSizeError naming the topic, both sizes, and the remedy.
     """
-    people = max(1, job.shuffle.minimum)
-    sizes = largest_records(job, people)
+    users = max(1, job.shuffle.minimum)
+    sizes = largest_records(job, users)
     topics = [*job.topic_settings().values(), jobs_topic(job.topics.replication)]
     for topic in topics:
         size, room = sizes[topic.name], _room(topic)
         if size > room:
             raise RecordSizeError(
                 f"job {job.name} cannot run: a record of {topic.name} has up to {size:,} bytes "
-                f"with only {people:,} users, but the limit is {room:,} bytes. "
-                f"{_advice(job, topic)}"
+                f"with only {users:,} users, but the limit is {room:,} bytes. {_advice(job, topic)}"
             )
 
 
-def most_people(job: Job, law: Law) -> int | None:
+def most_users(job: Job, law: Law) -> int | None:
     """Return the maximum number of users for which estimates can be written.
 
     None means no limit in practice; 0 means that not even one user is possible.
     """
     room = _room(job.topic_settings()[Role.ESTIMATES])
-    people = 1
-    while people < 1 << 53:
-        if largest_estimate(job, law, people) > room:
-            return people // 10
-        people *= 10
+    users = 1
+    while users < 1 << 53:
+        if largest_estimate(job, law, users) > room:
+            return users // 10
+        users *= 10
     return None
 
 
-def largest_records(job: DeployedJob, people: int) -> dict[str, int]:
+def largest_records(job: DeployedJob, users: int) -> dict[str, int]:
     """Return the maximum bytes of a value, for all topics of the job and the jobs topic.
 
-    `people` is the maximum number of users that estimates are about.
+    `users` is the maximum number of users that estimates are about.
     """
     topics = job.topic_settings()
-    largest = {topic.name: _largest(job, role, people) for role, topic in topics.items()}
+    largest = {topic.name: _largest(job, role, users) for role, topic in topics.items()}
     offsets = sum(topic.partitions for topic in topics.values())
     largest[JOBS_TOPIC] = len(job.to_bytes()) + _FILLED_IN + _OFFSET_DIGITS * offsets
     return largest
 
 
-def _largest(job: DeployedJob, role: Role, people: int) -> int:
+def _largest(job: DeployedJob, role: Role, users: int) -> int:
     match role:
         case Role.ESTIMATES:
-            return largest_estimate(job, job.law, people)
+            return largest_estimate(job, job.law, users)
         case Role.RESULTS:
             return LARGEST_DOCUMENT
         case Role.MODEL:
             learning = job.protocol_entry.learning
             return 0 if learning is None else record_bytes(learning.numbers(job.law))
         case Role.SHUFFLED | Role.HOP_1 | Role.HOP_2:
-            return max(RECORD_TARGET, job.form_of(role).report_bytes + _HEADERS)
+            return max(RECORD_TARGET, job.format_of(role).report_bytes + _HEADERS)
         case Role.PARTIALS | Role.PARTIALS_A | Role.PARTIALS_B:
             return RECORD_TARGET
         case _:
             return RECORD_CAP
 
 
-def largest_estimate(job: Job, law: Law, people: int) -> int:
-    """Return the maximum bytes of an epoch's published record for at most `people` users."""
+def largest_estimate(job: Job, law: Law, users: int) -> int:
+    """Return the maximum bytes of an epoch's published record for at most `users` users."""
     domain, crowds = job.domain, job.protocol_entry.crowds(law)
     # A sign, the digits, a point, a tenth, and a comma.
-    number = len(str(_TIMES_PEOPLE * people)) + 4
+    number = len(str(_TIMES_USERS * users)) + 4
     match domain.kind:
         case "value":
             numbers = 0
@@ -116,8 +115,10 @@ def largest_estimate(job: Job, law: Law, people: int) -> int:
             numbers = FOUND * (number + len(str(domain.size)) + 1)
         case _:
             numbers = (domain.size - 1) * number
-    said = len(json.dumps(job.guarantee_of(law).to_json(), separators=(",", ":")))
-    return numbers + said + _FEW_NUMBERS + (0 if crowds is None else crowds.crowds * _OF_A_CROWD)
+    guarantee = len(json.dumps(job.guarantee_of(law).to_json(), separators=(",", ":")))
+    return (
+        numbers + guarantee + _FEW_NUMBERS + (0 if crowds is None else crowds.crowds * _OF_A_CROWD)
+    )
 
 
 def _room(topic: TopicSettings) -> int:
@@ -127,13 +128,13 @@ def _room(topic: TopicSettings) -> int:
 
 def _advice(job: DeployedJob, topic: TopicSettings) -> str:
     if topic.name == JOBS_TOPIC:
-        return "It contains the whole job file: give fewer or shorter labels"
+        return "It contains the whole job file. Use fewer or shorter labels"
     if topic.name == job.topic(Role.ESTIMATES):
         return (
-            f"It contains an estimate of each of {job.domain.size - 1:,} items: give fewer "
+            f"It contains an estimate of each of {job.domain.size - 1:,} items. Use fewer "
             f"items, or use a domain {{bits: b}} with a protocol that publishes the largest "
             "items, such as count_min"
         )
     if topic.name == job.topic(Role.MODEL):
-        return "It contains all numbers of the model: give fewer features or labels"
-    return "A report is too large for a record: give fewer rows or messages per report"
+        return "It contains all numbers of the model. Use fewer features or labels"
+    return "A report is too large for a record. Use fewer rows or messages per report"

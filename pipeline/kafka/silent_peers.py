@@ -3,8 +3,7 @@
 * A broker that is switched off or cut off closes no connection. Operating systems keep sending to
   it for a quarter of an hour. Clients that time out keep the connection and reuse it, even to find
   out which broker leads a partition. They do not reuse a connection that the system has closed.
-* New connection attempts to such a broker are abandoned, too, before they block requests to the
-  others.
+* New connection attempts to such a broker are abandoned, too, before they block requests to others.
 * A broker that is merely slow or paused is unaffected: its system acknowledges what arrives.
 """
 

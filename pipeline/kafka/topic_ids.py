@@ -43,10 +43,12 @@ class _Question(RequestStruct):  # type: ignore[misc]  # the same
     names: Collection[str]
 
     def encode(self) -> bytes:
-        asked = [MetadataRequest.MetadataRequestTopic(version=_VERSION, name=n) for n in self.names]
+        requested = [
+            MetadataRequest.MetadataRequestTopic(version=_VERSION, name=n) for n in self.names
+        ]
         return bytes(
             MetadataRequest(
-                version=_VERSION, topics=asked, allow_auto_topic_creation=False
+                version=_VERSION, topics=requested, allow_auto_topic_creation=False
             ).encode()
         )
 
@@ -58,9 +60,9 @@ class _Asked(Request[_Question]):  # type: ignore[misc]  # the same
         self._names = names
 
     def build(self, request_struct_class: type[_Question]) -> _Question:
-        question = request_struct_class()
-        question.names = self._names
-        return question
+        request = request_struct_class()
+        request.names = self._names
+        return request
 
 
 async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from dpstream.pipeline.actions import (
     ends_of,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import Role
 
@@ -47,11 +47,11 @@ class TopicReader:
             yield record
 
 
-def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
-    roster = Roster(job)
+def read_registry(cluster: Cluster, job: DeployedJob) -> ProducerRegistry:
+    registry = ProducerRegistry(job)
     for record in TopicReader(cluster, job, Role.PRODUCERS).read():
-        roster.apply(record)
-    return roster
+        registry.apply(record)
+    return registry
 
 
 def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:

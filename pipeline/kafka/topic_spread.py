@@ -17,15 +17,15 @@ from kafka.protocol.metadata import MetadataRequest
 FINEST_AGE_MS: Final = 1_000
 """Finest resolution of ages, in milliseconds."""
 
-Place = TypeVar("Place")
+Partition = TypeVar("Partition")
 _Search: TypeAlias = Generator[int, bool, int]
 
 
 def record_ages(
-    places: Collection[Place],
+    places: Collection[Partition],
     oldest: int,
-    older: Callable[[Mapping[Place, int]], Collection[Place]],
-) -> dict[Place, int]:
+    older: Callable[[Mapping[Partition, int]], Collection[Partition]],
+) -> dict[Partition, int]:
     """Return the ages of records in milliseconds, to within a second or a twentieth, rounded down.
 
     `oldest` is an upper bound. `older` gets an age for some of the places, and returns those whose
@@ -33,23 +33,23 @@ def record_ages(
     number of records.
     """
     searches = {place: _search(oldest) for place in places}
-    found: dict[Place, int] = {}
-    asked: dict[Place, int] = {}
+    found: dict[Partition, int] = {}
+    requested: dict[Partition, int] = {}
 
-    def go_on(place: Place, answer: bool | None) -> None:
+    def advance(place: Partition, answer: bool | None) -> None:
         search = searches[place]
         try:
-            asked[place] = next(search) if answer is None else search.send(answer)
+            requested[place] = next(search) if answer is None else search.send(answer)
         except StopIteration as finished:
             found[place] = finished.value
-            asked.pop(place, None)
+            requested.pop(place, None)
 
     for place in searches:
-        go_on(place, None)
-    while asked:
-        answers = older(dict(asked))
-        for place in tuple(asked):
-            go_on(place, place in answers)
+        advance(place, None)
+    while requested:
+        answers = older(dict(requested))
+        for place in tuple(requested):
+            advance(place, place in answers)
     return found
 
 
@@ -106,17 +106,17 @@ def wait_for_brokers(
     ask: Callable[[], BrokersMetadata],
     topics: Iterable[str],
     *,
-    patience: float,
+    timeout: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait until every answering broker knows all topics and the leaders of their partitions.
 
-    `ask` returns what the brokers know now, and `patience` is a timeout in seconds. Raises
+    `ask` returns what the brokers know now, and `timeout` is a timeout in seconds. Raises
     TopicSpreadError naming the brokers and topics.
     """
     names = sorted(topics)
-    deadline = clock() + patience
+    deadline = clock() + timeout
     while True:
         answers = ask()
         lacking = {

@@ -22,12 +22,12 @@ from dpstream.topics.frames import CodecError
 class ChainProblem(Enum):
     """A record that no honest writer leaves."""
 
-    CUT = "records before it are gone"
-    UNREADABLE = "it is no entry that this version can read"
-    UNCHAINED = "no record before it has the hash that it names as the one before it"
-    FORKED = "it follows a record that does not count"
-    DOUBLED = "the same record stands before it"
-    KEYED = "it has a key, which no entry has"
+    CUT = "records before it no longer exist"
+    UNREADABLE = "this version cannot read the entry"
+    UNCHAINED = "no earlier record has the hash that it names as its predecessor"
+    FORKED = "it follows an invalid record"
+    DOUBLED = "it duplicates an earlier record"
+    KEYED = "it has a key; entries have none"
 
     @property
     def loses(self) -> bool:
@@ -118,7 +118,7 @@ class Chain:
                 ChainProblem.CUT,
                 offset,
                 written,
-                f"the first record left is that of offset {offset}",
+                f"the first remaining record is at offset {offset}",
             )
         self.next = offset + 1
         own = hash_of(value)
@@ -145,9 +145,9 @@ class Chain:
         if counts and entry is not None:
             self._counting[own] = offset
             self.head = own
-            if entry.said.kind == EntryKind.REOPENED:
+            if entry.draft.kind == EntryKind.REOPENED:
                 self._reopened = offset
-                self._forgiven.update(map(str, entry.said.facts.get("without", ())))
+                self._forgiven.update(map(str, entry.draft.facts.get("without", ())))
         else:
             self._void[own] = offset
 
@@ -156,7 +156,7 @@ class Chain:
         if entry.previous in self._counting:
             return
         if entry.previous in self._void:
-            detail = f"the one at offset {self._void[entry.previous]}"
+            detail = f"the record at offset {self._void[entry.previous]}"
             self._note(ChainProblem.FORKED, offset, written, detail)
         else:
             self._note(ChainProblem.UNCHAINED, offset, written)

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.topics.frames import CodecError
 
 VERSION = 1
@@ -59,7 +59,7 @@ class Draft:
     kind: str
     at: int
     charges: tuple[Charge, ...] = ()
-    budgets: tuple[StatedBudget, ...] = ()
+    budgets: tuple[BudgetDeclaration, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def under(self, previous: str, *, nonce: str, software: str) -> bytes:
@@ -88,7 +88,7 @@ class Draft:
 class Entry:
     """A parsed entry; `hash` is its own, `previous` that of the record before, in SHA-256."""
 
-    said: Draft
+    draft: Draft
     previous: str
     hash: str
     software: str
@@ -104,17 +104,17 @@ def read_entry(record: bytes) -> Entry:
         body = json.loads(record)
         canonical = isinstance(body, dict) and _canonical(body) == record
     except (ValueError, RecursionError) as error:
-        raise CodecError(f"no entry: {error}") from None
+        raise CodecError(f"not an entry: {error}") from None
     if not canonical:
-        raise CodecError("no entry: its bytes are not those that dpstream writes for what it says")
+        raise CodecError("not an entry: its bytes are not the canonical encoding of its content")
     _check_envelope(body)
     try:
-        said = Draft(
+        draft = Draft(
             kind=body["kind"],
             at=body["at"],
             charges=tuple(_charge(each) for each in _list(body, "charges")),
             budgets=tuple(
-                StatedBudget.from_bytes(_canonical(each)) for each in _list(body, "budgets")
+                BudgetDeclaration.from_bytes(_canonical(each)) for each in _list(body, "budgets")
             ),
             facts={
                 name: value
@@ -123,23 +123,23 @@ def read_entry(record: bytes) -> Entry:
             },
         )
     except (AttributeError, TypeError, ValueError) as error:
-        raise CodecError(f"no entry: {error}") from None
-    return Entry(said, body["previous"], hash_of(record), str(body.get("software", "")))
+        raise CodecError(f"not an entry: {error}") from None
+    return Entry(draft, body["previous"], hash_of(record), str(body.get("software", "")))
 
 
 def _check_envelope(body: Mapping[str, Any]) -> None:
     if body.get("version") != VERSION:
         raise CodecError(
-            f"an entry of version {body.get('version')!r}, this software reads {VERSION}: use a "
-            "later one"
+            f"the entry has version {body.get('version')!r}; this version reads {VERSION}. "
+            "Upgrade dpstream"
         )
     previous, at = body.get("previous"), body.get("at")
     if not isinstance(previous, str) or not _HASH.fullmatch(previous):
-        raise CodecError("no entry: previous must be a SHA-256 in hexadecimal")
+        raise CodecError("not an entry: previous must be a SHA-256 in hexadecimal")
     if type(at) is not int or at < 0:
-        raise CodecError("no entry: at must be milliseconds since 1970")
+        raise CodecError("not an entry: at must be milliseconds since 1970")
     if not isinstance(body.get("kind"), str) or not body["kind"]:
-        raise CodecError("no entry: kind must be a word")
+        raise CodecError("not an entry: kind must be a word")
 
 
 def _charge(values: Mapping[str, Any]) -> Charge:
@@ -150,7 +150,7 @@ def _charge(values: Mapping[str, Any]) -> Charge:
 def _list(body: Mapping[str, Any], name: str) -> list[Any]:
     values = body.get(name, [])
     if not isinstance(values, list):
-        raise CodecError(f"no entry: {name} must be a list")
+        raise CodecError(f"not an entry: {name} must be a list")
     return values
 
 

@@ -21,7 +21,7 @@ from dpstream.pipeline.ledger.verification import Inconsistency, PublishedDeploy
 from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.whole_streams import Charged, charged_once
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import LEDGER_TOPIC, TopicSettings
 
 _Facts: TypeAlias = tuple[str, int, float | None]
@@ -61,14 +61,14 @@ def stream_terms(state: Spending) -> dict[str, StreamTerms]:
 
 def _of_ended_jobs(state: Spending) -> Iterator[tuple[str, _Facts | None]]:
     for entry in state.chain.entries:
-        for charge in entry.said.charges:
-            yield charge.deployment, _facts(entry.said.facts)
+        for charge in entry.draft.charges:
+            yield charge.deployment, _facts(entry.draft.facts)
 
 
-def _facts(said: Mapping[str, Any]) -> _Facts | None:
+def _facts(facts: Mapping[str, Any]) -> _Facts | None:
     try:
-        protocol, epochs = said["protocol"], said["epochs"]
-        delta = said["guarantee"].get("shuffled", {}).get("delta")
+        protocol, epochs = facts["protocol"], facts["epochs"]
+        delta = facts["guarantee"].get("shuffled", {}).get("delta")
     except (AttributeError, KeyError, TypeError):
         return None
     whole = type(epochs) is int and epochs > 0
@@ -121,7 +121,7 @@ class LedgerReport:
             for horizon, present in sorted(releases.present.items())
         ]
 
-    def fate(self, charge: Charge) -> str:
+    def deployment_status(self, charge: Charge) -> str:
         runs = self.state.topic.jobs.get(charge.job)
         if runs is not None and runs.deployment.hex() == charge.deployment:
             return "deployed"
@@ -174,11 +174,15 @@ def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerRepo
 def _unbacked(estimate: Unbacked) -> str:
     which = f"the estimate of epoch {estimate.epoch:,}, at offset {estimate.offset:,} of its topic,"
     if estimate.manifest is None:
-        return f"{which} has no manifest: no window was decided for it"
-    return f"{which} is published, and its manifest says {estimate.manifest.value}"
+        return f"{which} has no manifest: its window was not finalized"
+    return f"{which} is published, but its manifest states {estimate.manifest.value}"
 
 
 def released_in_words(releases: Releases) -> str:
-    order = (Fate.RELEASED, Fate.TOO_SMALL, Fate.EMPTY)
-    counted = [f"{releases.fates[fate]:,} {fate.value}" for fate in order if fate in releases.fates]
-    return ", ".join(counted) or "none decided"
+    order = (WindowStatus.RELEASED, WindowStatus.SUPPRESSED, WindowStatus.EMPTY)
+    counted = [
+        f"{releases.windows_by_status[window_status]:,} {window_status.value}"
+        for window_status in order
+        if window_status in releases.windows_by_status
+    ]
+    return ", ".join(counted) or "none finalized"

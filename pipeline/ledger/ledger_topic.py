@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.receipts import LATEST, Receipt
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.ledger.writing import Wanted, writing
+from dpstream.pipeline.ledger.writing import DraftEntry, writing
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, jobs_topic, ledger_topic
 
 
@@ -22,20 +22,20 @@ class SpendingReader:
         self._cluster = cluster
         self._state = Spending()
         self._jobs = 0
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
     def read(self) -> Spending:
         """Return the state at the current ends of both topics; the same object each time."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
-        if not topics <= self._there:
+        if not topics <= self._existing:
             # A hidden topic must not count as empty: users would be charged again.
-            self._there = set(filter(self._cluster.exists, topics))
+            self._existing = set(filter(self._cluster.exists, topics))
         state = self._state
-        if JOBS_TOPIC in self._there:
+        if JOBS_TOPIC in self._existing:
             for record in self._cluster.read(JOBS_TOPIC, start=self._jobs):
                 state.topic.apply(record.key, record.value)
                 self._jobs = record.offset + 1
-        if LEDGER_TOPIC in self._there:
+        if LEDGER_TOPIC in self._existing:
             for record in self._cluster.read(LEDGER_TOPIC, start=state.chain.next):
                 state.chain.apply(record.offset, record.value, record.timestamp, record.key)
         return state
@@ -45,14 +45,16 @@ def read_spending(cluster: Cluster) -> Spending:
     return SpendingReader(cluster).read()
 
 
-def write_entries(cluster: Cluster, wanted: Wanted, replication: int | None = None) -> Spending:
-    """Write to the ledger until no entry is wanted, and check that all of them count.
+def write_entries(
+    cluster: Cluster, draft_entry: DraftEntry, replication: int | None = None
+) -> Spending:
+    """Write to the ledger until no entry is needed, and check that all of them count.
 
     `replication` applies to missing topics. Raises LedgerError if the ledger was damaged, and
     ClusterError if the cluster rejects a write; an entry may have been written even so.
     """
     reader = SpendingReader(cluster)
-    steps = writing(wanted, lambda: secrets.token_hex(8), _software())
+    steps = writing(draft_entry, lambda: secrets.token_hex(8), _software())
     record = next(steps)
     while True:
         try:
@@ -67,34 +69,34 @@ def write_entries(cluster: Cluster, wanted: Wanted, replication: int | None = No
 
 def write_with_receipt(
     cluster: Cluster,
-    wanted: Wanted,
+    draft_entry: DraftEntry,
     now: int,
     *,
     about: str = LATEST,
-    stated: Iterable[StatedBudget] = (),
+    declared: Iterable[BudgetDeclaration] = (),
     replication: int | None = None,
 ) -> None:
     """Write entries as `write_entries` does, with a receipt in ``dpstream.jobs``.
 
-    `about` is that of `write_receipt`. `stated` are the budgets among the entries. `now` is in
+    `about` is that of `write_receipt`. `declared` are the budgets among the entries. `now` is in
     milliseconds since 1970.
     """
-    state = write_entries(cluster, wanted, replication)
-    for each in stated:
-        append_stated(cluster, each)
+    state = write_entries(cluster, draft_entry, replication)
+    for each in declared:
+        append_declared(cluster, each)
     write_receipt(cluster, about, state, now)
 
 
-def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+def append_declared(cluster: Cluster, declared: BudgetDeclaration) -> None:
     """Store a copy of a declared budget, in case the ledger is damaged."""
-    cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
+    cluster.append(JOBS_TOPIC, declared.to_bytes(), key=declared.key)
 
 
 def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
     missing = {JOBS_TOPIC, LEDGER_TOPIC} - cluster.topics()
     if missing:
-        made = (jobs_topic(replication), ledger_topic(replication))
-        cluster.create_topics(topic for topic in made if topic.name in missing)
+        topics = (jobs_topic(replication), ledger_topic(replication))
+        cluster.create_topics(topic for topic in topics if topic.name in missing)
     cluster.append(LEDGER_TOPIC, record)
 
 

@@ -13,7 +13,7 @@ from dpstream.pipeline.ledger.spending import Presence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.frames import CodecError, RecordType, kind_of
-from dpstream.topics.manifests import Fate, Manifest, read_head
+from dpstream.topics.manifests import Manifest, WindowStatus, read_head
 from dpstream.topics.names import Role, topic_name
 from dpstream.topics.short_manifests import ManifestReader
 
@@ -22,14 +22,14 @@ from dpstream.topics.short_manifests import ManifestReader
 class Unbacked:
     """An estimate without a manifest that releases it.
 
-    `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window's fate by
-    its manifest; None without one.
+    `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window's status
+    by its manifest; None without one.
     """
 
     epoch: int
     offset: int
     written: int
-    manifest: Fate | None
+    manifest: WindowStatus | None
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Releases:
 
     Attributes:
         deployment: 32 hexadecimal digits.
-        fates: Number of finalized windows by fate.
+        windows_by_status: Number of finalized windows by status.
         contributors: Minimum and maximum of the released windows; None before the first.
         estimates: Number of published epochs.
         guarantees: Distinct guarantees of the estimates, in words.
@@ -50,7 +50,7 @@ class Releases:
 
     job: str
     deployment: str
-    fates: dict[Fate, int] = field(default_factory=dict)
+    windows_by_status: dict[WindowStatus, int] = field(default_factory=dict)
     contributors: tuple[int, int] | None = None
     estimates: int = 0
     guarantees: list[str] = field(default_factory=list)
@@ -71,14 +71,14 @@ def releases_on(
     horizon by deployment in hexadecimal; for these, continuous participation is computed.
     """
     there = cluster.topics()
-    found: dict[str, Releases] = {}
+    by_deployment: dict[str, Releases] = {}
     for job in sorted(set(jobs)):
         topics = [topic_name(job, role) for role in (Role.MANIFESTS, Role.ESTIMATES)]
         manifests, estimates = (
             list(cluster.read(topic)) if topic in there else [] for topic in topics
         )
-        found.update(releases_in(job, manifests, estimates, horizons))
-    return found
+        by_deployment.update(releases_in(job, manifests, estimates, horizons))
+    return by_deployment
 
 
 def releases_in(
@@ -88,18 +88,20 @@ def releases_in(
     horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
     """Return the releases from the records of the two topics of a job; see `releases_on`."""
-    found: dict[str, Releases] = {}
-    decided: dict[tuple[bytes, int], Fate] = {}
+    by_deployment: dict[str, Releases] = {}
+    decided: dict[tuple[bytes, int], WindowStatus] = {}
     for record, manifest in _manifests(manifests):
         key = manifest.deployment, manifest.epoch
         if key in decided:
             continue
-        decided[key] = manifest.fate
+        decided[key] = manifest.window_status
         name = manifest.deployment.hex()
-        releases = found.setdefault(name, Releases(job, name))
+        releases = by_deployment.setdefault(name, Releases(job, name))
         releases.note(record.timestamp)
-        releases.fates[manifest.fate] = releases.fates.get(manifest.fate, 0) + 1
-        if manifest.fate is Fate.RELEASED:
+        releases.windows_by_status[manifest.window_status] = (
+            releases.windows_by_status.get(manifest.window_status, 0) + 1
+        )
+        if manifest.window_status is WindowStatus.RELEASED:
             low, high = releases.contributors or (manifest.contributors, manifest.contributors)
             count = manifest.contributors
             releases.contributors = min(low, count), max(high, count)
@@ -114,19 +116,19 @@ def releases_in(
             continue
         seen.add(key)
         name = estimate.deployment.hex()
-        releases = found.setdefault(name, Releases(job, name))
+        releases = by_deployment.setdefault(name, Releases(job, name))
         releases.note(record.timestamp)
         releases.estimates += 1
-        said = _said(estimate)
-        if said not in releases.guarantees:
-            releases.guarantees.append(said)
-        fate = decided.get(key)
-        released = estimate.fate in (Fate.RELEASED, Fate.SPOILED)
-        if fate is None or (released and fate is not Fate.RELEASED):
+        guarantee = _guarantee_text(estimate)
+        if guarantee not in releases.guarantees:
+            releases.guarantees.append(guarantee)
+        window_status = decided.get(key)
+        released = estimate.window_status in (WindowStatus.RELEASED, WindowStatus.CORRUPT)
+        if window_status is None or (released and window_status is not WindowStatus.RELEASED):
             releases.unbacked.append(
-                Unbacked(estimate.epoch, record.offset, record.timestamp, fate)
+                Unbacked(estimate.epoch, record.offset, record.timestamp, window_status)
             )
-    return found
+    return by_deployment
 
 
 def in_words(guarantee: Guarantee) -> str:
@@ -137,11 +139,11 @@ def in_words(guarantee: Guarantee) -> str:
     )
 
 
-def _said(estimate: EstimateRecord) -> str:
+def _guarantee_text(estimate: EstimateRecord) -> str:
     try:
         return in_words(Guarantee(**estimate.guarantee))
     except (TypeError, ValueError, KeyError):
-        return "in words that this version does not know"
+        return "in terms unknown to this version"
 
 
 def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, Manifest]]:

@@ -19,10 +19,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.jobs.receipts import Receipt
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.randomizers.accounting.whole_streams import there_throughout
 from dpstream.topics.manifests import Manifest
@@ -99,7 +99,7 @@ class Spending:
         return [*charges, *written.values()]
 
     @property
-    def stated(self) -> list[StatedBudget]:
+    def declared(self) -> list[BudgetDeclaration]:
         """All budgets ever declared, in order; those that the ledger has lost come last."""
         return [*self.written_budgets.values(), *self.lost_budgets]
 
@@ -108,7 +108,7 @@ class Spending:
         return self._in_chain().charges
 
     @property
-    def written_budgets(self) -> Mapping[bytes, StatedBudget]:
+    def written_budgets(self) -> Mapping[bytes, BudgetDeclaration]:
         return self._in_chain().budgets
 
     @property
@@ -123,10 +123,10 @@ class Spending:
         ]
 
     @property
-    def lost_budgets(self) -> list[StatedBudget]:
+    def lost_budgets(self) -> list[BudgetDeclaration]:
         """Budgets only in the copy."""
         known = self.written_budgets
-        return [budget for budget in self.topic.stated if budget.key not in known]
+        return [budget for budget in self.topic.declared if budget.key not in known]
 
     @property
     def lost(self) -> list[Receipt]:
@@ -140,9 +140,7 @@ class Spending:
             return f"the record at offset {oddity.offset}: {oddity.problem.value}"
         for receipt in self.lost:
             if not self.chain.forgiven(receipt.entry):
-                return (
-                    f"the entry {receipt.entry[:12]} that stood at offset {receipt.offset} is gone"
-                )
+                return f"the entry {receipt.entry[:12]} at offset {receipt.offset} no longer exists"
         return None
 
     def _in_chain(self) -> _Written:
@@ -155,15 +153,15 @@ class Spending:
 class _Written:
     records: int
     charges: Mapping[str, Charge]
-    budgets: Mapping[bytes, StatedBudget]
+    budgets: Mapping[bytes, BudgetDeclaration]
 
     @classmethod
     def in_chain(cls, chain: Chain) -> _Written:
         charges: dict[str, Charge] = {}
-        budgets: dict[bytes, StatedBudget] = {}
+        budgets: dict[bytes, BudgetDeclaration] = {}
         for entry in chain.entries:
-            charges.update((charge.deployment, charge) for charge in entry.said.charges)
-            for budget in entry.said.budgets:
+            charges.update((charge.deployment, charge) for charge in entry.draft.charges)
+            for budget in entry.draft.budgets:
                 key = budget.key
                 budgets.pop(key, None)
                 budgets[key] = budget

@@ -73,27 +73,29 @@ def verify(
     ]
 
 
-def _settings(found: TopicSettings | None) -> Iterator[Inconsistency]:
-    if found is None:
+def _settings(settings: TopicSettings | None) -> Iterator[Inconsistency]:
+    if settings is None:
         return
-    wanted = ledger_topic(None)
-    if found.partitions != wanted.partitions:
+    expected = ledger_topic(None)
+    if settings.partitions != expected.partitions:
         yield Inconsistency(
-            f"topic {LEDGER_TOPIC} has {found.partitions} partitions, and its order is that of one"
+            f"topic {LEDGER_TOPIC} has {settings.partitions} partitions; expected 1"
         )
     for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
-        has, needs = found.configs.get(key), wanted.configs[key]
+        has, needs = settings.configs.get(key), expected.configs[key]
         if has is not None and has != needs:
             yield Inconsistency(
-                f"topic {LEDGER_TOPIC} has {key} {has}, by which Kafka may delete or rewrite it: "
-                f"set it to {needs}"
+                f"topic {LEDGER_TOPIC} has {key} {has}, which allows Kafka to delete or rewrite "
+                f"it. Set it to {needs}"
             )
 
 
 def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]:
     noted = any(each.problem is ChainProblem.CUT for each in state.chain.oddities)
     if first_offset > 0 and not noted:
-        yield Inconsistency(f"the records before offset {first_offset} are gone", first_offset)
+        yield Inconsistency(
+            f"the records before offset {first_offset} no longer exist", first_offset
+        )
 
 
 def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
@@ -106,7 +108,7 @@ def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
                 yield Inconsistency(f"{each.problem.value}{detail}", each.offset, each.written)
             continue
         first, rest = together[0], len(together) - 1
-        more = f", and {rest:,} more after it do so too" if rest else ""
+        more = f", and {rest:,} more after it have the same problem" if rest else ""
         yield Inconsistency(f"{problem.value} ({first.detail}){more}", first.offset, first.written)
 
 
@@ -114,18 +116,17 @@ def _receipts(state: Spending) -> Iterator[Inconsistency]:
     for receipt in state.topic.receipts:
         stands = state.chain.offset_of(receipt.entry)
         about = f"deployment {receipt.about[:8]}" if len(receipt.about) == 32 else "the ledger"
-        kept = f"dpstream.jobs has kept of {about} that entry {receipt.entry[:12]}"
+        kept = f"dpstream.jobs recorded entry {receipt.entry[:12]} of {about}"
         if stands is None:
             yield Inconsistency(
-                f"{kept} stood here, and it does not count or is gone: the ledger was cut, or "
-                "changed at or before it",
+                f"{kept} at this offset, but it is invalid or no longer exists: the ledger was "
+                "truncated, or changed at or before it",
                 receipt.offset,
                 receipt.at,
             )
         elif stands not in (-1, receipt.offset):
             yield Inconsistency(
-                f"{kept} stood at offset {receipt.offset}, and it stands here: the topic was "
-                "written anew",
+                f"{kept} at offset {receipt.offset}, but it is here: the topic was rewritten",
                 stands,
                 receipt.at,
             )
@@ -135,8 +136,8 @@ def _kept(state: Spending, kept: str | None) -> Iterator[Inconsistency]:
     if kept is None or kept == GENESIS or state.chain.has(kept):
         return
     yield Inconsistency(
-        f"no entry that counts has the head {kept} that was kept: the ledger was cut at its end, "
-        "or changed at or before that entry, or it is the head of another ledger"
+        f"no valid entry has the recorded head {kept}: the ledger was truncated at its end, or "
+        "changed at or before that entry, or it is the head of another ledger"
     )
 
 
@@ -149,38 +150,39 @@ def _deployed(state: Spending) -> Iterator[Inconsistency]:
         charge = ledger.get(deployment)
         if charge is None:
             yield Inconsistency(
-                f"job {job.name} runs as deployment {deployment[:8]}, and nobody is charged for it",
+                f"job {job.name} runs as deployment {deployment[:8]}, which is not charged to any "
+                "population",
                 at=job.deployed_at,
             )
         elif not _covers(charge, Charge.of(job)):
             yield Inconsistency(
-                f"job {job.name} runs as deployment {deployment[:8]} and costs its people more "
+                f"job {job.name} runs as deployment {deployment[:8]} and costs its users more "
                 "than they are charged",
                 at=job.deployed_at,
             )
 
 
-def _covers(charge: Charge, owed: Charge) -> bool:
+def _covers(charge: Charge, due: Charge) -> bool:
     horizons = charge.horizons is None or (
-        owed.horizons is not None and owed.horizons <= charge.horizons
+        due.horizons is not None and due.horizons <= charge.horizons
     )
-    same = charge.population == owed.population
-    return same and horizons and charge.epsilon >= owed.epsilon and charge.delta >= owed.delta
+    same = charge.population == due.population
+    return same and horizons and charge.epsilon >= due.epsilon and charge.delta >= due.delta
 
 
 def _published(
     state: Spending, published: Mapping[str, PublishedDeployment]
 ) -> Iterator[Inconsistency]:
     charged = {each.deployment for each in state.charges} | set(_replays(state))
-    for deployment, found in published.items():
-        who = f"deployment {deployment[:8]} of job {found.job}"
+    for deployment, releases in published.items():
+        who = f"deployment {deployment[:8]} of job {releases.job}"
         if deployment not in charged:
             yield Inconsistency(
-                f"{who} has published, and nobody is charged for it: the ledger was cut, or "
-                "somebody else has written to the job's topics",
-                at=found.since,
+                f"{who} has published but is not charged to any population: the ledger was "
+                "truncated, or another writer wrote to the job's topics",
+                at=releases.since,
             )
-        for what, at in found.unbacked:
+        for what, at in releases.unbacked:
             yield Inconsistency(f"{who}: {what}", at=at)
 
 
@@ -189,5 +191,5 @@ def _replays(state: Spending) -> Iterable[str]:
         if job.replay_of is not None:
             yield job.deployment.hex()
     for entry in state.chain.entries:
-        if entry.said.kind == EntryKind.REPLAY:
-            yield str(entry.said.facts.get("deployment"))
+        if entry.draft.kind == EntryKind.REPLAY:
+            yield str(entry.draft.facts.get("deployment"))

@@ -1,7 +1,7 @@
 """Decide what to write to the ledger next, and check that it counts.
 
-A writer reads to the end, decides on one entry, appends it, and reads again. The wanted entry is a
-function of both topics, and is no longer wanted once it counts. A writer that lost a race, or was
+A writer reads to the end, decides on one entry, appends it, and reads again. The entry is a
+function of both topics, and is no longer needed once it counts. A writer that lost a race, or was
 interrupted and restarts, therefore writes what is missing, and nothing twice.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge, check_budget
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 
@@ -22,7 +22,7 @@ _ATTEMPTS = 1000
 # Maximum number of each that fits into one record.
 _CARRIED_AT_ONCE = 500
 
-Wanted: TypeAlias = Callable[[Spending], Draft | None]
+DraftEntry: TypeAlias = Callable[[Spending], Draft | None]
 Writing: TypeAlias = Generator[bytes | None, Spending, Spending]
 
 
@@ -30,36 +30,36 @@ class LedgerError(DpstreamError):
     """The ledger cannot be written; the message gives the reason and the remedy."""
 
 
-def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
-    """Write entries until none is wanted any more.
+def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) -> Writing:
+    """Write entries until no more are needed.
 
-    Yields None to receive the state at the ends of both topics, or a record to append. `wanted`
-    returns the next entry or None; an exception of it ends the writing. `nonce` returns a new
-    random word at each call. Returns the final state. Raises LedgerError if the ledger was damaged,
-    or if others write all the time.
+    Yields None to receive the state at the ends of both topics, or a record to append.
+    `draft_entry` returns the next entry or None; an exception of it ends the writing. `nonce`
+    returns a new random word at each call. Returns the final state. Raises LedgerError if the
+    ledger was damaged, or if others write all the time.
     """
     for _ in range(_ATTEMPTS):
         state = yield None
-        draft = wanted(state)
+        draft = draft_entry(state)
         if draft is None:
             return state
         if draft.kind != EntryKind.REOPENED and (draft.charges or draft.budgets):
-            refusal = refuse_damaged(state)
-            if refusal is not None:
-                raise refusal
+            rejection = reject_damaged(state)
+            if rejection is not None:
+                raise rejection
         yield draft.under(state.chain.head, nonce=nonce(), software=software)
-    raise LedgerError("others write to dpstream.ledger all the time: do the same again later")
+    raise LedgerError("concurrent writes to dpstream.ledger prevented this write: try again later")
 
 
-def refuse_damaged(state: Spending) -> LedgerError | None:
+def reject_damaged(state: Spending) -> LedgerError | None:
     """Return why charging and setting budgets is blocked, or None."""
     damage = state.damage
     if damage is None:
         return None
     return LedgerError(
-        f"dpstream.ledger was damaged ({damage}), so nobody is charged and no budget is set: "
-        "dpstream ledger --verify says what is wrong; put the topic back as it was, or go on "
-        "without what is lost by dpstream ledger --reopen REASON"
+        f"dpstream.ledger is damaged ({damage}), so no charge was written and no budget was set. "
+        "To find the damage: 'dpstream ledger --verify'. Restore the topic, or continue without "
+        "the lost records: 'dpstream ledger --accept-loss REASON'"
     )
 
 
@@ -74,27 +74,27 @@ def carried_over(state: Spending, now: int) -> Draft | None:
 
 def of_deployment(
     job: DeployedJob,
-    stated: Sequence[StatedBudget],
+    declared: Sequence[BudgetDeclaration],
     now: int,
     *,
     charged: bool = True,
     replaces: str | None = None,
-) -> Wanted:
+) -> DraftEntry:
     """Return a deployment's entries: the operator's budget, then the charge and the job's budget.
 
     The last two form one entry. If the population's budget has no capacity for the deployment at
-    the end of the ledger, neither is written. `stated` are newly declared budgets. `charged` is
+    the end of the ledger, neither is written. `declared` are newly declared budgets. `charged` is
     true if the charge is new or changed. `replaces` is the replaced deployment in hexadecimal.
     """
     charge = Charge.of(job)
     facts = facts_of(job) | ({} if replaces is None else {"replaces": replaces})
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         known = state.written_budgets
-        missing = [each for each in stated if each.key not in known]
+        missing = [each for each in declared if each.key not in known]
         own = tuple(each for each in missing if not each.operator)
-        owed = charged and state.written_charges.get(charge.deployment) != charge
-        if not missing and not owed:
+        due = charged and state.written_charges.get(charge.deployment) != charge
+        if not missing and not due:
             return None
         carried = carried_over(state, now)
         if carried is not None:
@@ -102,70 +102,69 @@ def of_deployment(
         for each in missing:
             if each.operator:
                 return Draft(EntryKind.BUDGET, now, (), (each,), {"job": job.name})
-        check_budget(job, others(job, state.charges), [*state.stated, *own])
-        if owed:
+        check_budget(job, others(job, state.charges), [*state.declared, *own])
+        if due:
             return Draft(EntryKind.CHARGE, now, (charge,), own, facts)
         return Draft(EntryKind.BUDGET, now, (), own, {"job": job.name})
 
-    return wanted
+    return draft_entry
 
 
-def of_charge(job: DeployedJob, now: int) -> Wanted:
-    """Return the entry for a deployment's reduced charge."""
+def of_charge(job: DeployedJob, now: int) -> DraftEntry:
     charge = Charge.of(job)
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         if state.written_charges.get(charge.deployment) == charge:
             return None
         return Draft(EntryKind.CHARGE, now, (charge,), (), facts_of(job))
 
-    return wanted
+    return draft_entry
 
 
-def of_budget(budget: StatedBudget, now: int) -> Wanted:
+def of_budget(budget: BudgetDeclaration, now: int) -> DraftEntry:
     """Return the entry by which an operator sets or removes a population's budget."""
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         if budget.key in state.written_budgets:
             return None
         return carried_over(state, now) or Draft(EntryKind.BUDGET, now, (), (budget,))
 
-    return wanted
+    return draft_entry
 
 
-def of_end(job: DeployedJob, now: int) -> Wanted:
+def of_end(job: DeployedJob, now: int) -> DraftEntry:
     """Return the entry for an ended deployment, which stays charged."""
     return _once(EntryKind.ENDED, job, now)
 
 
-def of_replay(job: DeployedJob, now: int) -> Wanted:
+def of_replay(job: DeployedJob, now: int) -> DraftEntry:
     """Return the entry for a replay, which charges no one."""
     assert job.replay_of is not None
     return _once(EntryKind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
 
 
-def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> Wanted:
+def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> DraftEntry:
     facts = {"job": job.name, "deployment": job.deployment.hex(), **more}
 
-    def wanted(state: Spending) -> Draft | None:
-        said = (entry.said for entry in state.chain.entries if entry.said.kind == kind)
-        if any(each.facts.get("deployment") == facts["deployment"] for each in said):
+    def draft_entry(state: Spending) -> Draft | None:
+        drafts = (entry.draft for entry in state.chain.entries if entry.draft.kind == kind)
+        if any(each.facts.get("deployment") == facts["deployment"] for each in drafts):
             return None
         return Draft(kind, now, facts=facts)
 
-    return wanted
+    return draft_entry
 
 
-def of_reopening(reason: str, now: int) -> Wanted:
+def of_reopening(reason: str, now: int) -> DraftEntry:
     """Return the entries by which an operator continues after losses, carrying charges over."""
 
-    def wanted(state: Spending) -> Draft | None:
+    def draft_entry(state: Spending) -> Draft | None:
         if state.damage is not None:
             lost = sorted(receipt.entry for receipt in state.lost)
             return Draft(EntryKind.REOPENED, now, facts={"reason": reason, "without": lost})
         return carried_over(state, now)
 
-    return wanted
+    return draft_entry
 
 
 def others(job: DeployedJob, charges: Iterable[Charge]) -> list[Charge]:

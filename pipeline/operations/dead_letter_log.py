@@ -20,30 +20,30 @@ from dpstream.topics.chunks import Chunk, decode_chunk
 from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.loose_batches import decode_loose_batch, decode_watermark
 from dpstream.topics.names import Role
-from dpstream.topics.records import DeadLetter, Dismissal
+from dpstream.topics.records import DeadLetter, Discard
 from dpstream.topics.redriven import Redriven
 from dpstream.topics.sealed_batches import decode_sealed_batch
 
 _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
-Place: TypeAlias = tuple[str, int, int]
+LogPosition: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset of a rejected record."""
 
 
 class DeadLetterLog:
     """Rejected records of the deployment, read incrementally.
 
-    `redriven` and `dismissed` hold the places of requeued and discarded letters, as far as read.
+    `redriven` and `discarded` hold the places of requeued and discarded letters, as far as read.
     Only markers follow from the offset `markers_from`.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._log = TopicReader(cluster, job, Role.DEAD_LETTERS)
         self._job = job
-        self._seen: dict[Place, int] = {}
+        self._seen: dict[LogPosition, int] = {}
         self.markers_from = self.position
-        self.redriven: set[Place] = set()
-        self.dismissed: set[Place] = set()
+        self.redriven: set[LogPosition] = set()
+        self.discarded: set[LogPosition] = set()
 
     @property
     def position(self) -> int:
@@ -59,7 +59,7 @@ class DeadLetterLog:
                 continue
             # A worker killed before it committed has rejected the same records twice.
             self.markers_from = self.position
-            if (place := place_of(letter)) not in self._seen:
+            if (place := log_position(letter)) not in self._seen:
                 self._seen[place] = record.offset
                 yield letter
 
@@ -72,10 +72,10 @@ class DeadLetterLog:
                     (reports, marker.partition, offset) for offset in marker.offsets
                 )
         with suppress(CodecError):
-            dismissal = Dismissal.from_bytes(value)
-            if dismissal.deployment == self._job.deployment:
-                self.dismissed.update(
-                    place for place, offset in self._seen.items() if offset < dismissal.end
+            discard = Discard.from_bytes(value)
+            if discard.deployment == self._job.deployment:
+                self.discarded.update(
+                    place for place, offset in self._seen.items() if offset < discard.end
                 )
 
     @property
@@ -84,23 +84,23 @@ class DeadLetterLog:
 
         Without one, the offset of the next record to read.
         """
-        handled = self.redriven | self.dismissed
+        handled = self.redriven | self.discarded
         return min(
             (offset for place, offset in self._seen.items() if place not in handled),
             default=self.position,
         )
 
 
-def dismiss(cluster: Cluster, job: DeployedJob) -> int:
+def discard(cluster: Cluster, job: DeployedJob) -> int:
     """Delete all current dead letters and return how many were unhandled.
 
     A ClusterError means that they are discarded, but the cluster does not delete records.
     """
     log = DeadLetterLog(cluster, job)
-    places = {place_of(letter) for letter in log.read()}
-    new = len(places - log.redriven - log.dismissed)
+    places = {log_position(letter) for letter in log.read()}
+    new = len(places - log.redriven - log.discarded)
     if new:
-        record = Dismissal(job.deployment, log.position)
+        record = Discard(job.deployment, log.position)
         cluster.append(job.topic(Role.DEAD_LETTERS), record.to_bytes())
     forget_handled(cluster, job)
     return new
@@ -110,8 +110,7 @@ def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
     """Delete the dead letters before the oldest one that is neither requeued nor discarded.
 
     They hold users' reports, which are no longer needed. If interrupted, the next command that
-    handles dead letters completes the deletion. It raises ClusterError if the cluster does not
-    delete records.
+    handles dead letters completes the deletion. Raises ClusterError if records are not deleted.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)
@@ -122,7 +121,7 @@ def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
         cluster.delete_below(topic, end)
 
 
-def place_of(letter: DeadLetter) -> Place:
+def log_position(letter: DeadLetter) -> LogPosition:
     return letter.topic, letter.partition, letter.offset
 
 

@@ -16,6 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from dpstream.pipeline.jobs.budget_declarations import (
+    QUANTITIES,
+    BudgetChange,
+    BudgetDeclaration,
+    binding_budget,
+)
 from dpstream.pipeline.jobs.budgets import (
     BudgetAccount,
     BudgetError,
@@ -27,18 +33,12 @@ from dpstream.pipeline.jobs.budgets import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_differences import describe_difference, find_differences
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.stated_budgets import (
-    QUANTITIES,
-    BudgetChange,
-    StatedBudget,
-    binding_budget,
-)
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.record_sizes import RecordSizeError, check_record_sizes
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.ledger.writing import others, refuse_damaged
+from dpstream.pipeline.ledger.writing import others, reject_damaged
 from dpstream.pipeline.operations.topic_changes import TopicChange
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
@@ -49,7 +49,7 @@ _OPERATORS_SECTIONS = ("budget", "input", *WORDS)
 
 
 class Step(StrEnum):
-    BEGIN = "begin"
+    START = "start"
     """First deployment under a free name."""
     REPLACE = "replace"
     """New deployment in place of the running one."""
@@ -70,7 +70,7 @@ class DeployPlan:
         deployed: The resulting job. A new one has no noise key yet, and offsets of 0. An unchanged
             running job is `running` itself.
         accounts: Charges to the population, for epsilon and for delta.
-        stated: Budgets that this plan declares: the operator's and the job file's.
+        declared: Budgets that this plan declares: the operator's and the job file's.
         before: Budgets that bind the population now, by "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
     """
@@ -81,30 +81,30 @@ class DeployPlan:
     topics: tuple[TopicChange, ...]
     deployed: DeployedJob
     accounts: tuple[BudgetAccount, ...]
-    stated: tuple[StatedBudget, ...]
-    before: Mapping[str, StatedBudget]
-    refusal: Exception | None
+    declared: tuple[BudgetDeclaration, ...]
+    before: Mapping[str, BudgetDeclaration]
+    rejection: Exception | None
     now: int
 
     @property
     def sets_budget(self) -> bool:
-        return any(each.operator for each in self.stated)
+        return any(each.operator for each in self.declared)
 
     @property
     def not_binding(self) -> tuple[BudgetAccount, ...]:
         """Accounts for which the job file declares more than may be charged."""
-        stated = self.deployed.budget
+        declared = self.deployed.budget
         return tuple(
             account
             for account in self.accounts
-            if stated is not None
+            if declared is not None
             and account.allowed is not None
-            and getattr(stated, account.quantity) > account.allowed
+            and getattr(declared, account.quantity) > account.allowed
         )
 
     @property
     def starts_over(self) -> bool:
-        return self.step in (Step.BEGIN, Step.REPLACE)
+        return self.step in (Step.START, Step.REPLACE)
 
     def to_json(self) -> dict[str, Any]:
         job, running = self.deployed, self.running
@@ -114,7 +114,7 @@ class DeployPlan:
         return {
             "job": job.name,
             "step": self.step,
-            "refusal": self.refusal,
+            "rejection": self.rejection,
             "running": None if running is None else running.deployment,
             "difference": self.difference,
             "topics": self.topics,
@@ -127,7 +127,7 @@ class DeployPlan:
                     "charged": account.charged,
                     "charged_by_others": account.earlier,
                     "remaining": account.remaining,
-                    "stated_by": _who(account.binding),
+                    "declared_by": _who(account.binding),
                     "allowed_before": _amount(self.before, account.quantity),
                 }
                 for account in self.accounts
@@ -150,41 +150,40 @@ def plan_deployment(
 
     `existing` may include topics of other jobs, and `begun` returns the number of started horizons
     of a running job, a lower bound for its horizons. Other arguments are those of
-    `deployments.deploy`. Raises JobError if no constants exist for the job's parameters and
-    horizon.
+    `deployments.deploy`. Raises JobError if no constants exist for its parameters and horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)
     if running is not None and not replace:
         return _over(running, fresh, state, existing, job, set_budget, begun)
-    refusal: Exception | None = None
+    rejection: Exception | None = None
     taken = running is not None or job.name in state.topic.unreadable
     if taken and not replace:
-        refusal = DeploymentError(
+        rejection = DeploymentError(
             f"job {job.name} was deployed by an incompatible version of dpstream: upgrade this "
             "one, or end that deployment with --replace"
         )
-    new = _newly_stated(state, fresh, set_budget, StatedBudget.of(fresh, now), now)
-    stated = [*state.stated, *new]
+    new = _newly_declared(state, fresh, set_budget, BudgetDeclaration.of(fresh, now), now)
+    declared = [*state.declared, *new]
     if job.epochs.renew:
-        horizons = horizons_within_budget(fresh, state.charges, stated)
+        horizons = horizons_within_budget(fresh, state.charges, declared)
         fresh = fresh.model_copy(update={"horizons": horizons})
     topics = _topic_changes(fresh, existing)
     return DeployPlan(
-        step=Step.REPLACE if taken else Step.BEGIN,
+        step=Step.REPLACE if taken else Step.START,
         running=running,
         difference=() if running is None else tuple(describe_difference(running, job)),
         topics=topics,
         deployed=fresh,
-        accounts=tuple(accounts_of(fresh, state.charges, stated)),
-        stated=new,
-        before=binding_budget(job.population_name, state.stated),
-        refusal=refusal
-        or _size_refusal(fresh)
-        or _topic_refusal(topics)
-        or refuse_damaged(state)
-        or _change_refusal(fresh, set_budget, new)
-        or _budget_refusal(fresh, state.charges, stated),
+        accounts=tuple(accounts_of(fresh, state.charges, declared)),
+        declared=new,
+        before=binding_budget(job.population_name, state.declared),
+        rejection=rejection
+        or _size_rejection(fresh)
+        or _topic_rejection(topics)
+        or reject_damaged(state)
+        or _change_rejection(fresh, set_budget, new)
+        or _budget_rejection(fresh, state.charges, declared),
         now=now,
     )
 
@@ -200,45 +199,44 @@ def _over(
 ) -> DeployPlan:
     other_charges = others(running, state.charges)
     differences = find_differences(running, job)
-    refusal: Exception | None = _name_refusal(running, fresh, differences)
+    rejection: Exception | None = _name_rejection(running, fresh, differences)
     deployed, step = running, Step.NOTHING
     topics: tuple[TopicChange, ...] = ()
     clocks = tuple(
         change for change in _topic_changes(running, existing) if TIMESTAMP_TYPE in change.configs
     )
-    new: tuple[StatedBudget, ...] = ()
-    stated = state.stated
-    if refusal is None and clocks and not differences and set_budget is None:
+    new: tuple[BudgetDeclaration, ...] = ()
+    declared = state.declared
+    if rejection is None and clocks and not differences and set_budget is None:
         step, topics = Step.CHANGE, clocks
-    elif refusal is None and (differences or set_budget is not None):
-        # Also if another budget binds already: the deploy that declared it may have been
-        # interrupted.
+    elif rejection is None and (differences or set_budget is not None):
+        # Also if another budget binds: the deploy that declared it may have been interrupted.
         other_limit = job.budget != running.budget or set_budget is not None
         changed = running.model_copy(update={"budget": job.budget})
         now = fresh.deployed_at
-        own = StatedBudget.of(changed, now) if job.budget != running.budget else None
-        new = _newly_stated(state, changed, set_budget, own, now)
-        stated = [*stated, *new]
+        own = BudgetDeclaration.of(changed, now) if job.budget != running.budget else None
+        new = _newly_declared(state, changed, set_budget, own, now)
+        declared = [*declared, *new]
         step = Step.CHANGE
         deployed = _with_operators_keys(running, job)
         if other_limit and job.epochs.renew:
-            deployed = _with_horizons(deployed, other_charges, stated, begun)
+            deployed = _with_horizons(deployed, other_charges, declared, begun)
         topics = tuple(
-            change for change in _topic_changes(deployed, existing) if change.fate != "create"
+            change for change in _topic_changes(deployed, existing) if change.action != "create"
         )
-        refusal = _change_refusal(deployed, set_budget, new)
-        if other_limit and refusal is None:
-            refusal = _budget_refusal(deployed, other_charges, stated)
+        rejection = _change_rejection(deployed, set_budget, new)
+        if other_limit and rejection is None:
+            rejection = _budget_rejection(deployed, other_charges, declared)
     return DeployPlan(
         step=step,
         running=running,
         difference=tuple(describe_difference(running, job)),
         topics=topics,
         deployed=deployed,
-        accounts=tuple(accounts_of(deployed, other_charges, stated)),
-        stated=new,
-        before=binding_budget(running.population_name, state.stated),
-        refusal=refusal or _topic_refusal(topics),
+        accounts=tuple(accounts_of(deployed, other_charges, declared)),
+        declared=new,
+        before=binding_budget(running.population_name, state.declared),
+        rejection=rejection or _topic_rejection(topics),
         now=fresh.deployed_at,
     )
 
@@ -260,34 +258,34 @@ def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
 def _with_horizons(
     job: DeployedJob,
     others: Sequence[Charge],
-    stated: Sequence[StatedBudget],
+    declared: Sequence[BudgetDeclaration],
     begun: Callable[[DeployedJob], int],
 ) -> DeployedJob:
     """Return a recurring job with as many horizons as another budget allows.
 
     Started horizons are never removed.
     """
-    horizons = horizons_within_budget(job, others, stated)
+    horizons = horizons_within_budget(job, others, declared)
     if horizons is not None and (job.horizons is None or horizons < job.horizons):
         horizons = max(horizons, begun(job))
     return job.model_copy(update={"horizons": horizons})
 
 
-def _newly_stated(
+def _newly_declared(
     state: Spending,
     job: DeployedJob,
     change: BudgetChange | None,
-    own: StatedBudget | None,
+    own: BudgetDeclaration | None,
     now: int,
-) -> tuple[StatedBudget, ...]:
+) -> tuple[BudgetDeclaration, ...]:
     new = []
     if change is not None:
         delta = change.delta
         if delta is None and change.epsilon is not None:
-            before = binding_budget(change.population, state.stated)
+            before = binding_budget(change.population, state.declared)
             delta = _amount(before, "delta") or 0.0
         new.append(
-            StatedBudget(
+            BudgetDeclaration(
                 population=change.population,
                 epsilon=change.epsilon,
                 delta=delta,
@@ -300,8 +298,8 @@ def _newly_stated(
     return (*new, *([] if own is None else [own]))
 
 
-def _change_refusal(
-    job: DeployedJob, change: BudgetChange | None, new: Sequence[StatedBudget]
+def _change_rejection(
+    job: DeployedJob, change: BudgetChange | None, new: Sequence[BudgetDeclaration]
 ) -> Exception | None:
     if change is None:
         return None
@@ -314,29 +312,29 @@ def _change_refusal(
         )
     binding = binding_budget(people, new)
     for quantity in QUANTITIES:
-        stated = binding.get(quantity)
-        if stated is not None and not stated.operator:
+        declared = binding.get(quantity)
+        if declared is not None and not declared.operator:
             return BudgetError(
                 f"the file of job {job.name} declares budget.{quantity} "
-                f"{getattr(stated, quantity):g}, less than --set-budget, and would bind "
+                f"{getattr(declared, quantity):g}, less than --set-budget, and would bind "
                 f"population {people} again: change one of the two"
             )
     return None
 
 
-def _amount(binding: Mapping[str, StatedBudget], quantity: str) -> float | None:
-    stated = binding.get(quantity)
-    return None if stated is None else getattr(stated, quantity)
+def _amount(binding: Mapping[str, BudgetDeclaration], quantity: str) -> float | None:
+    declared = binding.get(quantity)
+    return None if declared is None else getattr(declared, quantity)
 
 
-def _who(stated: StatedBudget | None) -> dict[str, Any] | None:
-    if stated is None:
+def _who(declared: BudgetDeclaration | None) -> dict[str, Any] | None:
+    if declared is None:
         return None
     return {
-        "job": stated.job,
-        "deployment": stated.deployment,
-        "at": stated.at,
-        "operator": stated.operator,
+        "job": declared.job,
+        "deployment": declared.deployment,
+        "at": declared.at,
+        "operator": declared.operator,
     }
 
 
@@ -349,12 +347,14 @@ def _topic_changes(
     return tuple(TopicChange(topic, existing.get(topic.name)) for topic in wanted)
 
 
-def _topic_refusal(topics: tuple[TopicChange, ...]) -> ClusterError | None:
-    refusals = (topic.refusal for topic in topics)
-    return next((ClusterError(refusal) for refusal in refusals if refusal is not None), None)
+def _topic_rejection(topics: tuple[TopicChange, ...]) -> ClusterError | None:
+    rejections = (topic.rejection for topic in topics)
+    return next(
+        (ClusterError(rejection) for rejection in rejections if rejection is not None), None
+    )
 
 
-def _size_refusal(job: DeployedJob) -> RecordSizeError | None:
+def _size_rejection(job: DeployedJob) -> RecordSizeError | None:
     try:
         check_record_sizes(job)
     except RecordSizeError as error:
@@ -362,17 +362,17 @@ def _size_refusal(job: DeployedJob) -> RecordSizeError | None:
     return None
 
 
-def _budget_refusal(
-    job: DeployedJob, charges: Sequence[Charge], stated: Sequence[StatedBudget]
+def _budget_rejection(
+    job: DeployedJob, charges: Sequence[Charge], declared: Sequence[BudgetDeclaration]
 ) -> BudgetError | None:
     try:
-        check_budget(job, charges, stated)
+        check_budget(job, charges, declared)
     except BudgetError as error:
         return error
     return None
 
 
-def _name_refusal(
+def _name_rejection(
     running: DeployedJob, fresh: DeployedJob, differences: Mapping[str, str]
 ) -> DeploymentError | None:
     changes = "; ".join(f"{key}: {difference}" for key, difference in differences.items())

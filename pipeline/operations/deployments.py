@@ -10,6 +10,7 @@ from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetChange
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import (
@@ -23,14 +24,13 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_phases import phase_key
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
 from dpstream.pipeline.jobs.receipts import LATEST
-from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.kafka.kept_topics import topic_ids
+from dpstream.pipeline.kafka.stored_topics import topic_ids
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.ledger.ledger_topic import (
-    append_stated,
+    append_declared,
     read_spending,
     write_entries,
     write_receipt,
@@ -44,7 +44,7 @@ from dpstream.pipeline.ledger.writing import (
 )
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.stage_builder import admission_of
 from dpstream.pipeline.state import collector_key_file, noise_key_file, signing_key_file
@@ -78,7 +78,7 @@ def plan_on(
         now=now,
         replace=replace,
         set_budget=set_budget,
-        begun=lambda running: begun_horizons(cluster, running, now),
+        begun=lambda running: started_horizons(cluster, running, now),
     )
 
 
@@ -116,8 +116,8 @@ def deploy(
 
 def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None) -> DeployedJob:
     """Carry out a plan, or raise its rejection; see `deploy`."""
-    if plan.refusal is not None:
-        raise plan.refusal
+    if plan.rejection is not None:
+        raise plan.rejection
     if plan.step is Step.NOTHING:
         return plan.deployed
     if plan.step is Step.CHANGE and not tells_the_last_epoch(plan.deployed):
@@ -148,8 +148,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
             signing_key_at(signing_key_file()),
         )
     replaces = None if plan.running is None else plan.running.deployment.hex()
-    wanted = of_deployment(deployed, plan.stated, deployed.deployed_at, replaces=replaces)
-    state = write_entries(cluster, wanted, deployed.topics.replication)
+    draft = of_deployment(deployed, plan.declared, deployed.deployed_at, replaces=replaces)
+    state = write_entries(cluster, draft, deployed.topics.replication)
     _state(cluster, plan)
     _append_charge(cluster, Charge.of(deployed))
     _append_job(cluster, deployed)
@@ -159,8 +159,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
 
 def _state(cluster: Cluster, plan: DeployPlan) -> None:
     """Append copies of the declared budgets; they must precede the copy of a charge."""
-    for stated in plan.stated:
-        append_stated(cluster, stated)
+    for declared in plan.declared:
+        append_declared(cluster, declared)
 
 
 def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
@@ -172,20 +172,20 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     job, before, after = plan.deployed, plan.running.horizons, plan.deployed.horizons
     more = before != after and (after is None or (before is not None and before < after))
     about = job.deployment.hex()
-    if more or plan.stated:
-        wanted = of_deployment(job, plan.stated, now, charged=more)
-        state = write_entries(cluster, wanted, job.topics.replication)
+    if more or plan.declared:
+        draft = of_deployment(job, plan.declared, now, charged=more)
+        state = write_entries(cluster, draft, job.topics.replication)
         _state(cluster, plan)
         if more:
             _append_charge(cluster, Charge.of(job))
         write_receipt(cluster, about if more else LATEST, state, now)
     _append_job(cluster, job)
-    owed = Charge.of(job)
+    due = Charge.of(job)
     # Also complete an interrupted deploy.
-    if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
-        _append_charge(cluster, owed)
-        wanted = of_charge(job, now)
-        write_with_receipt(cluster, wanted, now, about=about, replication=job.topics.replication)
+    if any(each.key == due.key and each.horizons != due.horizons for each in charges(cluster)):
+        _append_charge(cluster, due)
+        draft = of_charge(job, now)
+        write_with_receipt(cluster, draft, now, about=about, replication=job.topics.replication)
 
 
 def _append_charge(cluster: Cluster, charge: Charge) -> None:
@@ -196,7 +196,7 @@ def _append_job(cluster: Cluster, job: DeployedJob) -> None:
     cluster.append(JOBS_TOPIC, job.to_bytes(), key=job.name.encode())
 
 
-def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
+def started_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     """Count a recurring job's started horizons from manifests, reports and the clock `now` (ms)."""
     decisions = DecisionLog(job)
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
@@ -205,7 +205,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     for partition in range(job.topics.partitions):
         for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
             addressed = admission.addressed(partition, record.value)
-            if not isinstance(addressed, Refusal):
+            if not isinstance(addressed, Rejection):
                 latest = max(latest, addressed.epoch)
     calendar = job.epochs.calendar
     if calendar is not None:

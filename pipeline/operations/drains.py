@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import (
     DeploymentError,
@@ -32,7 +32,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
 
 
-def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
+def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:
     """Request the workers of a job to finalize all open windows.
 
     A drain already in progress continues unchanged; `now` is in milliseconds since 1970. Returns
@@ -41,11 +41,11 @@ def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
     """
     check_has_devices(job)
     if read_jobs(cluster).phase(job.name) is Phase.DRAINING:
-        roster = Roster(job)
+        registry = ProducerRegistry(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
-            roster.apply(record)
-        if len(roster.drains) >= job.topics.partitions:
-            return roster.drains
+            registry.apply(record)
+        if len(registry.drains) >= job.topics.partitions:
+            return registry.drains
     # The job does not use partitions added later.
     ends = dict(enumerate(cluster.end_offsets(job.topic(Role.REPORTS))[: job.topics.partitions]))
     for partition, end in ends.items():
@@ -97,7 +97,7 @@ class DrainProgress:
 
 
 class DrainWatch:
-    """Track the progress of a drain incrementally, given the offsets of `begin_drain`."""
+    """Track the progress of a drain incrementally, given the offsets of `start_drain`."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, ends: Mapping[int, int]) -> None:
         self._cluster = cluster
@@ -123,7 +123,7 @@ class DrainWatch:
         unpublished = tuple(
             epoch for epoch in self._published.missing(first, self._last) if epoch in decided
         )
-        workers = [worker for worker in self._heartbeats.workers(now) if worker.alive]
+        workers = [worker for worker in self._heartbeats.workers(now) if worker.up]
         stages = {worker.stage for worker in workers}
         return DrainProgress(
             unfinished=unfinished,

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from dpstream.pipeline import lifeline
+from dpstream.pipeline import parent_watch
 
 IMPORTED = b"imported"
 """First message from the forker, sent after its imports."""
@@ -32,7 +32,6 @@ CHANNEL_VARIABLE = "DPSTREAM_FORKER_CHANNEL"
 """Environment variable that names the descriptor of the forker's socket."""
 
 REQUEST_BYTES = 1 << 17
-"""Maximum bytes of a request."""
 
 MORE_DESCRIPTORS = 4
 """Maximum number of descriptors handed down for environment variables."""
@@ -67,7 +66,7 @@ def _serve(channel: socket.socket) -> Request | None:
         if not text:
             return None
         answer, *handed_down = descriptors
-        if lifeline.fork_for_another(answer):
+        if parent_watch.fork_for_another(answer):
             channel.close()
             request = Request(**json.loads(text))
             held, log, *more = handed_down
@@ -87,7 +86,7 @@ def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
         encoding = getattr(sys, stream).encoding
         setattr(sys, stream, io.TextIOWrapper(raw, encoding, write_through=True))
     os.close(log)
-    os.environ[lifeline.VARIABLE] = str(held)
+    os.environ[parent_watch.VARIABLE] = str(held)
     os.environ.update({variable: str(number) for variable, number in more.items()})
     with suppress(OSError):
         Path("/proc/self/comm").write_text(name)
@@ -95,7 +94,7 @@ def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
 
 def main() -> None:
     # The forker ends with its channel; forked processes have parent-death watches of their own.
-    os.close(int(os.environ.pop(lifeline.VARIABLE)))
+    os.close(int(os.environ.pop(parent_watch.VARIABLE)))
     channel = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
     for module in sys.argv[1:]:
         import_module(module)

@@ -24,9 +24,9 @@ from typing import Self
 
 from dpstream.pipeline.operations.forker import CHANNEL_VARIABLE, Request
 from dpstream.pipeline.operations.processes import (
-    OnLifeline,
     Process,
     Running,
+    WatchingParent,
     end_all,
     module_and_arguments,
     python_module,
@@ -70,7 +70,7 @@ class Forks:
     def close(self) -> None:
         self._channel.close()
         if self._forker is not None:
-            end_all([self._forker], patience=0.0)
+            end_all([self._forker], timeout=0.0)
 
     def wait(self) -> None:
         """Wait in any number of threads until the imports are complete or the forker has ended.
@@ -97,10 +97,10 @@ class Forks:
                 if on_line is None:
                     output = opened.enter_context((log or Path(os.devnull)).open("ab"))
                     return self._fork(name, command, output.fileno(), descriptors or {})
-                heard, said = os.pipe()
-                printed = opened.enter_context(os.fdopen(heard, errors="replace"))
-                with os.fdopen(said, "wb"):
-                    forked = self._fork(name, command, said, descriptors or {})
+                reading, writing = os.pipe()
+                printed = opened.enter_context(os.fdopen(reading, errors="replace"))
+                with os.fdopen(writing, "wb"):
+                    forked = self._fork(name, command, writing, descriptors or {})
                 opened.pop_all()
                 forked.relay(printed, on_line)
                 return forked
@@ -111,23 +111,23 @@ class Forks:
     ) -> _ForkedProcess:
         module, *arguments = module_and_arguments(command)
         request = Request(name, module, arguments, tuple(descriptors))
-        lifeline_end, held = socket.socketpair()
-        heard, answer = os.pipe()
-        with held, os.fdopen(heard) as answers:
+        parent_end, held = socket.socketpair()
+        reading, answer = os.pipe()
+        with held, os.fdopen(reading) as answers:
             with os.fdopen(answer, "w"):
                 handed_down = [answer, held.fileno(), output, *descriptors.values()]
                 request.send(self._channel, handed_down)
             # Read to the end: only then is the process adopted.
             number = answers.read()
         if not number:
-            lifeline_end.close()
+            parent_end.close()
             raise OSError("the forker process has not forked")
-        return _ForkedProcess(lifeline_end, int(number))
+        return _ForkedProcess(parent_end, int(number))
 
 
-class _ForkedProcess(OnLifeline):
-    def __init__(self, lifeline_end: socket.socket, pid: int) -> None:
-        super().__init__(lifeline_end)
+class _ForkedProcess(WatchingParent):
+    def __init__(self, parent_end: socket.socket, pid: int) -> None:
+        super().__init__(parent_end)
         self.pid = pid
         self.returncode: int | None = None
 

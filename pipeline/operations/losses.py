@@ -14,7 +14,7 @@ from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 from dpstream.pipeline.operations.deployments import plan_on, published_epochs
 
 
-class UnaskedError(DpstreamError):
+class UnconfirmedLossError(DpstreamError):
     """A deployment would lose data or charge users again without confirmation.
 
     `losses` holds a sentence for each job.
@@ -28,17 +28,17 @@ class UnaskedError(DpstreamError):
 
 
 def check_losses(cluster: Cluster, jobs: Sequence[Job]) -> None:
-    """Raise UnaskedError if deploying jobs with `replace` would lose data or charge users again."""
+    """Raise UnconfirmedLossError if deploying jobs would lose data or charge users again."""
     now, deployment = time.time_ns() // 1_000_000, bytes(IDENTIFIER_BYTES)
     plans = [plan_on(cluster, job, deployment=deployment, now=now, replace=True) for job in jobs]
     losses = [loss for plan in plans if (loss := loss_on(cluster, plan)) is not None]
     if losses:
-        raise UnaskedError(losses)
+        raise UnconfirmedLossError(losses)
 
 
 def loss_on(cluster: Cluster, plan: DeployPlan) -> str | None:
     """Describe what a plan would end and which population it would charge again, or return None."""
-    if plan.refusal is not None or not plan.starts_over:
+    if plan.rejection is not None or not plan.starts_over:
         return None
     parts = []
     if plan.step is Step.REPLACE and plan.running is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from dpstream.pipeline import lifeline
+from dpstream.pipeline import parent_watch
 
 RECOVERED_AFTER = 60.0
 """Seconds of running after which a process has recovered from its earlier failures."""
@@ -85,20 +85,20 @@ class Running(Protocol):
         """Close its parent-death watch: it is to end, or has ended."""
 
 
-class OnLifeline:
+class WatchingParent:
     """Output and exit reason of a process with a parent-death watch."""
 
-    def __init__(self, lifeline_end: socket.socket) -> None:
-        self._lifeline = lifeline_end
+    def __init__(self, parent_end: socket.socket) -> None:
+        self._parent_end = parent_end
         self._relay: threading.Thread | None = None
 
     def reason(self, seconds: float = 1.0) -> str:
         if self._relay is not None:
             self._relay.join(seconds)
-        return lifeline.told(self._lifeline)
+        return parent_watch.told(self._parent_end)
 
     def let_go(self) -> None:
-        self._lifeline.close()
+        self._parent_end.close()
 
     def relay(self, printed: IO[str], on_line: Callable[[str], None]) -> None:
         def pass_on() -> None:
@@ -111,8 +111,8 @@ class OnLifeline:
         self._relay.start()
 
 
-class Process(OnLifeline, subprocess.Popen[str]):
-    """A process with a parent-death watch, see `dpstream.pipeline.lifeline`.
+class Process(WatchingParent, subprocess.Popen[str]):
+    """A process with a parent-death watch, see `dpstream.pipeline.parent_watch`.
 
     It leads a session of its own. Ctrl-C and the end of the terminal therefore reach it only
     through the process that started it.
@@ -136,9 +136,9 @@ class Process(OnLifeline, subprocess.Popen[str]):
         on_line: Callable[[str], None] | None = None,
         descriptors: Mapping[str, int] | None = None,
     ) -> None:
-        lifeline_end, handed_down = socket.socketpair()
-        OnLifeline.__init__(self, lifeline_end)
-        named = {lifeline.VARIABLE: handed_down.fileno(), **(descriptors or {})}
+        parent_end, handed_down = socket.socketpair()
+        WatchingParent.__init__(self, parent_end)
+        named = {parent_watch.VARIABLE: handed_down.fileno(), **(descriptors or {})}
         try:
             with handed_down, nullcontext() if log is None else log.open("ab") as output:
                 subprocess.Popen.__init__(
@@ -181,9 +181,9 @@ def start_process(name: str, command: Sequence[str], **more: Any) -> Running:
 
 
 def end_all(
-    processes: Iterable[Running], patience: float, hurry: Callable[[], bool] = lambda: False
+    processes: Iterable[Running], timeout: float, hurry: Callable[[], bool] = lambda: False
 ) -> None:
-    """End processes, by force after `patience` seconds; return once all have ended.
+    """End processes, by force after `timeout` seconds; return once all have ended.
 
     `hurry` returns True to stop waiting at once.
     """
@@ -192,7 +192,7 @@ def end_all(
         # The parent-death watch reaches processes that do not handle signals yet.
         process.let_go()
         process.terminate()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while any(process.poll() is None for process in left):
         if time.monotonic() >= deadline or hurry():
             for process in left:

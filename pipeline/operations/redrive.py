@@ -8,10 +8,8 @@
   process ends in between, the next one sends the same batches again, and the shuffler drops them by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
 * With parallel shufflers, the first is fed last, because it finalizes windows by what it finds
-  complete. It gets no part of a drawing before the others have all of theirs, in their topics or
-  requeued.
-* The producer of a sealed batch cannot be seen. In such jobs, everything sent for an epoch must be
-  complete.
+  complete. It gets no part of a drawing before others have theirs, in their topics or requeued.
+* The producer of a sealed batch cannot be seen: everything sent for an epoch must be complete.
 """
 
 from __future__ import annotations
@@ -26,19 +24,19 @@ from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.operations.dead_letter_log import (
     DeadLetterLog,
-    Place,
+    LogPosition,
     forget_handled,
     header_of,
-    place_of,
+    log_position,
 )
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import RawRecord
 from dpstream.pipeline.stages.stage_builder import admission_of, producer_admission
@@ -59,19 +57,19 @@ class Parts:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        self._said: defaultdict[Role, dict[_Drawing, int]] = defaultdict(dict)
+        self._counts: defaultdict[Role, dict[_Drawing, int]] = defaultdict(dict)
         self._batches: defaultdict[tuple[Role, _Drawing | int], set[bytes]] = defaultdict(set)
 
     def note(self, role: Role, record: RawRecord, value: bytes) -> None:
         """Note a record that a shuffler has or is about to receive."""
         if isinstance(record, Punctuation):
-            self._said[role][_drawing(record)] = record.batches
+            self._counts[role][_drawing(record)] = record.batches
         elif isinstance(record, Batch):
             self._batches[role, _drawing(record)].add(record.batch)
         else:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
-    def note_topics(self, cluster: Cluster, refused: Collection[Place]) -> None:
+    def note_topics(self, cluster: Cluster, rejected: Collection[LogPosition]) -> None:
         """Note the records in topics of raw reports, except those rejected there."""
         job = self._job
         for role in job.route.reports:
@@ -80,7 +78,7 @@ class Parts:
                 for record in TopicReader(cluster, job, role, partition).read():
                     found = admission.addressed(partition, record.value)
                     place = job.topic(role), partition, record.offset
-                    if not isinstance(found, Refusal) and place not in refused:
+                    if not isinstance(found, Rejection) and place not in rejected:
                         self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
@@ -93,14 +91,16 @@ class Parts:
             assert isinstance(record, Batch | Punctuation)
             drawing = _drawing(record)
             return all(
-                self._said[role].get(drawing) == len(self._batches[role, drawing])
+                self._counts[role].get(drawing) == len(self._batches[role, drawing])
                 for role in others
             )
         epoch = record.epoch
-        drawn = {each for each in self._said[Role.REPORTS] if each[0] == epoch}
+        drawn = {each for each in self._counts[Role.REPORTS] if each[0] == epoch}
         for role in others:
-            said = {each: n for each, n in self._said[role].items() if each[0] == epoch}
-            if not drawn <= said.keys() or sum(said.values()) != len(self._batches[role, epoch]):
+            counts = {each: n for each, n in self._counts[role].items() if each[0] == epoch}
+            if not drawn <= counts.keys() or sum(counts.values()) != len(
+                self._batches[role, epoch]
+            ):
                 return False
         return True
 
@@ -131,13 +131,13 @@ class Redrive:
     """Outcome of requeuing the dead letters of a deployment.
 
     Attributes:
-        fed_back: Number of requeued records by kind, "batch" or "punctuation".
+        requeued: Number of requeued records by kind, "batch" or "punctuation".
         epochs: Number of distinct epochs among them.
         kept: Number of records left in place, by reason.
     """
 
     dry_run: bool
-    fed_back: Mapping[str, int]
+    requeued: Mapping[str, int]
     epochs: int
     kept: Mapping[str, int]
 
@@ -145,19 +145,19 @@ class Redrive:
 class _Epochs:
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._times = times_of(job)
-        self._roster = Roster(job)
+        self._registry = ProducerRegistry(job)
         self._decisions = DecisionLog(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
-            self._roster.apply(record)
+            self._registry.apply(record)
         self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
-        first = self._roster.first_epoch if job.devices is None else job.first_epoch
+        first = self._registry.first_epoch if job.devices is None else job.first_epoch
         self._oldest = self._decisions.oldest_undecided(first)
 
     def objection(self, record: RawRecord) -> str | None:
         if record.epoch in self._decisions.decided:
             return "epoch is already finalized"
         if isinstance(record, Batch | Punctuation):
-            producer = self._roster.find(record.enrollment)
+            producer = self._registry.find(record.enrollment)
             if producer is None:
                 return "enrollment is still not registered"
             if not producer.reports_at(record.epoch):
@@ -166,7 +166,7 @@ class _Epochs:
             return "deployment starts with a later epoch"
         if record.epoch > self._oldest + EPOCHS_AHEAD:
             return f"epoch is still more than {EPOCHS_AHEAD} epochs ahead"
-        if self._times is not None and self._times.refusal(record.epoch, own_milliseconds()):
+        if self._times is not None and self._times.rejection(record.epoch, own_milliseconds()):
             return "epoch has not started"
         return None
 
@@ -180,12 +180,12 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     check_has_devices(job)
     log = DeadLetterLog(cluster, job)
     # Read to the end for the markers. Letters to requeue are read again, never buffered whole.
-    refused = {place_of(letter) for letter in log.read()} | log.redriven
+    rejected = {log_position(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
     if job.shuffle.instances > 1:
-        parts = _parts(cluster, letters, log.redriven, refused)
-    fed_back: Counter[str] = Counter()
+        parts = _parts(cluster, letters, log.redriven, rejected)
+    requeued: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     distinct: set[int] = set()
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
@@ -196,7 +196,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             role = letters.role_of(letter)
             if role not in wanted and (role is not None or not others):
                 continue
-            if place_of(letter) in log.redriven:
+            if log_position(letter) in log.redriven:
                 kept["already requeued"] += 1
                 continue
             record = letters.admitted(letter)
@@ -205,7 +205,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             if role is None or isinstance(record, str):
                 kept[str(record)] += 1
                 continue
-            fed_back["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
+            requeued["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
             distinct.add(record.epoch)
             done[role, letter.partition].append(letter.offset)
             yield Append(role, job.topics.partition_of(record.epoch), letter.value)
@@ -224,7 +224,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             for marker in markers(job.deployment, partition, offsets, role):
                 cluster.append(job.topic(Role.DEAD_LETTERS), marker.to_bytes())
         forget_handled(cluster, job)
-    return Redrive(dry_run, fed_back, len(distinct), kept)
+    return Redrive(dry_run, requeued, len(distinct), kept)
 
 
 class _Letters:
@@ -244,24 +244,30 @@ class _Letters:
         if letter.reason not in CURABLE:
             return f"{letter.reason}: cannot be fixed"
         partition, admission = _partition_of(self.job, letter), self._admissions[role]
-        # Only the shuffler can open a sealed batch; if it rejects the batch, that returns as a dead
-        # letter.
+        # Only the shuffler can open a sealed batch; a rejected one returns as a dead letter.
         admitted = admission.addressed(partition, letter.value)
         if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)
-        if isinstance(admitted, Refusal):
+        if isinstance(admitted, Rejection):
             return f"{admitted.reason}: still rejected"
         return self._epochs.objection(admitted) or admitted
 
 
 def _parts(
-    cluster: Cluster, letters: _Letters, redriven: Collection[Place], refused: Collection[Place]
+    cluster: Cluster,
+    letters: _Letters,
+    redriven: Collection[LogPosition],
+    rejected: Collection[LogPosition],
 ) -> Parts:
     parts = Parts(letters.job)
-    parts.note_topics(cluster, refused)
+    parts.note_topics(cluster, rejected)
     for letter in DeadLetterLog(cluster, letters.job).read():
         role, record = letters.role_of(letter), letters.admitted(letter)
-        if role is not None and not isinstance(record, str) and place_of(letter) not in redriven:
+        if (
+            role is not None
+            and not isinstance(record, str)
+            and log_position(letter) not in redriven
+        ):
             parts.note(role, record, letter.value)
     return parts
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import EnrolledProducer
+from dpstream.pipeline.jobs.producer_registry import EnrolledProducer
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
-from dpstream.pipeline.kafka.topic_reader import TopicReader, read_roster
+from dpstream.pipeline.kafka.topic_reader import TopicReader, read_registry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.names import Role
-from dpstream.topics.records import Farewell
+from dpstream.topics.records import Deregistration
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ProducerStatus:
         last_epoch: Last epoch, if it has left or was retired.
         last_in: Latest epoch whose window included it, or None.
         devices: Number of devices it represented in that epoch.
-        state: "reporting", "silent" (missing: not waited for until it returns) or "left".
+        state: "reporting", "missing" (missing: not waited for until it returns) or "left".
     """
 
     name: str
@@ -37,12 +37,12 @@ class Registrations:
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
-        self.roster = read_roster(cluster, job)
+        self.registry = read_registry(cluster, job)
         self._decisions = DecisionLog(job)
         self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
 
     def statuses(self) -> list[ProducerStatus]:
-        return [self._status(producer) for producer in self.roster]
+        return [self._status(producer) for producer in self.registry]
 
     def retire(self, name: str) -> int:
         """End a producer permanently after the last finalized epoch, and return that epoch.
@@ -50,9 +50,9 @@ class Registrations:
         Later epochs do not wait for it, and its records for them are rejected. Raises
         DeploymentError if the producer is unknown or has already left.
         """
-        producer = self.roster.find_name(name)
+        producer = self.registry.find_name(name)
         if producer is None:
-            known = ", ".join(producer.name for producer in self.roster) or "none"
+            known = ", ".join(producer.name for producer in self.registry) or "none"
             raise DeploymentError(
                 f"no producer {name} is registered with job {self._job.name}; registered: {known}"
             )
@@ -61,7 +61,7 @@ class Registrations:
                 f"producer {name} has already left, after epoch {producer.last_epoch}"
             )
         last_epoch = self._decisions.decided.highest
-        record = Farewell(self._job.deployment, producer.enrollment, last_epoch)
+        record = Deregistration(self._job.deployment, producer.enrollment, last_epoch)
         self._cluster.append(self._job.topic(Role.PRODUCERS), record.to_bytes())
         return last_epoch
 
@@ -70,7 +70,7 @@ class Registrations:
         if producer.last_epoch is not None:
             state = "left"
         elif self._decisions.missed(producer.index, producer.first_epoch, next_epoch):
-            state = "silent"
+            state = "missing"
         else:
             state = "reporting"
         return ProducerStatus(

@@ -70,20 +70,20 @@ class RestartedProcesses:
     """Start processes, and end them on close.
 
     `notify` is called with a message when a failed process is to be restarted. On close, they are
-    ended by force after `patience` seconds, or at once when `hurry` returns True.
+    ended by force after `timeout` seconds, or at once when `hurry` returns True.
     """
 
     def __init__(
         self,
         notify: Callable[[str], None],
         *,
-        patience: float = 5.0,
+        timeout: float = 5.0,
         hurry: Callable[[], bool] = lambda: False,
         start: Starter = start_process,
     ) -> None:
         self.children: list[Child] = []
         self._notify = notify
-        self._patience = patience
+        self._timeout = timeout
         self._hurry = hurry
         self._start = start
 
@@ -125,7 +125,7 @@ class RestartedProcesses:
                 self._launch(child)
 
     def close(self) -> None:
-        end_all((child.process for child in self.children), self._patience, self._hurry)
+        end_all((child.process for child in self.children), self._timeout, self._hurry)
 
     def _see_whether_it_failed(self, child: Child, now: float) -> None:
         code = child.process.poll()

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpstream.pipeline.values.durations import Duration
 from dpstream.topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
-from dpstream.topics.topic_checks import refuse_topic, wrong_clock
+from dpstream.topics.topic_checks import reject_topic, wrong_clock
 
 _RETENTION = "retention.ms"
 # Size limit of one partition; it deletes even young records that are to be kept.
@@ -26,17 +26,17 @@ class TopicChange:
     found: TopicSettings | None
 
     @property
-    def fate(self) -> str:
-        """One of "create", "keep", "change" (its retention or its clock) and "refuse"."""
+    def action(self) -> str:
+        """One of "create", "keep", "change" (its retention or its clock) and "reject"."""
         if self.found is None:
             return "create"
-        if self.refusal is not None:
-            return "refuse"
+        if self.rejection is not None:
+            return "reject"
         return "change" if self.configs else "keep"
 
     @property
-    def refusal(self) -> str | None:
-        return None if self.found is None else refuse_topic(self.wanted, self.found)
+    def rejection(self) -> str | None:
+        return None if self.found is None else reject_topic(self.wanted, self.found)
 
     @property
     def configs(self) -> dict[str, str]:
@@ -58,10 +58,10 @@ class TopicChange:
         return _retention(self.wanted.configs)
 
     @property
-    def fate_in_words(self) -> str:
+    def action_text(self) -> str:
         if self.found is None:
             return "to be created"
-        if self.refusal is not None:
+        if self.rejection is not None:
             return "cannot be used"
         if self.configs:
             changes = []
@@ -80,7 +80,7 @@ class TopicChange:
         return "unchanged"
 
     def to_json(self) -> dict[str, Any]:
-        return {"topic": self.wanted.name, "fate": self.fate, **_settings(self.wanted)} | (
+        return {"topic": self.wanted.name, "action": self.action, **_settings(self.wanted)} | (
             {} if self.found is None else {"found": _settings(self.found)}
         )
 

@@ -35,21 +35,21 @@ _MOST_USERS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class ChangesChoice:
-    """Expected errors with a budget of `changes`.
+    """Expected errors with a budget of `max_changes`.
 
     Attributes:
         noise: RMSE without exhausted users, in users.
         bias: Root mean square of the expected error from exhausted users, in users.
         rmse: RMSE of both together, in users.
-        frozen: Share of the users with more changes.
+        exhausted: Share of the users with more changes.
         best: Whether no other budget has a smaller `rmse`.
     """
 
-    changes: int
+    max_changes: int
     noise: float
     bias: float
     rmse: float
-    frozen: float
+    exhausted: float
     best: bool = False
 
 
@@ -67,26 +67,26 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
     header = [name.strip().casefold() for name in next(csv.reader(lines[:1]), [])]
     if header not in (["changes", "share"], ["changes", "users"]):
         raise InputError(
-            f"{path}:1: the first line must be changes,share or changes,users: how many changes, "
-            "and which share or number of the users has so many"
+            f"{path}:1: expected column names changes,share or changes,users: a number of "
+            "changes, and the share or number of users with that many changes"
         )
     amounts: dict[int, float] = {}
     for place, changes, amount in _rows(path, lines):
         if changes in amounts:
-            raise InputError(f"{place}: {changes} changes are there twice: give one row for them")
+            raise InputError(f"{place}: duplicate row for {changes} changes; expected one row")
         if changes > last_epoch:
             raise InputError(
-                f"{place}: {changes:,} changes in {last_epoch:,} epochs: at most one an epoch "
-                "counts, the last"
+                f"{place}: {changes:,} changes do not fit in {last_epoch:,} epochs; expected at "
+                "most one per epoch, the last change"
             )
         amounts[changes] = amount
     total = math.fsum(amounts.values())
     if not total > 0:
-        raise InputError(f"{path}: no users in any row: give the number or share of some")
+        raise InputError(f"{path}: all rows have 0 users; expected the number or share of users")
     if header[1] == "share" and abs(total - 1) > _SHARES_TOLERANCE:
         raise InputError(
-            f"{path}: the shares add up to {total:g}, must add up to 1; for numbers of users name "
-            "the column users"
+            f"{path}: the sum of shares is {total:g}; expected 1. For numbers of users, name the "
+            "column users"
         )
     shares = np.zeros(max(amounts) + 1)
     shares[list(amounts)] = np.array(list(amounts.values())) / total
@@ -96,8 +96,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
     """Return the shares of users by number of changes, for `read_changes_histogram`.
 
-    After `horizon` epochs all users start again from the initial value; users count once per
-    horizon.
+    After `horizon` epochs users start again from the initial value and count once per horizon.
     """
     counts = np.zeros(horizon + 1)
     for first in range(1, change_log.last_epoch + 1, horizon):
@@ -123,14 +122,14 @@ def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[Ch
             [
                 Problem(
                     ("epochs", "count"),
-                    f"is {last_epoch:,}, changes can be weighed for at most {LONGEST:,} epochs",
+                    f"is {last_epoch:,}; expected at most {LONGEST:,} to compare change budgets",
                 )
             ]
         )
     model = FreezingModel(shares, last_epoch)
     choices: list[ChangesChoice] = []
     least = math.inf
-    present = getattr(job.parameters, "changes", None)
+    present = getattr(job.parameters, "max_changes", None)
     for changes in budgets_to_try(len(shares) - 1, present):
         if least < math.inf and choices[-1].noise >= least and changes != present:
             continue
@@ -145,13 +144,13 @@ def _choice(
 ) -> ChangesChoice:
     forecast = _forecast(job, changes)
     bias = users * forecast.freezing_bias(model)
-    variances = np.square(forecast.standard_deviations(users))
+    variances = np.square(forecast.standard_errors(users))
     return ChangesChoice(
-        changes=changes,
+        max_changes=changes,
         noise=math.sqrt(float(variances.mean())),
         bias=math.sqrt(float(np.square(bias).mean())),
         rmse=math.sqrt(float((variances + np.square(bias)).mean())),
-        frozen=float(shares[changes + 1 :].sum()),
+        exhausted=float(shares[changes + 1 :].sum()),
     )
 
 
@@ -162,14 +161,14 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
             [
                 Problem(
                     ("protocol",),
-                    "a histogram of changes is for protocols over values 0 and 1, which "
-                    f"{protocol.name} is not: leave it out",
+                    "a histogram of changes requires a protocol over values 0 and 1; "
+                    f"{protocol.name} has other values. Remove the histogram",
                 )
             ]
         )
     made: Forecast | None = None
-    if protocol.planning is not None and hasattr(job.parameters, "changes"):
-        parameters: Any = replace(job.parameters, changes=changes)
+    if protocol.planning is not None and hasattr(job.parameters, "max_changes"):
+        parameters: Any = replace(job.parameters, max_changes=changes)
         law = protocol.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
         made = protocol.planning.forecast(law, parameters, job.epochs.count)
     if not isinstance(made, FreezingForecast):
@@ -177,8 +176,8 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
             [
                 Problem(
                     ("protocol",),
-                    f"{protocol.name} has no budget of changes that can be weighed: leave the "
-                    "histogram of changes out",
+                    f"{protocol.name} has no change budget to compare. Remove the histogram of "
+                    "changes",
                 )
             ]
         )
@@ -214,6 +213,6 @@ def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
         if len(fields) != 2 or changes < 0 or not 0 <= amount <= _MOST_USERS:
             raise InputError(
                 f"{place}: {line[:60]!r} is not a number of changes and a share or number of "
-                "users: give two numbers from 0 to 2^53, such as 3,0.25"
+                "users; expected two numbers from 0 to 2^53, such as 3,0.25"
             )
         yield place, changes, amount

@@ -21,13 +21,13 @@ class CrowdSize:
     Attributes:
         lost: Mean share of its messages that is deleted.
         rmse: RMSE of an item in it that few users have, in users.
-        withheld: Probability that it is suppressed at an epoch.
+        suppressed: Probability that it is suppressed at an epoch.
     """
 
     users: int
     lost: float
     rmse: float
-    withheld: float
+    suppressed: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _size(law: CrowdsLaw, forecast: CrowdsForecast, users: int) -> CrowdSize:
         users=users,
         lost=min(1.0, law.counts.shift / users),
         rmse=float(np.sqrt(np.square(forecast.of_crowd(users)).mean())),
-        withheld=probability_below(law.counts, law.minimum + law.counts.shift - users),
+        suppressed=probability_below(law.counts, law.minimum + law.counts.shift - users),
     )
 
 

@@ -21,7 +21,6 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.change_budgets import ChangesChoice, weigh_changes
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
-from dpstream.pipeline.planning.influence import influence_of_one
 from dpstream.pipeline.planning.outlook import (
     HonestContributors,
     Outlook,
@@ -30,6 +29,7 @@ from dpstream.pipeline.planning.outlook import (
 )
 from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees
 from dpstream.pipeline.planning.plan_alternatives import Alternative, alternatives
+from dpstream.pipeline.planning.poisoning import poisoning_bound
 from dpstream.pipeline.planning.recommendation import (
     Compared,
     Recommendation,
@@ -57,15 +57,14 @@ from dpstream.pipeline.results.expected_errors import (
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.search import least_integer
-from dpstream.topics.sealed_words import sealed_form
+from dpstream.topics.sealed_messages import sealed_format
 
 DEFAULT_USERS = 10_000
 
 # Shares of the users; default target errors of `Plan.users_needed`.
-WANTED_ERRORS = (0.1, 0.05, 0.02, 0.01)
+TARGET_ERRORS = (0.1, 0.05, 0.02, 0.01)
 
 ANY_NUMBER = 2**50
-"""Maximum number of users considered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,14 @@ class ExpectedEpoch:
     """Prediction for one epoch.
 
     Attributes:
-        standard_deviation: Standard error of its estimate, in users.
+        standard_error: Standard error of its estimate, in users.
         smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
             protocol has none.
         begins: Start; None without a calendar, or if each horizon has an epoch of its number.
     """
 
     epoch: int
-    standard_deviation: float
+    standard_error: float
     reports: float
     smoothed: float | None = None
     begins: str | None = None
@@ -147,10 +146,9 @@ class Plan:
         assumption: Maximum changes per user that intervals assume, in words, and when a typical
             user's run out; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
-        one_liar: If devices report for themselves and it was requested, `influence_of_one`.
-        caveats: Effects that the prediction omits.
-        warnings: Obstacles to running this job, or others with the same users, or to its
-            publishing.
+        poisoning_bound: If devices report for themselves and it was requested, `poisoning_bound`.
+        notes: Effects that the prediction omits.
+        warnings: Obstacles to running this job, or others with its users, or to its publishing.
     """
 
     job: str
@@ -185,8 +183,8 @@ class Plan:
     assumption: str | None
     changes: tuple[ChangesChoice, ...]
     constants: tuple[dict[str, int | float], ...]
-    one_liar: float | None
-    caveats: tuple[str, ...]
+    poisoning_bound: float | None
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -201,7 +199,7 @@ def plan(
     side_by_side: bool = False,
     trust: Trust | None = None,
     colluding: float = 0.0,
-    absent: float = 0.0,
+    dropout: float = 0.0,
 ) -> Plan:
     """Calibrate a job and predict its guarantee and accuracy.
 
@@ -215,27 +213,27 @@ def plan(
         side_by_side: Whether to detail other protocols, which times their devices.
         trust: Trust for a recommendation; None for no recommendation.
         colluding: Share of the present users that hides no other user, from 0 to below 1.
-        absent: Share of the users absent at an epoch, from 0 to below 1.
+        dropout: Share of the users absent at an epoch, from 0 to below 1.
 
     Raises:
-        JobError: If no constants exist for the job's parameters and horizon, or no forecast; or
-            none for other change budgets, or shares of items.
+        JobError: If no constants exist for its parameters and horizon, or no forecast; or none for
+            other change budgets or item shares.
         ValueError: If `users` or `error` is not positive.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> expected = plan(parse_job('''
     ... name: weeks
     ... protocol: future_rand
-    ... parameters: {epsilon: 1, changes: 4}
+    ... parameters: {epsilon: 1, max_changes: 4}
     ... epochs: {count: 256}
     ... '''))
     >>> round(expected.rmse / 100, 1), expected.guarantee.unit
     (20.1, 'stream')
     """
     if users < 1:
-        raise ValueError(f"{users} users: give a number from 1 on")
+        raise ValueError(f"got {users} users; expected at least 1")
     if error is not None and not 0 < error < math.inf:
-        raise ValueError(f"a wanted error of {error:g}: give a share or number of users above 0")
+        raise ValueError(f"target error is {error:g}; expected a share or number of users above 0")
     protocol = job.protocol_entry
     law = job.calibrate()
     forecast = forecast_of(job, law, held)
@@ -243,14 +241,14 @@ def plan(
     crowds = protocol.crowds(law)
     # Devices added by parties contribute noise, too.
     senders = users + job.added_by_all(law)
-    deviations = forecast.standard_deviations(senders)
+    deviations = forecast.standard_errors(senders)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
     weighed = () if changes is None else weigh_changes(job, users, changes)
     smoothed = _smoothed(forecast, senders)
     found = compare(job, law, users) if side_by_side or trust is not None else ()
-    wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
+    wanted = TARGET_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.shuffling is not None else 1
     if crowds is not None:
         # Each of equal crowds must retain this number.
@@ -266,8 +264,8 @@ def plan(
         alternatives=alternatives(job, law, users) if compared else (),
         comparison=found,
         recommendation=None if trust is None else recommend(found, trust, _in_users(error, users)),
-        outlook=outlook(job, law, users, colluding=colluding, absent=absent)
-        if colluding or absent
+        outlook=outlook(job, law, users, colluding=colluding, dropout=dropout)
+        if colluding or dropout
         else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
         cells=None if cells is None else cells.cells,
@@ -304,12 +302,12 @@ def plan(
         assumption=_assumption(job, law, changes),
         changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
-        one_liar=_one_liar(job) if compared else None,
-        caveats=(
-            *forecast.caveats,
-            *(forecast.found_caveats(users) if isinstance(forecast, SearchedForecast) else ()),
+        poisoning_bound=_poisoning_bound(job) if compared else None,
+        notes=(
+            *forecast.notes,
+            *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
-            *_of_strangers(job, protocol.shuffling is not None),
+            *_of_unknown_users(job, protocol.shuffling is not None),
         ),
         warnings=tuple(warnings_for(job, law, users, weighed)),
     )
@@ -325,21 +323,21 @@ def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str |
     if limit is None:
         return None
     if shares is None:
-        pace = max(1, epochs // max(1, limit.changes))
+        pace = max(1, epochs // max(1, limit.max_changes))
         return (
-            f"{limit}. Those of a person who changes every {pace:,} epochs last for all "
-            f"{epochs:,}; of one who changes twice as often, for half of them"
+            f"{limit}. The limit lasts for all {epochs:,} epochs if a user changes every "
+            f"{pace:,} epochs, and for half of them if a user changes twice as often"
         )
     typical = int(np.searchsorted(np.cumsum(shares), 0.5))
-    if typical <= limit.changes:
-        return f"{limit}. A typical person makes {typical:,}, and these last for all epochs"
+    if typical <= limit.max_changes:
+        return f"{limit}. A typical user makes {typical:,}, within the limit at all epochs"
     # Changes at uniformly random epochs.
-    last = math.ceil(epochs * limit.changes / (typical + 1))
-    return f"{limit}. A typical person makes {typical:,}: they run out by epoch {last:,}"
+    last = math.ceil(epochs * limit.max_changes / (typical + 1))
+    return f"{limit}. A typical user makes {typical:,} and reaches the limit by epoch {last:,}"
 
 
-def _one_liar(job: Job) -> float | None:
-    return None if job.devices is None else influence_of_one(deploy_job(job, deployed_at=0))
+def _poisoning_bound(job: Job) -> float | None:
+    return None if job.devices is None else poisoning_bound(deploy_job(job, deployed_at=0))
 
 
 def _beginnings(job: Job) -> Iterator[str | None]:
@@ -396,17 +394,17 @@ def _fresh_budget(job: Job) -> FreshBudget | None:
 def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:
     if not isinstance(forecast, SmoothedForecast):
         return None
-    return forecast.smoothed_standard_deviations(users)
+    return forecast.smoothed_standard_errors(users)
 
 
 def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> float:
     protocol = job.protocol_entry
     if job.sealed is None:
-        return reports_per_user * protocol.word_form(law).report_bytes
+        return reports_per_user * protocol.message_format(law).report_bytes
     if job.shared:
-        form = job.share_form(law)
-        return job.epochs.count * form.pieces * form.row_form.report_bytes / users
-    boxed = sealed_form(protocol.word_form(law), 1 + len(job.route.hops)).report_bytes
+        form = job.share_format(law)
+        return job.epochs.count * form.chunks * form.row_format.report_bytes / users
+    boxed = sealed_format(protocol.message_format(law), 1 + len(job.route.hops)).report_bytes
     if protocol.shuffling is None:
         return reports_per_user * boxed
     epochs, instances = range(1, job.epochs.count + 1), job.shuffle.instances
@@ -419,21 +417,21 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
 def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     if not job.shared:
         return ()
-    form = job.share_form(law)
-    sent = form.pieces * form.row_form.report_bytes
-    records = "1 record" if form.pieces == 1 else f"{form.pieces:,} records"
+    form = job.share_format(law)
+    sent = form.chunks * form.row_format.report_bytes
+    records = "1 record" if form.chunks == 1 else f"{form.chunks:,} records"
     return (
-        f"reports are in shares: every producer sends {sent:,} bytes in {records} at an epoch, "
-        "however many devices it stands for; bytes are those of one producer for all users",
+        f"reports are in shares: every producer sends {sent:,} bytes in {records} per epoch, "
+        "independent of its number of devices; bytes are those of one producer for all users",
     )
 
 
-def _of_strangers(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
+def _of_unknown_users(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
     if job.devices is None or job.devices.tokens is not None:
         return ()
-    left = "without the noise of others that the guarantee counts on"
+    left = "without the noise of other users that the guarantee assumes"
     return (
-        "without devices.tokens anybody can invent devices: of shuffle.minimum, "
-        f"{job.shuffle.minimum:,}, all but one may be invented, by whoever wants to see what that "
-        f"one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
+        "without devices.tokens any client can invent devices: of shuffle.minimum, "
+        f"{job.shuffle.minimum:,}, all but one may be invented by an attacker who wants to see "
+        f"what that one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
     )

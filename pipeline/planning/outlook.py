@@ -29,7 +29,7 @@ class Outlook:
 
     Attributes:
         colluding: Share of the present users.
-        absent: Share of the users at every epoch.
+        dropout: Share of the users at every epoch.
         released: Whether that number suffices for a window.
         honest: Number of honest present users.
         honest_at_least: Number of honest users of the smallest released window.
@@ -40,7 +40,7 @@ class Outlook:
     """
 
     colluding: float
-    absent: float
+    dropout: float
     present: int
     released: bool
     honest: int
@@ -50,7 +50,7 @@ class Outlook:
     rests_on_them: bool
 
 
-def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) -> Outlook:
+def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float) -> Outlook:
     """Recompute a guarantee for shares of colluding and absent users, from 0 to below 1.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
@@ -61,12 +61,12 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) 
     ... epochs: {count: 1}
     ... shuffle: {minimum: 1000}
     ... ''')
-    >>> seen = outlook(job, job.calibrate(), 2000, colluding=0.5, absent=0.0)
+    >>> seen = outlook(job, job.calibrate(), 2000, colluding=0.5, dropout=0.0)
     >>> seen.honest, round(seen.epsilon, 2), seen.honest_at_least, round(seen.epsilon_at_least, 2)
     (1000, 1.0, 500, 1.69)
     """
     # A share is a decimal number: a tenth of 10 is 1. Rounding is conservative.
-    present = _left(users, absent)
+    present = _left(users, dropout)
     released = present >= job.shuffle.minimum
     needed = job.protocol_entry.contributors(law)
     honest, at_least = _left(present, colluding), _left(job.shuffle.minimum, colluding)
@@ -74,7 +74,7 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) 
         at_least = _left(needed, colluding)
     return Outlook(
         colluding=colluding,
-        absent=absent,
+        dropout=dropout,
         present=present,
         released=released,
         honest=honest,

@@ -23,14 +23,14 @@ ALL_BUT_CERTAIN = 30.0
 """Epsilon beyond which every guess counts as certain, and nothing as hidden."""
 
 
-def best_guess(epsilon: float, delta: float = 0.0) -> float:
+def attack_success_rate(epsilon: float, delta: float = 0.0) -> float:
     """Bound the success rate of guessing between two neighbors (baseline: one half).
 
     An attacker who decides by a set S of views is right with probability (P(S) + 1 - Q(S)) / 2.
     With P(S) <= e^epsilon Q(S) + delta, and the same with P and Q exchanged, that is at most
     (e^epsilon + delta) / (1 + e^epsilon). It is rounded up. An infinite epsilon hides nothing.
 
-    >>> best_guess(0.0), round(best_guess(1.0), 3), best_guess(math.inf)
+    >>> attack_success_rate(0.0), round(attack_success_rate(1.0), 3), attack_success_rate(math.inf)
     (0.5, 0.731, 1.0)
     """
     if epsilon == 0 and delta == 0:
@@ -40,17 +40,17 @@ def best_guess(epsilon: float, delta: float = 0.0) -> float:
     return 1.0 if math.isinf(epsilon) else min(1.0, (1 - left) * (1 + 1e-15))
 
 
-def times_right(epsilon: float, delta: float = 0.0) -> str:
-    """Format `best_guess` as successes per number of tries, rounded up.
+def format_success_rate(epsilon: float, delta: float = 0.0) -> str:
+    """Format `attack_success_rate` as successes per number of tries, rounded up.
 
-    >>> times_right(0.0), times_right(1.0), times_right(4.0), times_right(7.0)
+    >>> tuple(map(format_success_rate, (0.0, 1.0, 4.0, 7.0)))
     ('50 in 100', '74 in 100', '983 in 1,000', '9,991 in 10,000')
-    >>> times_right(math.inf)
+    >>> format_success_rate(math.inf)
     'always'
     """
     if epsilon > ALL_BUT_CERTAIN:
         return "always"
-    wrong = 1 - best_guess(epsilon, delta)
+    wrong = 1 - attack_success_rate(epsilon, delta)
     tries = 100
     while wrong * tries < 3 and tries < 10**12:
         tries *= 10
@@ -58,7 +58,7 @@ def times_right(epsilon: float, delta: float = 0.0) -> str:
     return "always" if right >= tries else f"{int(right):,} in {tries:,}"
 
 
-Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
+Kind = Literal["analyst", "aggregator", "stage", "broker", "collector", "producer"]
 
 # Imported on demand: a plan made earlier is read much faster.
 _epsilon_of_streams = late_function(
@@ -77,8 +77,8 @@ class PartyGuarantee:
         sees: Data about users that it sees.
         epsilon: For the unit, rounded up; None if nothing is hidden from it.
         whole_epsilon: For everything a user does in a horizon; None as above.
-        guess: Maximum success rate of a guess about everything a user does in a horizon, once the
-            party has seen its data (baseline: one half).
+        success_rate: Maximum success rate of a guess about everything a user does in a horizon,
+            once the party has seen its data (baseline: one half).
         neighbors: Inputs it cannot distinguish; empty if nothing is hidden from it.
         assumes: Assumptions of the guarantee.
     """
@@ -91,7 +91,7 @@ class PartyGuarantee:
     unit: Literal["stream", "epoch", "value"]
     whole_epsilon: float | None
     whole_delta: float
-    guess: float
+    success_rate: float
     neighbors: str
     assumes: str
     basis: Literal["exact", "bound"]
@@ -111,8 +111,8 @@ def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:
     >>> for each in party_guarantees(job, job.calibrate()):
     ...     print(each.party, each.epsilon and round(each.epsilon, 2))
     analyst 1.0
-    who adds up 1.0
-    shuffle operator 5.47
+    aggregator 1.0
+    shuffler operator 5.47
     broker operator 5.47
     producer or gateway None
     """
@@ -124,7 +124,7 @@ class _Parties:
         self._job, self._law, self._entry = job, law, job.protocol_entry
         self._central = job.guarantee_of(law)
         shuffling = self._entry.shuffling
-        self._apart = self._central if shuffling is None else shuffling.kept_apart(law)
+        self._apart = self._central if shuffling is None else shuffling.without_shuffling(law)
         self._epochs = job.epochs.count
 
     def all(self) -> Iterator[PartyGuarantee]:
@@ -139,7 +139,7 @@ class _Parties:
                 shuffled,
                 shuffled.trust,
             )
-        yield self._adder()
+        yield self._aggregator()
         yield self._stage()
         yield self._broker()
         if job.devices is not None:
@@ -168,7 +168,7 @@ class _Parties:
             return None
         return own
 
-    def _adder(self) -> PartyGuarantee:
+    def _aggregator(self) -> PartyGuarantee:
         job = self._job
         central, assumed = self._published
         if job.shared:
@@ -178,26 +178,28 @@ class _Parties:
         else:
             sees = "shuffled messages, not whose they are"
         if job.sealed is not None and not job.shared:
-            assumed = f"{assumed}; no shuffle stage works with it"
+            assumed = f"{assumed}; it does not collude with any shuffler"
         elif job.shared:
-            assumed = f"{assumed}; the other party does not work with it"
-        return self._with("adder", "who adds up", sees, central, assumed)
+            assumed = f"{assumed}; the other aggregator does not collude with it"
+        return self._with("aggregator", "aggregator", sees, central, assumed)
 
     def _stage(self) -> PartyGuarantee:
         job, instances = self._job, self._job.shuffle.instances
-        name = "shuffle operator" if instances == 1 else f"one of {instances} shuffle operators"
+        name = "shuffler operator" if instances == 1 else f"one of {instances} shuffler operators"
         if job.sealed is not None:
             sees = "who sends how many sealed messages, padded"
-            assumes = f"{self._replacing}it does not work with who adds up, and encryption holds"
+            assumes = (
+                f"{self._replacing}it does not collude with the aggregator, and encryption holds"
+            )
             if job.shared:
                 sees = "which producers sent a sealed table"
                 assumes = (
-                    f"{self._replacing}it does not work with both parties that add up, and "
-                    "encryption holds"
+                    f"{self._replacing}it does not collude with both aggregators, and encryption "
+                    "holds"
                 )
             elif job.route.hops:
                 assumes = (
-                    f"{self._replacing}not all shuffle stages work together with who adds up, and "
+                    f"{self._replacing}not all shufflers collude with the aggregator, and "
                     "encryption holds"
                 )
             return self._with("stage", name, sees, self._central, self._and_published(assumes))
@@ -219,7 +221,8 @@ class _Parties:
                 "who sends sealed messages and when, partial sums",
                 self._central,
                 self._and_published(
-                    f"{self._replacing}it works with nobody who has a key, and encryption holds"
+                    f"{self._replacing}it does not collude with any holder of a key, and "
+                    "encryption holds"
                 ),
             )
         return self._raw(
@@ -236,8 +239,8 @@ class _Parties:
                 "who reports and when; reports are sealed",
                 self._central,
                 self._and_published(
-                    f"it {_PASSES_ON}; it does not work with the shuffle operator, and encryption "
-                    "holds"
+                    f"it {_PASSES_ON}; it does not collude with the shuffler operator, and "
+                    "encryption holds"
                 ),
             )
         return self._raw("collector", "collector", "every report, and which device sends it")
@@ -249,17 +252,17 @@ class _Parties:
 
     def _and_published(self, assumes: str) -> str:
         assumed = _assumed(self._central)
-        return assumes if assumed == _NOTHING else f"{assumes}; {assumed}"
+        return assumes if assumed == NO_ASSUMPTIONS else f"{assumes}; {assumed}"
 
     def _raw(self, kind: Kind, party: str, sees: str) -> PartyGuarantee:
         if self._apart is None:
             return self._row(kind, party, sees, None, "it is trusted: nothing is hidden from it")
-        return self._row(kind, party, sees, self._apart, _NOTHING)
+        return self._row(kind, party, sees, self._apart, NO_ASSUMPTIONS)
 
     def _with(
         self, kind: Kind, party: str, sees: str, guarantee: Guarantee, assumes: str
     ) -> PartyGuarantee:
-        assumes = assumes if self._entry.shuffling is not None else _NOTHING
+        assumes = assumes if self._entry.shuffling is not None else NO_ASSUMPTIONS
         return self._row(kind, party, sees, guarantee, assumes)
 
     def _row(
@@ -279,7 +282,7 @@ class _Parties:
             unit=guarantee.unit,
             whole_epsilon=whole,
             whole_delta=delta,
-            guess=best_guess(whole, delta),
+            success_rate=attack_success_rate(whole, delta),
             neighbors=guarantee.neighbors,
             assumes=assumes,
             basis=guarantee.basis,
@@ -312,7 +315,7 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
 def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
     """Return epsilon and delta of everything a user does in a horizon, rounded up.
 
-    >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "nobody", "exact")
+    >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "none", "exact")
     >>> whole_loss(one, 3)
     (1.5000000000000002, 3.0000000000000005e-06)
     """
@@ -326,13 +329,13 @@ def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
     )
 
 
-_NOTHING = "nothing, whoever works with whom"
+NO_ASSUMPTIONS = "no assumptions; holds even if all parties collude"
+"""`PartyGuarantee.assumes` of a guarantee without assumptions."""
 _PASSES_ON = "passes on every report and none of its own"
 
 
 def _assumed(guarantee: Guarantee) -> str:
-    """Describe the assumptions of a guarantee."""
     trust = guarantee.trust
-    if trust.startswith("nobody"):
-        return _NOTHING
-    return trust.partition("; against a stage")[0].partition("; the messages alone")[0]
+    if trust.startswith("none"):
+        return NO_ASSUMPTIONS
+    return trust.partition("; against a shuffler")[0].partition("; the messages alone")[0]

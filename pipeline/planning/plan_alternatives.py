@@ -28,7 +28,7 @@ class Alternative:
     """Prediction for a protocol.
 
     Attributes:
-        changes: Changes per user that are followed at once; None: all, since epochs are
+        max_changes: Changes per user that are followed at once; None: all, since epochs are
             independent.
         boost: Boost of shuffled counts, otherwise None.
         rmse: RMSE over all epochs, in users.
@@ -39,7 +39,7 @@ class Alternative:
     """
 
     protocol: str
-    changes: int | None
+    max_changes: int | None
     boost: int | None
     rmse: float
     messages_per_user: float
@@ -53,9 +53,9 @@ class Alternative:
         return self.trust.partition(";")[0]
 
     @property
-    def trusts_nobody(self) -> bool:
+    def needs_no_trust(self) -> bool:
         """True if the guarantee has no trusted party; otherwise the shuffler is trusted."""
-        return self.trust.startswith("nobody")
+        return self.trust.startswith("none")
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
@@ -67,7 +67,7 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     >>> job = parse_job('''
     ... name: weeks
     ... protocol: shuffled_counts
-    ... parameters: {epsilon: 1, delta: 1.0e-6, changes: 4}
+    ... parameters: {epsilon: 1, delta: 1.0e-6, max_changes: 4}
     ... epochs: {count: 170}
     ... shuffle: {minimum: 32593}
     ... ''')
@@ -124,9 +124,9 @@ def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
     """Return the alternative with the least error and no additional trust; None if it is the job.
 
-    >>> shown = {"changes": 1, "boost": None, "messages_per_user": 1.0, "epsilon": 1, "delta": 0.0}
-    >>> ours = Alternative("value_stream", rmse=9.0, trust="nobody", planned=True, **shown)
-    >>> asked_anew = Alternative("split_budget", rmse=7.0, trust="nobody; really", **shown)
+    >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
+    >>> ours = Alternative("value_stream", rmse=9.0, trust="none", planned=True, **shown)
+    >>> asked_anew = Alternative("split_budget", rmse=7.0, trust="none; really", **shown)
     >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
     >>> least_error([ours, asked_anew, shuffled]).protocol, least_error([asked_anew, ours][1:])
     ('split_budget', None)
@@ -144,7 +144,7 @@ def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
     own = next((each for each in found if each.planned), None)
     if own is None:
         return None
-    others = (each for each in found if each.trusts_nobody != own.trusts_nobody)
+    others = (each for each in found if each.needs_no_trust != own.needs_no_trust)
     return min(others, key=lambda each: each.rmse, default=None)
 
 
@@ -159,9 +159,9 @@ def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
     paid = job.epochs.count if guarantee.unit == "epoch" and not guarantee.stream_epsilon else 1
     return Alternative(
         protocol=protocol,
-        changes=None if boost == 0 else getattr(parameters, "changes", None),
+        max_changes=None if boost == 0 else getattr(parameters, "max_changes", None),
         boost=boost,
-        rmse=math.sqrt(float(np.square(forecast.standard_deviations(senders)).mean())),
+        rmse=math.sqrt(float(np.square(forecast.standard_errors(senders)).mean())),
         messages_per_user=float(forecast.reports_per_user.sum()),
         trust=guarantee.trust,
         epsilon=paid * (guarantee.stream_epsilon or guarantee.epsilon),

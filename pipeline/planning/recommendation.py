@@ -24,7 +24,6 @@ from dpstream.randomizers.randomness import cryptographic_generator
 DEVICES: Final = 2_000
 """Number of devices measured, on one core."""
 EPOCHS: Final = 16
-"""Maximum number of epochs measured, from the first on."""
 
 
 def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) -> float:
@@ -46,7 +45,7 @@ def cpu_seconds(protocol: Protocol, law: Law, parameters: Any, last_epoch: int) 
     return float(np.float64(whole) * 1e6 / DEVICES)
 
 
-Trust = Literal["nobody", "shuffle"]
+Trust = Literal["none", "shuffle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +99,18 @@ def recommend(
     if len({each.expected.protocol for each in found}) == 1:
         why = "no other protocol was compared, so there is nothing to choose between"
         return Recommendation(None, why, ())
-    allowed = [n for n, each in enumerate(found) if trust == "shuffle" or _nobody(each)]
-    refused = [n for n in range(len(found)) if n not in allowed]
+    allowed = [n for n, each in enumerate(found) if trust == "shuffle" or _no_trust(each)]
+    rejected = [n for n in range(len(found)) if n not in allowed]
     enough = [n for n in allowed if error is not None and _error(found[n]) <= error]
     by_error = sorted(allowed, key=lambda n: _error(found[n]))
-    by_cost = sorted(enough, key=lambda n: (not _nobody(found[n]), found[n].bytes_per_user))
-    order = [*by_cost, *(n for n in by_error if n not in enough), *refused]
+    by_cost = sorted(enough, key=lambda n: (not _no_trust(found[n]), found[n].bytes_per_user))
+    order = [*by_cost, *(n for n in by_error if n not in enough), *rejected]
     if not allowed:
         return Recommendation(
             None,
-            "no protocol that could do this job trusts nobody: trust the shuffle stage, or choose "
-            "another question",
-            tuple((n, _asks_for_trust(found[n])) for n in refused),
+            "every protocol for this job requires a trusted party. Trust the shuffler, or change "
+            "the query",
+            tuple((n, _asks_for_trust(found[n])) for n in rejected),
         )
     chosen = order[0]
     return Recommendation(
@@ -127,7 +126,7 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
     expected = expected_of(job, candidate, users)
     guarantee = entry.randomizer(law).guarantee
     epsilon, delta = whole_loss(guarantee, epochs)
-    apart = guarantee if entry.shuffling is None else entry.shuffling.kept_apart(law)
+    apart = guarantee if entry.shuffling is None else entry.shuffling.without_shuffling(law)
     local = None if apart is None else whole_loss(apart, epochs)[0]
     if job.central is not None and entry.loss_of_streams:
         epsilon, delta = job.central.epsilon, job.central.delta
@@ -136,13 +135,13 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
         central_epsilon=epsilon,
         central_delta=delta,
         local_epsilon=local,
-        bytes_per_user=expected.messages_per_user * entry.word_form(law).report_bytes,
+        bytes_per_user=expected.messages_per_user * entry.message_format(law).report_bytes,
         cpu_seconds=cpu_seconds(entry, law, parameters, epochs),
     )
 
 
-def _nobody(compared: Compared) -> bool:
-    return compared.expected.trusts_nobody
+def _no_trust(compared: Compared) -> bool:
+    return compared.expected.needs_no_trust
 
 
 def _error(compared: Compared) -> float:
@@ -150,30 +149,30 @@ def _error(compared: Compared) -> float:
 
 
 def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, meets: bool) -> str:
-    who = "nobody has to be trusted" if _nobody(chosen) else "the shuffle stage has to be trusted"
-    errs = f"it errs by {_error(chosen):,.1f} users"
+    who = "no party has to be trusted" if _no_trust(chosen) else "the shuffler has to be trusted"
+    errs = f"its RMSE is {_error(chosen):,.1f} users"
     if meets:
-        sends = "; of those it sends least" if alike > 1 else ""
-        return f"{errs}, which is small enough; {who}{sends}"
-    least = "the least of those that you may trust"
-    if trust == "nobody":
-        rank = "least of those that trust" if alike > 1 else "only one that trusts"
-        least = f"the {rank} nobody"
-    found = "" if error is None else f"nothing errs by {error:,.1f} users or less; "
+        sends = "; of these it sends the fewest bytes" if alike > 1 else ""
+        return f"{errs}, which meets the target; {who}{sends}"
+    least = "the smallest under your trust assumptions"
+    if trust == "none":
+        rank = "smallest" if alike > 1 else "only one"
+        least = f"the {rank} without a trusted party"
+    found = "" if error is None else f"no protocol has an RMSE of at most {error:,.1f} users;  "
     return f"{found}{errs}, {least}; {who}"
 
 
 def _why_not(other: Compared, chosen: Compared, trust: Trust, error: float | None) -> str:
-    if trust == "nobody" and not _nobody(other):
+    if trust == "none" and not _no_trust(other):
         return _asks_for_trust(other)
     if error is not None and _error(other) > error:
-        return f"errs by {_error(other):,.1f} users, more than {error:,.1f}"
-    if error is not None and _nobody(chosen) and not _nobody(other):
+        return f"RMSE is {_error(other):,.1f} users, more than {error:,.1f}"
+    if error is not None and _no_trust(chosen) and not _no_trust(other):
         return _asks_for_trust(other)
     if error is not None and other.bytes_per_user >= chosen.bytes_per_user:
-        return f"sends {other.bytes_per_user:,.0f} bytes a user, not {chosen.bytes_per_user:,.0f}"
-    return f"errs by {_error(other):,.1f} users, not {_error(chosen):,.1f}"
+        return f"sends {other.bytes_per_user:,.0f} bytes per user, not {chosen.bytes_per_user:,.0f}"
+    return f"RMSE is {_error(other):,.1f} users, not {_error(chosen):,.1f}"
 
 
 def _asks_for_trust(other: Compared) -> str:
-    return f"asks to trust {other.expected.trusted}"
+    return f"requires trusting {other.expected.trusted}"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.kafka.record_sizes import most_people
+from dpstream.pipeline.kafka.record_sizes import most_users
 from dpstream.pipeline.planning.change_budgets import ChangesChoice
-from dpstream.pipeline.planning.parties import times_right, whole_loss
+from dpstream.pipeline.planning.parties import format_success_rate, whole_loss
 from dpstream.pipeline.protocols.protocol import Law
 
 LARGE_EPSILON = 10.0
@@ -18,7 +18,7 @@ LARGE_EPSILON = 10.0
 # A guarantee that relies on such a small part of the users wastes accuracy.
 _SMALL_PART = 10
 # Share of exhausted users above which a warning appears.
-_FROZEN = 0.05
+_EXHAUSTED = 0.05
 
 
 def warnings_for(
@@ -43,8 +43,8 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
     groups = learning.groups(law)
     if users // groups < minimum <= users:
         yield (
-            f"{users:,} users in {groups:,} groups are {users // groups:,} at turn in an epoch, "
-            f"fewer than shuffle.minimum, {minimum:,}: every epoch would be withheld; give fewer "
+            f"{users:,} users in {groups:,} groups are {users // groups:,} users per epoch, fewer "
+            f"than shuffle.minimum, {minimum:,}: every epoch would be suppressed. Use fewer "
             "groups, or lower shuffle.minimum"
         )
 
@@ -56,17 +56,18 @@ def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
     if users < minimum:
         yield (
             f"{users:,} users are fewer than shuffle.minimum, {minimum:,}: every epoch would be "
-            "withheld; find more users, or lower shuffle.minimum"
+            "suppressed. Add users, or lower shuffle.minimum"
         )
     elif minimum == 1:
         yield (
-            "shuffle.minimum is 1: a window of one device is released, which hides it among nobody"
+            "shuffle.minimum is 1: a window of a single device is released, without any other "
+            "device to hide among"
         )
     elif counted_on and at_turn >= _SMALL_PART * minimum:
         yield (
-            f"shuffle.minimum, {minimum:,}, is small beside {at_turn:,} users: the guarantee "
-            "counts on no more of them, and errors are larger for it; raise it to the fewest that "
-            "will report at an epoch"
+            f"shuffle.minimum, {minimum:,}, is small compared with {at_turn:,} users: the "
+            "guarantee assumes only that many users, which makes errors larger. Raise it to the "
+            "smallest expected number of reporting users"
         )
 
 
@@ -76,25 +77,29 @@ def _of_budgets(job: Job) -> Iterator[str]:
             first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
             check_budget(first, ())
         except BudgetError as error:
-            yield f"deploy will refuse this job: {error}"
+            yield f"deploy will reject this job: {error}"
     endless = endless_warning(job)
     if endless is not None:
         yield endless
     elif job.epochs.renew and job.budget is None:
         yield (
-            f"job {job.name} renews without a budget: every horizon charges its people once more, "
-            "without end; give it a budget to have it end"
+            f"job {job.name} is a recurring job without a budget: every horizon charges its users "
+            "again, without limit. Add a budget so that the job ends"
         )
 
 
 def _of_records(job: Job, law: Law, users: int) -> Iterator[str]:
-    most = most_people(job, law)
+    most = most_users(job, law)
     if most is not None and users > most:
         yield (
             f"an estimate of each of {job.domain.size - 1:,} items may be too large a record for "
             f"Kafka when it is about {users:,} users: "
-            + (f"it fits up to {most:,}" if most >= job.shuffle.minimum else "deploy refuses it")
-            + "; give fewer items"
+            + (
+                f"it fits for at most {most:,} users"
+                if most >= job.shuffle.minimum
+                else "deploy rejects it"
+            )
+            + ". Use fewer items"
         )
 
 
@@ -105,28 +110,29 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
         of_one = ""
         if whole > guarantee.epsilon:
             unit = "epoch" if guarantee.unit == "epoch" else "value that never changes"
-            of_one = f"epsilon {guarantee.epsilon:.6g} is of one {unit}: "
+            of_one = f"epsilon {guarantee.epsilon:.6g} applies to one {unit}: "
         yield (
-            f"{of_one}epsilon {whole:.6g} for all that a user does in {epochs:,} epochs promises "
-            "little: a guess about one person that was right 50 times in 100 may then be right "
-            f"{times_right(whole, delta).replace(' in ', ' times in ')}"
+            f"{of_one}epsilon {whole:.6g} for all values of a user in {epochs:,} epochs is a weak "
+            "guarantee: guesses about one user may be right "
+            f"{format_success_rate(whole, delta).replace(' in ', ' times in ')} instead of 50 "
+            "times in 100"
         )
     deltas = [delta, *([] if guarantee.shuffled is None else [guarantee.shuffled.delta])]
     if max(deltas) * users >= 1:
         yield (
-            f"delta {max(deltas):g} is not below 1 in {users:,} users: that allows to tell all of "
-            f"one of them; take at most {0.1 / users:.0e}"
+            f"delta {max(deltas):g} is not below 1 in {users:,} users, which allows disclosing "
+            f"all values of one of them. Use at most {0.1 / users:.0e}"
         )
 
 
 def _of_changes(job: Job, weighed: Sequence[ChangesChoice]) -> Iterator[str]:
-    present = getattr(job.parameters, "changes", None)
-    own = next((each for each in weighed if each.changes == present), None)
+    present = getattr(job.parameters, "max_changes", None)
+    own = next((each for each in weighed if each.max_changes == present), None)
     best = next((each for each in weighed if each.best), None)
-    if own is None or best is None or own.best or own.frozen <= _FROZEN:
+    if own is None or best is None or own.best or own.exhausted <= _EXHAUSTED:
         return
     yield (
-        f"{own.frozen:.0%} of the users change more often than parameters.changes, {present}, "
-        f"follows: with {best.changes} the error would be {best.rmse:,.0f} users instead of "
-        f"{own.rmse:,.0f}"
+        f"{own.exhausted:.0%} of the users change more often than parameters.max_changes, "
+        f"{present}, covers. With {best.max_changes} the RMSE would be {best.rmse:,.0f} users "
+        f"instead of {own.rmse:,.0f}"
     )

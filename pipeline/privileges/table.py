@@ -136,7 +136,6 @@ def _reads_jobs(why: str = "finds the deployed job") -> Privilege:
 
 
 def group_prefix(job: Job, stage: str = "") -> str:
-    """Return the prefix of all consumer groups of a job's stage, or of all its stages."""
     return f"{job.name}.{stage}." if stage else f"{job.name}."
 
 
@@ -234,7 +233,7 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
     else:
         yield from _of_operator_with_reports(job)
     yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
-    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
+    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --discard", Role.DEAD_LETTERS)
     group = Resource(ResourceKind.GROUP, group_prefix(job), prefixed=True)
     yield Privilege(group, Operation.DESCRIBE, "status and drain read the progress of stages")
 

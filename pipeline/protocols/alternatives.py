@@ -27,7 +27,7 @@ FEW_EPOCHS: Final = 16
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
 
-_SetsAsked: TypeAlias = (
+_SetsParameters: TypeAlias = (
     CountMinParameters
     | FragmentsParameters
     | HadamardParameters
@@ -37,51 +37,56 @@ _SetsAsked: TypeAlias = (
 
 
 @singledispatch
-def alternatives(asked: Any, last_epoch: int) -> Iterable[Alternative]:
+def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
     """Return alternatives to a protocol's parameters, by their class; empty for other classes."""
     return ()
 
 
 @alternatives.register
 def _of_booleans(
-    asked: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
+    requested: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
     last_epoch: int,
 ) -> Iterator[Alternative]:
     """Yield protocols without trust, then those trusting the shuffler to shuffle or add noise."""
-    yield from _untrusting(asked.epsilon, asked.changes, last_epoch)
+    yield from _untrusting(requested.epsilon, requested.max_changes, last_epoch)
     for dummies in ("poisson", "shuffle"):
         yield (
             "shuffled_counts",
             partial(
                 ShuffledCountsParameters,
-                asked.epsilon,
+                requested.epsilon,
                 DELTA,
-                changes=asked.changes,
+                max_changes=requested.max_changes,
                 dummies=dummies,
             ),
         )
 
 
-def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alternative]:
+def _untrusting(epsilon: float, max_changes: int, last_epoch: int) -> Iterator[Alternative]:
     """Yield protocols without trust; with few epochs it may be better to pay for each of them."""
-    yield "value_stream", partial(ValueStreamParameters, epsilon, changes)
-    yield "future_rand", partial(FutureRandParameters, epsilon, changes)
+    yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
+    yield "future_rand", partial(FutureRandParameters, epsilon, max_changes)
     if last_epoch <= FEW_EPOCHS:
         yield "split_budget", partial(SplitBudgetParameters, epsilon)
 
 
 @alternatives.register
-def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
+def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield one protocol without trust, then those trusting the shuffler to shuffle or add noise.
 
     Empty for jobs with their own queries, which the others do not answer, and for jobs that hide
     whether users have items at all.
     """
-    if isinstance(asked, CountMinParameters) and asked.queries is not None:
+    if isinstance(requested, CountMinParameters) and requested.queries is not None:
         return
-    if isinstance(asked, FragmentsParameters) and asked.neighbors == "removal":
+    if isinstance(requested, FragmentsParameters) and requested.neighbors == "removal":
         return
-    epsilon, delta, domain, items = asked.epsilon, asked.delta, asked.domain, asked.items
+    epsilon, delta, domain, items = (
+        requested.epsilon,
+        requested.delta,
+        requested.domain,
+        requested.items,
+    )
     yield "projective_geometry", partial(ProjectiveGeometryParameters, epsilon, domain, items)
     yield "single_message", partial(SingleMessageParameters, epsilon, delta, domain, items)
     for dummies in ("poisson", "shuffle"):
@@ -90,56 +95,61 @@ def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
 
 
 @alternatives.register
-def _of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
+def _of_items(requested: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     """Yield the protocol that trusts the shuffler; for few epochs also one paying for each."""
-    yield from _trusting_with_values(asked.epsilon, asked.changes, asked.domain)
+    yield from _trusting_with_values(requested.epsilon, requested.max_changes, requested.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
             "projective_geometry",
-            partial(ProjectiveGeometryParameters, asked.epsilon / last_epoch, asked.domain),
+            partial(ProjectiveGeometryParameters, requested.epsilon / last_epoch, requested.domain),
         )
 
 
 @alternatives.register
-def _of_numbers(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    buckets = Numbers(asked.low, asked.high, asked.buckets)
-    yield from _trusting_with_values(asked.epsilon, asked.changes, buckets)
+def _of_numbers(requested: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
+    buckets = Numbers(requested.low, requested.high, requested.buckets)
+    yield from _trusting_with_values(requested.epsilon, requested.max_changes, buckets)
 
 
 @alternatives.register
-def _of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:
+def _of_shuffled_counts(
+    requested: ShuffledCountsParameters, last_epoch: int
+) -> Iterator[Alternative]:
     """Yield others with the same epsilon; without a number of changes, all changes are followed."""
     shared: dict[str, Any] = {
-        "epsilon": asked.epsilon,
-        "delta": asked.delta,
-        "dummies": "shuffle" if asked.dummies == "shuffle" else "poisson",
+        "epsilon": requested.epsilon,
+        "delta": requested.delta,
+        "dummies": "shuffle" if requested.dummies == "shuffle" else "poisson",
     }
-    if asked.domain is not None:
+    if requested.domain is not None:
         # The number of messages determines how well items can be distinguished.
-        limit = asked.messages_per_user
-        shared |= {"domain": asked.domain, "cells": asked.cells, "messages_per_user": limit}
-    changes = asked.changes or min(last_epoch, MAX_SIGNS)
-    if asked.changes is not None:
-        yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
+        limit = requested.messages_per_user
+        shared |= {"domain": requested.domain, "cells": requested.cells, "messages_per_user": limit}
+    max_changes = requested.max_changes or min(last_epoch, MAX_SIGNS)
+    if requested.max_changes is not None:
+        yield (
+            "shuffled_counts",
+            partial(ShuffledCountsParameters, max_changes=max_changes, **shared),
+        )
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
-    domain = asked.domain
+    domain = requested.domain
     if domain is None:
-        yield from _untrusting(asked.epsilon, changes, last_epoch)
+        yield from _untrusting(requested.epsilon, max_changes, last_epoch)
     elif isinstance(domain, Numbers):
-        numbers = asked.epsilon, changes, domain.low, domain.high, domain.buckets
+        numbers = requested.epsilon, max_changes, domain.low, domain.high, domain.buckets
         yield "range_values", partial(RangeValuesParameters, *numbers)
     elif not isinstance(domain, Bits):
         # There the first item of a user does not count as a change.
-        items = asked.epsilon, changes - 1, domain
+        items = requested.epsilon, max_changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
 
 
 def _trusting_with_values(
-    epsilon: float, changes: int, domain: tuple[str, ...] | Numbers
+    epsilon: float, max_changes: int, domain: tuple[str, ...] | Numbers
 ) -> Iterator[Alternative]:
     """Yield the protocol of items or numbers in which the shuffler adds the noise.
 
-    Devices would have to send too much of it. `changes` are those followed after a user's first
+    Devices would have to send too much of it. `max_changes` are those followed after a user's first
     value, which counts as one more there.
     """
     yield (
@@ -148,7 +158,7 @@ def _trusting_with_values(
             ShuffledCountsParameters,
             epsilon,
             DELTA,
-            changes=changes + 1,
+            max_changes=max_changes + 1,
             dummies="shuffle",
             domain=domain,
             cells=None if isinstance(domain, Numbers) else "count_min",

@@ -20,7 +20,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.randomizers.baselines import (
     BunParameters,
@@ -43,7 +43,7 @@ class EpochResponsesForecast:
     `constants` are shown by `plan` in addition to the law's.
     """
 
-    caveats: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, law: ResponseLaw, last_epoch: int, constants: Mapping[str, int | float] | None = None
@@ -54,7 +54,7 @@ class EpochResponsesForecast:
             {"epochs": law.last_epoch, "c_gap": law.c_gap, **(constants or {})},
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         variance = response_variance(self._law, users)
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
@@ -69,11 +69,11 @@ class MemoizedResponseForecast(EpochResponsesForecast):
             "stream_epsilon": law.stream_loss,
         }
         super().__init__(law, last_epoch, losses)
-        self.caveats = (
-            "estimates of different epochs rest on the same permanent responses: averaging over "
-            "epochs does not take their error away",
-            "the guarantee is for values that never change; whole streams lose what stream_epsilon "
-            "says, and budgets are charged with that",
+        self.notes = (
+            "estimates of different epochs depend on the same permanent responses: averaging over "
+            "epochs does not remove their error",
+            "the guarantee covers values that never change; stream_epsilon states the loss of "
+            "whole streams, which budgets are charged",
         )
 
 
@@ -110,9 +110,9 @@ BUN = dyadic_protocol(
 SPLIT_BUDGET = Protocol(
     name="split_budget",
     parameters=SplitBudgetParameters,
-    law=lambda asked: SplitBudgetLaw,
+    law=lambda requested: SplitBudgetLaw,
     calibrate=_CALIBRATE,
-    word_form=fixed_words(SplitBudget),
+    message_format=fixed_format(SplitBudget),
     randomizer=SplitBudget,
     aggregation=Aggregation.of(EpochResponsesAggregator),
     planning=Planning.of(
@@ -127,9 +127,9 @@ SPLIT_BUDGET = Protocol(
 MEMOIZED_RESPONSE = Protocol(
     name="memoized_response",
     parameters=MemoizedResponseParameters,
-    law=lambda asked: MemoizedResponseLaw,
+    law=lambda requested: MemoizedResponseLaw,
     calibrate=_CALIBRATE,
-    word_form=fixed_words(MemoizedResponse),
+    message_format=fixed_format(MemoizedResponse),
     randomizer=MemoizedResponse,
     aggregation=Aggregation.of(EpochResponsesAggregator),
     planning=Planning.of(MemoizedResponseForecast),

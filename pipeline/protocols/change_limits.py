@@ -16,55 +16,56 @@ class ChangeLimit:
     """Maximum changes per user that the intervals of a job assume.
 
     >>> print(ChangeLimit(4, "delayed"))
-    assumes at most 4 changes per person; later changes appear with a delay
+    assumes at most 4 changes per user; later changes appear with a delay
     >>> print(ChangeLimit(0, "lost", first_is_free=True))
-    assumes at most 0 changes per person after the first value; later changes are not counted
+    assumes at most 0 changes per user after the first value; later changes are not counted
 
     Attributes:
-        changes: Maximum changes of one user in a horizon.
+        max_changes: Maximum changes of one user in a horizon.
         later: Effect of later changes on the estimates.
         first_is_free: True if a user's first item or number does not count as a change.
     """
 
-    changes: int
+    max_changes: int
     later: Literal["delayed", "lost"]
     first_is_free: bool = False
 
     def __str__(self) -> str:
-        plural = "change" if self.changes == 1 else "changes"
+        plural = "change" if self.max_changes == 1 else "changes"
         free = " after the first value" if self.first_is_free else ""
         later = "appear with a delay" if self.later == "delayed" else "are not counted"
-        return f"assumes at most {self.changes:,} {plural} per person{free}; later changes {later}"
+        return (
+            f"assumes at most {self.max_changes:,} {plural} per user{free}; later changes {later}"
+        )
 
     @property
     def warning(self) -> str:
         """Meaning of estimates flagged `dpstream.aggregators.estimate.CHANGES_USED`.
 
         >>> print(ChangeLimit(4, "delayed").warning)
-        the true number may lie outside its 95 % interval: people have changed at least 2 times on \
-average, so those who change most have probably made the 4 changes that it allows for, and what \
-they did since then appears late. Privacy is not affected
+        the true number may be outside its 95 % interval: users have changed at least 2 times on \
+average, so those who change most have probably exhausted the allowed 4 changes, and their later \
+changes appear late. Privacy is not affected
         """
-        since = "appears late" if self.later == "delayed" else "is missing"
-        half = "once" if self.changes == 2 else f"{self.changes / 2:g} times"
+        since = "appear late" if self.later == "delayed" else "are missing"
+        half = "once" if self.max_changes == 2 else f"{self.max_changes / 2:g} times"
         return (
-            "the true number may lie outside its 95 % interval: people have changed at least "
-            f"{half} on average, so those who change most have probably made "
-            f"the {self.changes:,} changes that it allows for, and what they did since then "
-            f"{since}. Privacy is not affected"
+            "the true number may be outside its 95 % interval: users have changed at least "
+            f"{half} on average, so those who change most have probably exhausted the allowed "
+            f"{self.max_changes:,} changes, and their later changes {since}. Privacy is not "
+            "affected"
         )
 
     @property
     def remedy(self) -> str:
-        """Advice for operators."""
         return (
-            "deploy the job again, with a larger parameters.changes (intervals get wider) or with "
-            "fewer epochs and renew: true (each horizon costs epsilon again)"
+            "deploy the job again, with a larger parameters.max_changes (intervals get wider) or "
+            "with fewer epochs and renew: true (each horizon costs epsilon again)"
         )
 
 
 def change_limit(
-    changes: int,
+    max_changes: int,
     epochs: int,
     later: Literal["delayed", "lost"],
     *,
@@ -72,6 +73,6 @@ def change_limit(
     boost: float = 1.0,
 ) -> ChangeLimit | None:
     """Return the limit, or None if `epochs` rule out more changes or no change is boosted."""
-    if not boost or epochs <= changes + first_is_free:
+    if not boost or epochs <= max_changes + first_is_free:
         return None
-    return ChangeLimit(changes, later, first_is_free)
+    return ChangeLimit(max_changes, later, first_is_free)

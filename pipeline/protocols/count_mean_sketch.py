@@ -42,12 +42,12 @@ class CountMeanSketchForecast(PerEpochForecast):
                 "epsilon_of_a_user": law.bits.local_epsilon,
             },
         )
-        self.caveats = (
-            "for comparison only: take count_min, which is more accurate, or fragments, if the "
-            "stage may keep messages apart",
-            f"messages hide among those of the same row: {law.bits.minimum:,} users of the "
-            f"{law.minimum:,} that shuffle.minimum asks for",
-            "if the stage keeps the messages of a device together, epsilon is "
+        self.notes = (
+            "for comparison only: use count_min, which is more accurate, or fragments, if the "
+            "shuffler may keep messages apart",
+            f"messages hide among those of the same row: {law.bits.minimum:,} of the "
+            f"{law.minimum:,} users required by shuffle.minimum",
+            "if the shuffler keeps the messages of a device together, epsilon is "
             f"{law.bits.local_epsilon:.4g} at every epoch",
         )
 
@@ -66,17 +66,17 @@ class CountMeanSketchForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="count_mean_sketch",
     parameters=CountMeanSketchParameters,
-    law=lambda asked: CountMeanSketchLaw,
+    law=lambda requested: CountMeanSketchLaw,
     calibrate=late_calibration("fragments.count_mean_sketch", sized=True),
     randomizer=CountMeanSketch,
     aggregation=Aggregation.of(CountMeanSketchAggregator),
     shuffling=Shuffling(
         late("fragments.count_mean_sketch", "epsilon_with"),
         distinct_reports=True,
-        kept_apart=lambda law: CountMeanSketch(law).kept_apart,
+        without_shuffling=lambda law: CountMeanSketch(law).without_shuffling,
     ),
     planning=Planning.of(CountMeanSketchForecast),
-    values=lambda asked: SetDomain(asked.domain, 1),
+    values=lambda requested: SetDomain(requested.domain, 1),
     per_epoch=True,
     examples=(
         Example(CountMeanSketchParameters(2.0, 0.05, ("a",), rows=2, buckets=2), 1, minimum=4),

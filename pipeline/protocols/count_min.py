@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
-from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
+from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, detection_note
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
@@ -25,7 +25,7 @@ from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParame
 from dpstream.randomizers.count_min.one_sided import allowance
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 _NO_OTHERS = np.zeros(1)
 _ONE_SIDED = "one-sided"
@@ -57,24 +57,24 @@ class CountMinForecast(PerEpochForecast):
         skew = (
             f"counts as skewed as Zipf's law with exponent {ZIPF_EXPONENT}"
             if held is None
-            else "the counts given"
+            else "the given counts"
         )
-        collisions = f"other items in an item's cells are predicted for {skew}"
-        self.caveats = (
-            "the errors are those of a single item, value or point",
+        collisions = f"predicted errors from other items in the same cells assume {skew}"
+        self.notes = (
+            "errors apply to a single item, value or point",
             *((collisions,) if self._hashed else ()),
-            *self._one_sided_caveats(),
-            *_noise_caveats(law),
+            *self._one_sided_notes(),
+            *_noise_notes(law),
         )
 
     def like(self, held: NDArray[np.float64]) -> CountMinForecast:
         return CountMinForecast(self._law, self._parameters, self._last_epoch, held)
 
-    def found_caveats(self, users: int) -> tuple[str, ...]:
+    def detection_notes(self, users: int) -> tuple[str, ...]:
         law = self._law
         if not isinstance(law.code, PrefixCells):
             return ()
-        return (found_caveat(law.code.levels, users, law.noise.moments(users)[1], law.items),)
+        return (detection_note(law.code.levels, users, law.noise.moments(users)[1], law.items),)
 
     def predicted_error(self, users: int) -> float:
         rows = self._hashed
@@ -91,18 +91,18 @@ class CountMinForecast(PerEpochForecast):
         alone = self._with_one_sided(error_samples(_NO_OTHERS, *rows, variance), users)
         return self._usual(alone[self._estimator(rows, users)], users)
 
-    def _one_sided_caveats(self) -> tuple[str, ...]:
-        asked = self._parameters.estimator
-        if not isinstance(asked, OneSided):
+    def _one_sided_notes(self) -> tuple[str, ...]:
+        requested = self._parameters.estimator
+        if not isinstance(requested, OneSided):
             return ()
         users, rows = self._law.noise.minimum, self._hashed
         above = self._allowance(users)
         if rows is not None:
             above = float(self._row_errors(rows, users)[_ONE_SIDED].mean())
         return (
-            "estimates are upper bounds: that of an item is below the number of contributors who "
-            f"hold it with a probability of {asked.underestimated:g} at most, and above it by "
-            f"{above:,.0f} on average with {users:,} of them; the errors include that",
+            "estimates are upper bounds: the estimate of an item is below its number of "
+            f"contributors with a probability of at most {requested.underestimated:g}, and above "
+            f"it by {above:,.0f} on average with {users:,} contributors; the errors include that",
         )
 
     def _allowance(self, users: int) -> float:
@@ -177,25 +177,25 @@ def _deviations(axis: AxisCode) -> NDArray[np.float64]:
     return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
 
 
-def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:
+def _noise_notes(law: CountMinLaw) -> tuple[str, ...]:
     if law.noise.dummies == "shuffle":
         return ()
     return (
-        f"dummies are sized on shuffle.minimum, {law.noise.minimum:,}: the closer it is to the "
-        "number of users, the smaller the errors",
+        f"the number of dummies depends on shuffle.minimum, {law.noise.minimum:,}: the closer it "
+        "is to the number of users, the smaller the errors",
     )
 
 
 PROTOCOL = Protocol(
     name="count_min",
     parameters=CountMinParameters,
-    law=lambda asked: CountMinLaw,
+    law=lambda requested: CountMinLaw,
     calibrate=late_calibration("count_min", sized=True),
-    word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
+    message_format=lambda law: MessageFormat(CountMin.word_dtype, distinct=law.code.cells),
     randomizer=CountMin,
     aggregation=Aggregation(
-        lambda law, asked: CountMinAggregator(law, asked.estimator),
-        lambda law, asked, data: CountMinAggregator.from_bytes(law, data, asked.estimator),
+        lambda law, requested: CountMinAggregator(law, requested.estimator),
+        lambda law, requested, data: CountMinAggregator.from_bytes(law, data, requested.estimator),
     ),
     shuffling=Shuffling(
         late("count_min", "epsilon_with"),
@@ -203,7 +203,7 @@ PROTOCOL = Protocol(
         stage_dummies=CountMin.stage_dummies,
     ),
     planning=Planning(CountMinForecast),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(CountMinParameters(1.0, 0.05, ("a", "b"), rows=1), 1),

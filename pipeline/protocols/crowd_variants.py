@@ -43,20 +43,20 @@ class CrowdsForecast:
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             {**more, **row} for row in contents.constants
         )
-        self.caveats = (
-            "the errors are those of an item in one of crowds of equal size, in users; that of a "
-            "crowd grows with the square root of its size",
-            *contents.caveats,
+        self.notes = (
+            "errors, in users, apply to an item in crowds of equal size; the error of a crowd "
+            "grows with the square root of its size",
+            *contents.notes,
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return those of a rare item, so that the size of the crowd adds nothing."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of an item in a crowd of `users` users."""
         left = max(1, users - self._law.counts.shift)
-        found: NDArray[np.float64] = self._contents.standard_deviations(left) * (users / left)
+        found: NDArray[np.float64] = self._contents.standard_errors(left) * (users / left)
         return found
 
 
@@ -80,40 +80,42 @@ def in_crowds(
         contents = shuffling.epsilon_with(law.contents, honest, _WINDOWS)
         return sum_rounded_up(contents, law.counts.epsilon) if math.isfinite(contents) else contents
 
-    def kept_apart(law: CrowdsLaw) -> Guarantee | None:
-        contents = shuffling.kept_apart(law.contents)
+    def without_shuffling(law: CrowdsLaw) -> Guarantee | None:
+        contents = shuffling.without_shuffling(law.contents)
         if contents is None:
             return None
         held = contents.neighbors.partition(";")[0]
         return replace(
             contents,
-            neighbors=f"{held}, in one and the same crowd, which is seen; who is present is public",
+            neighbors=f"{held}, in the same crowd, which is visible; who is present is public",
         )
 
-    def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:
-        return CrowdsAggregator(law, lambda: aggregation.make(law.contents, asked))
+    def aggregator(law: CrowdsLaw, requested: Any) -> CrowdsAggregator[Any]:
+        return CrowdsAggregator(law, lambda: aggregation.make(law.contents, requested))
 
-    def aggregator_from_bytes(law: CrowdsLaw, asked: Any, data: bytes) -> CrowdsAggregator[Any]:
+    def aggregator_from_bytes(law: CrowdsLaw, requested: Any, data: bytes) -> CrowdsAggregator[Any]:
         return CrowdsAggregator.from_bytes(
             law,
-            lambda: aggregation.make(law.contents, asked),
-            lambda part: aggregation.read(law.contents, asked, part),
+            lambda: aggregation.make(law.contents, requested),
+            lambda part: aggregation.read(law.contents, requested, part),
             data,
         )
 
-    def forecast(law: CrowdsLaw, asked: Any, last_epoch: int) -> CrowdsForecast:
+    def forecast(law: CrowdsLaw, requested: Any, last_epoch: int) -> CrowdsForecast:
         assert planning is not None
-        return CrowdsForecast(law, planning.forecast(law.contents, asked, last_epoch))
+        return CrowdsForecast(law, planning.forecast(law.contents, requested, last_epoch))
 
     return replace(
         entry,
-        law=lambda asked: CrowdsLawReader(entry.law(asked).from_json),
+        law=lambda requested: CrowdsLawReader(entry.law(requested).from_json),
         calibrate=calibrate,
-        word_form=lambda law: law.word_form,
+        message_format=lambda law: law.message_format,
         randomizer=lambda law: CrowdDevices(law, entry.randomizer(law.contents)),
         aggregation=Aggregation(aggregator, aggregator_from_bytes),
-        shuffling=Shuffling(epsilon_with, kept_apart=kept_apart, crowds=lambda law: law),
+        shuffling=Shuffling(
+            epsilon_with, without_shuffling=without_shuffling, crowds=lambda law: law
+        ),
         planning=None if planning is None else Planning(forecast),
-        values=lambda asked: CrowdDomain(entry.values(asked), column, labels),
+        values=lambda requested: CrowdDomain(entry.values(requested), column, labels),
         examples=(),
     )

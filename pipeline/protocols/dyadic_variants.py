@@ -22,7 +22,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.randomizers.baselines import IndependentResponseParameters
 from dpstream.randomizers.dyadic import FutureRandLaw
@@ -45,21 +45,21 @@ class FutureRandForecast:
                 "order": order,
                 "epochs": 1 << order,
                 "probability": law.order_probabilities[order],
-                "changes": composed.k,
+                "max_changes": composed.k,
                 "c_gap": law.c_gaps[order],
                 "epsilon": composed.loss,
             }
             for order, composed in enumerate(law.composed)
         )
-        self.caveats = (
-            f"a user with more than {law.composed[0].k} changes freezes: what is then missed of it "
-            "biases the estimates, and is not in the predicted errors",
+        self.notes = (
+            f"a user with more than {law.composed[0].k} changes exhausts the change budget: "
+            "missed changes bias the estimates and are not in the predicted errors",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * self._unit_variances)
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         last_epoch = len(self._unit_variances)
         return np.sqrt(users * predicted_smoothed_variances(self._law, last_epoch))
 
@@ -88,17 +88,23 @@ def dyadic_protocol(
     return Protocol(
         name=name,
         parameters=parameters,
-        law=lambda asked: FutureRandLaw,
+        law=lambda requested: FutureRandLaw,
         calibrate=calibrate,
-        word_form=fixed_words(FutureRand),
+        message_format=fixed_format(FutureRand),
         randomizer=FutureRand,
         aggregation=Aggregation(
-            lambda law, asked: FutureRandAggregator(law, asked.estimator),
-            lambda law, asked, data: FutureRandAggregator.from_bytes(law, data, asked.estimator),
-            change_limit=lambda law, asked, epochs: change_limit(asked.changes, epochs, "lost"),
+            lambda law, requested: FutureRandAggregator(law, requested.estimator),
+            lambda law, requested, data: FutureRandAggregator.from_bytes(
+                law, data, requested.estimator
+            ),
+            change_limit=lambda law, requested, epochs: change_limit(
+                requested.max_changes, epochs, "lost"
+            ),
         ),
         planning=Planning(
-            lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
+            lambda law, requested, last_epoch: FutureRandForecast(
+                law, last_epoch, requested.estimator
+            ),
         ),
         loss_of_streams=True,
         examples=examples,

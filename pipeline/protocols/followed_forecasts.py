@@ -16,30 +16,31 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 class FollowedForecast(ABC):
     """Forecast for one report of every device at every epoch, by which its changes are followed."""
 
-    def __init__(self, kernel: Kernel, changes: int, last_epoch: int) -> None:
-        self._kernel, self._changes, self._last_epoch = kernel, changes, last_epoch
+    def __init__(self, kernel: Kernel, max_changes: int, last_epoch: int) -> None:
+        self._kernel, self._max_changes, self._last_epoch = kernel, max_changes, last_epoch
         self.reports_per_user = np.ones(last_epoch)
-        self.caveats: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
         if kernel.boost:
-            self.caveats = (
-                f"changes of a user past the first {changes} are not boosted, nor are those made "
-                f"while its value was not known: the share {kernel.left:.3f}^m of one is missing m "
-                "epochs later, which biases the estimates and is not in the predicted errors",
+            self.notes = (
+                f"only the first {max_changes} changes of a user are boosted, and only those made "
+                f"while its value is known: of any other change, the share {kernel.left:.3f}^m is "
+                "missing m epochs later, which biases the estimates and is not in the predicted "
+                "errors",
             )
 
     @abstractmethod
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the unsmoothed ones: later reports add nothing to the estimate of an epoch."""
-        return self.standard_deviations(users)
+        return self.standard_errors(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Return the bias of changes that are not boosted, per user, shape (epochs,)."""
         own, bias, biases = 1 / (1 + self._kernel.boost), 0.0, []
         # Sum by epoch of the changes that are not boosted.
-        for unboosted in np.diff(model.missed(order=0, signs=self._changes)).tolist():
+        for unboosted in np.diff(model.missed(order=0, signs=self._max_changes)).tolist():
             bias = self._kernel.left * bias - self._kernel.boost * own * unboosted
             biases.append(bias)
         return np.array(biases)
@@ -49,22 +50,22 @@ class ValueStreamForecast(FollowedForecast):
     """Forecast for one symbol of every device at every epoch."""
 
     def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
-        super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
-        self._unit = law.clock / law.gain**2
+        super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
+        self._unit = law.squared_norm_budget / law.gain**2
         self.constants = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 "decay": law.decay,
-                "clock": law.clock,
+                "squared_norm_budget": law.squared_norm_budget,
                 "gain": law.gain,
                 "noise": law.probability_of_noise,
                 "epsilon": law.loss,
             },
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * self._unit * self._kernel.variances(self._last_epoch))
 
 
@@ -75,26 +76,26 @@ class HadamardValuesForecast:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)
         self.reports_per_user = self._boolean.reports_per_user
         self.constants = self._boolean.constants
-        self.caveats = (
-            "the errors are those of an item that few hold, however many items there are",
-            flips_caveat(law.changes, law.booleans.changes, law.unboosted_share, "item"),
-            *self._boolean.caveats,
+        self.notes = (
+            "errors apply to an item that few users have, independent of the number of items",
+            flips_note(law.max_changes, law.booleans.max_changes, law.unboosted_share, "item"),
+            *self._boolean.notes,
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        letters = 2 * self._boolean.standard_deviations(users)
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
+        symbols = 2 * self._boolean.standard_errors(users)
         # A user with another item adds or subtracts one, depending on the row.
-        return np.hypot(letters, np.sqrt(users))
+        return np.hypot(symbols, np.sqrt(users))
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        return self.standard_deviations(users)
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
+        return self.standard_errors(users)
 
 
-def flips_caveat(changes: int, boosted: int, share: float, value: str) -> str:
-    if boosted > changes:
-        return f"all flips of a user whose {value} changes at most {changes} times are boosted"
+def flips_note(max_changes: int, boosted: int, share: float, value: str) -> str:
+    if boosted > max_changes:
+        return f"all flips of a user whose {value} changes at most {max_changes} times are boosted"
     return (
         f"{boosted} flips of what a device tracks are boosted; of the users whose {value} changes "
-        f"{changes} times {share:.2%} have more if each change is to another {value} chosen at "
+        f"{max_changes} times {share:.2%} have more if each change is to another {value} chosen at "
         f"random"
     )

@@ -21,7 +21,7 @@ class Forecast(typing.Protocol):
     """Forecast for every epoch of a job when every enrolled device reports."""
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """Warnings about effects that the forecast omits, in sentences."""
         ...
 
@@ -35,7 +35,7 @@ class Forecast(typing.Protocol):
         """Calibrated constants as table rows, by column."""
         ...
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
         ...
 
@@ -66,7 +66,7 @@ class DyadicForecast(Forecast, typing.Protocol):
 class SmoothedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol whose estimates can be smoothed over the whole horizon."""
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of the smoothed estimates, in users, shape (epochs,)."""
         ...
 
@@ -94,10 +94,10 @@ class BoundedForecast(Forecast, typing.Protocol):
 class SearchedForecast(Forecast, typing.Protocol):
     """Forecast of a protocol that may search a domain too large to be listed."""
 
-    def found_caveats(self, users: int) -> tuple[str, ...]: ...
+    def detection_notes(self, users: int) -> tuple[str, ...]: ...
 
 
-def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
+def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
     """Describe the number of users an item needs for a prefix search to find it."""
     # Code that devices run must not import the accounting.
     from dpstream.randomizers.accounting.prefix_levels import predict
@@ -106,9 +106,9 @@ def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, i
     if found is None:
         return f"with {users:,} users no item is found if counts are as skewed as Zipf's law"
     return (
-        f"of {users:,} users about {math.ceil(found[0]):,} have to hold an item to be found "
-        "if counts are as skewed as Zipf's law; of nearly equal counts fewer are found, and "
-        "`query --top` says from which count on every item is listed"
+        f"of {users:,} users about {math.ceil(found[0]):,} must have an item for it to be found "
+        "if counts are as skewed as Zipf's law; if counts are nearly equal, fewer items are "
+        "found. `query --top` prints the count above which every item is listed"
     )
 
 
@@ -131,17 +131,13 @@ class CellForecast(Forecast, typing.Protocol):
     """
 
     @property
-    def cells(self) -> str:
-        """Description of the cells."""
-        ...
+    def cells(self) -> str: ...
 
     def predicted_error(self, users: int) -> float:
         """Return the error from noise and from other items."""
         ...
 
-    def noise_error(self, users: int) -> float:
-        """Return the error from noise alone."""
-        ...
+    def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
         """Return the forecast for items with these shares of the users, in any order."""

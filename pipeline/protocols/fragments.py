@@ -49,7 +49,7 @@ class FragmentsForecast(PerEpochForecast):
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             _exposures(law) if instances == 1 else _exposures_to_instance(law, instances)
         )
-        self.caveats = _caveats(law, instances, sealed)
+        self.notes = _notes(law, instances, sealed)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
         """Return an equally accurate forecast: bits are reversed alike, whatever users have."""
@@ -86,15 +86,15 @@ def _exposures_to_instance(
             }
 
 
-def _caveats(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
-    who, captured = "the stage keeps", "a captured instance sees"
+def _notes(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]:
+    who, captured = "the shuffler keeps", "a captured instance sees"
     if instances > 1:
-        adding = " and whoever adds up" if sealed else ""
-        who = f"all {instances} stages{adding} together keep"
+        adding = " and the aggregator" if sealed else ""
+        who = f"all {instances} shufflers{adding} together keep"
     if sealed:
         captured = (
-            "a captured instance alone reads none of the messages that are drawn for it, which are "
-            "sealed to whoever adds up; together with those it sees"
+            "a captured instance alone cannot read the messages drawn for it, which are sealed to "
+            "the aggregator; together with the aggregator, it sees"
         )
     apart = f"if {who} the messages of a device together, "
     if law.permanent:
@@ -105,17 +105,17 @@ def _caveats(law: FragmentsLaw, instances: int, sealed: bool) -> tuple[str, ...]
         at_one = " at one epoch" if law.permanent else ""
         return (
             *alone,
-            f"{captured} t of the {law.reports} messages of a bit that every report "
-            f"of a device sets with the probability of Bin({law.reports}, 1/{instances}); they are "
-            f"then worth the epsilon of a bit above{at_one}, those that are not there counted, "
-            f"too; neighbors differ in up to {law.differing_bits} bits",
+            f"{captured} t of the {law.reports} messages of a bit that every report of a device "
+            f"sets with the probability of Bin({law.reports}, 1/{instances}); they are then worth "
+            f"the epsilon of a bit above{at_one}, including absent messages; neighbors differ in "
+            f"up to {law.differing_bits} bits",
         )
     if law.reports == 1:
         return alone
     return (
         *alone,
-        f"a single shuffle stage sees all {law.reports} reports: the smaller epsilons are those of "
-        "whoever sees fewer of them; see shuffle.instances",
+        f"a single shuffler sees all {law.reports} reports: the smaller epsilons apply to an "
+        "observer of fewer reports; see shuffle.instances",
     )
 
 
@@ -123,16 +123,16 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
     """Describe the cost of unchanged values and changes, and what averaging retains."""
     lasting = fragments.lasting_variance(law, 1) / fragments.noise_variance(law, 1)
     return (
-        f"{apart}a value that stays the same costs "
-        f"epsilon {law.unchanged_epsilon:.4g} over all {law.last_epoch:,} epochs of a horizon, and "
-        f"less than {law.limit_epsilon:.4g} however many they are; a value that differs at one "
-        f"epoch costs {law.local_epsilon:.4g}, and one that changes again and again "
-        f"{law.changing_epsilon:.4g} in all; each horizon draws new keys, and costs as much again",
-        "the epsilons of shuffled reports, of an epoch and of all of them, rest on what is drawn "
-        "anew for each report, since other epochs tell what the permanent backstop has done",
-        "estimates of different epochs rest on the same reversed bits: averaging over epochs "
-        f"leaves {lasting:.0%} of the variance where values stay, and the intervals of sums over "
-        "epochs say so",
+        f"{apart}a value that stays the same costs epsilon {law.unchanged_epsilon:.4g} over all "
+        f"{law.last_epoch:,} epochs of a horizon, and less than {law.limit_epsilon:.4g} for any "
+        f"number of epochs; a value that differs at one epoch costs {law.local_epsilon:.4g}, and "
+        f"one that changes repeatedly {law.changing_epsilon:.4g} in all; each horizon draws new "
+        "keys and costs the same again",
+        "the epsilons of shuffled reports, for one epoch and for all, rely only on the fresh "
+        "randomness of each report, since other epochs reveal the permanent backstop",
+        "estimates of different epochs depend on the same reversed bits: averaging over epochs "
+        f"leaves {lasting:.0%} of the variance where values stay the same, and the intervals of "
+        "sums over epochs include it",
     )
 
 
@@ -152,17 +152,17 @@ def _exposure(law: FragmentsLaw) -> Exposure | None:
 PROTOCOL = Protocol(
     name="fragments",
     parameters=FragmentsParameters,
-    law=lambda asked: FragmentsLaw,
+    law=lambda requested: FragmentsLaw,
     calibrate=late_calibration("fragments", sized=True),
     randomizer=Fragments,
     aggregation=Aggregation.of(FragmentsAggregator),
     shuffling=Shuffling(
         late("fragments", "epsilon_with"),
         distinct_reports=True,
-        kept_apart=lambda law: Fragments(law).kept_apart,
+        without_shuffling=lambda law: Fragments(law).without_shuffling,
     ),
     planning=Planning.of(FragmentsForecast, exposure=_exposure),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),

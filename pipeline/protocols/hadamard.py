@@ -25,7 +25,7 @@ class HadamardForecast(PerEpochForecast):
     ) -> None:
         super().__init__(last_epoch, law.items, law.slots, held)
         self._law = law
-        form = law.word_form
+        form = law.message_format
         self.cells = f"tuples of {law.rows} columns of a Hadamard matrix of size {law.columns:,}"
         self.reports_per_user = np.full(last_epoch, law.slots + law.blanket)
         self.constants: tuple[Mapping[str, int | float], ...] = (
@@ -37,10 +37,13 @@ class HadamardForecast(PerEpochForecast):
                 "bytes_per_user": form.report_bytes * (law.slots + law.blanket),
             },
         )
-        self.caveats = (
-            "the errors are those of an item that few hold; one that many hold is estimated better",
-            f"every user adds a blanket, sized on shuffle.minimum, {law.minimum:,}: the closer it "
-            "is to the number of users, the smaller the errors",
+        self.notes = (
+            (
+                "errors apply to an item that few users have; an item that many have is estimated "
+                "better"
+            ),
+            f"every user adds a blanket whose size depends on shuffle.minimum, {law.minimum:,}: "
+            "the closer it is to the number of users, the smaller the errors",
         )
 
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:
@@ -61,13 +64,13 @@ class HadamardForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="hadamard",
     parameters=HadamardParameters,
-    law=lambda asked: HadamardLaw,
+    law=lambda requested: HadamardLaw,
     calibrate=late_calibration("hadamard", sized=True),
     randomizer=Hadamard,
     aggregation=Aggregation.of(HadamardAggregator),
     shuffling=Shuffling(late("hadamard", "epsilon_with")),
     planning=Planning.of(HadamardForecast),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(HadamardParameters(4.0, 0.1, ("a", "b"), 1, 1, "exact", "bernoulli"), 1, 2),

@@ -10,7 +10,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.pipeline.values.value_domains import CategoryDomain
 from dpstream.randomizers.value_stream.hadamard_values import (
@@ -22,18 +22,18 @@ from dpstream.randomizers.value_stream.hadamard_values import (
 PROTOCOL = Protocol(
     name="hadamard_values",
     parameters=HadamardValuesParameters,
-    law=lambda asked: HadamardValuesLaw,
+    law=lambda requested: HadamardValuesLaw,
     calibrate=late_calibration("value_stream.hadamard_values"),
-    word_form=fixed_words(HadamardValues),
+    message_format=fixed_format(HadamardValues),
     randomizer=HadamardValues,
     aggregation=Aggregation.of(
         HadamardValuesAggregator,
-        change_limit=lambda law, asked, epochs: change_limit(
-            asked.changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
+        change_limit=lambda law, requested, epochs: change_limit(
+            requested.max_changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
         ),
     ),
     planning=Planning.of(late_plan("followed_forecasts", "HadamardValuesForecast")),
-    values=lambda asked: CategoryDomain(asked.domain),
+    values=lambda requested: CategoryDomain(requested.domain),
     loss_of_streams=True,
     examples=(
         Example(HadamardValuesParameters(1.0, 0, ("a", "b")), 1),

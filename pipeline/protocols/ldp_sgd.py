@@ -37,16 +37,16 @@ class LdpSgdForecast:
                 "epsilon_alone_all_steps": law.local_epsilon(law.reports * law.participations),
             },
         )
-        self.caveats = (
-            f"no gradient is longer than clip, {law.clip:g}, so noise of 100% is as long as the "
-            "longest; over steps it averages out, and less is lost with more users, larger "
-            "epsilon, fewer numbers of the model or fewer groups",
-            "if the stage keeps the messages of a device together, epsilon is "
-            f"{law.local_epsilon(law.reports):.4g} at every step that it takes part in, "
+        self.notes = (
+            f"gradients have at most length clip, {law.clip:g}, and 100% noise has that length; "
+            "it averages out over steps and decreases with more users, larger epsilon, a smaller "
+            "model or fewer groups",
+            "if the shuffler keeps the messages of a device together, epsilon is "
+            f"{law.local_epsilon(law.reports):.4g} at every step that it participates in, "
             f"{law.local_epsilon(law.reports * law.participations):.4g} in all",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         """Return deviations of a gradient noise's length, in percent of clip, shape (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
@@ -55,16 +55,16 @@ class LdpSgdForecast:
 PROTOCOL = Protocol(
     name="ldp_sgd",
     parameters=LdpSgdParameters,
-    law=lambda asked: LdpSgdLaw,
+    law=lambda requested: LdpSgdLaw,
     calibrate=late_calibration("ldp_sgd", sized=True),
     randomizer=LdpSgd,
     aggregation=Aggregation(LdpSgdAggregator, LdpSgdAggregator.from_bytes),
     shuffling=Shuffling(
-        late("ldp_sgd", "epsilon_with"), kept_apart=lambda law: LdpSgd(law).kept_apart
+        late("ldp_sgd", "epsilon_with"), without_shuffling=lambda law: LdpSgd(law).without_shuffling
     ),
     planning=Planning.of(LdpSgdForecast),
-    values=lambda asked: ExampleDomain(
-        asked.features, asked.classes, tested=asked.test_set is not None
+    values=lambda requested: ExampleDomain(
+        requested.features, requested.classes, tested=requested.test_set is not None
     ),
     learning=Learning(numbers=lambda law: law.dimensions, groups=lambda law: law.groups),
     examples=(

@@ -37,25 +37,25 @@ class MeasurementsForecast(PerEpochForecast):
         aggregator: MeasurementsAggregator,
         epsilon: float,
         last_epoch: int,
-        caveats: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
         held: NDArray[np.float64] | None = None,
     ) -> None:
         self._law: MeasurementsLaw = aggregator.law
         super().__init__(last_epoch, self._law.items, 1, held)
-        self._aggregator, self._epsilon, self._of_protocol = aggregator, epsilon, caveats
+        self._aggregator, self._epsilon, self._of_protocol = aggregator, epsilon, notes
         matrix, noise = self._law.matrix, self._law.noise
         many = f"{matrix.measurements:,} measurements"
-        self.cells = f"one of {many}, sampled" if noise is None else f"{many} of every user"
+        self.cells = f"one sampled from {many}" if noise is None else f"{many} per user"
         self.reports_per_user = np.ones(last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "measurements": matrix.measurements,
                 "of_an_item": matrix.filled,
                 "noise": math.sqrt(sum_variance(self._law, 1)),
-                "bytes_per_user": self._law.word_form.report_bytes,
+                "bytes_per_user": self._law.message_format.report_bytes,
             },
         )
-        self.caveats = (comparison(epsilon), *_of_removal(self._law), *caveats)
+        self.notes = (comparison(epsilon), *_of_removal(self._law), *notes)
 
     def like(self, held: NDArray[np.float64]) -> MeasurementsForecast:
         return MeasurementsForecast(
@@ -77,8 +77,7 @@ class MeasurementsForecast(PerEpochForecast):
 def local_floor(epsilon: float) -> float:
     """Return the error of binary randomized response over the square root of the number of users.
 
-    The variance per user is e^epsilon / (e^epsilon - 1)^2. No local protocol has an error of
-    smaller order.
+    The variance per user is e^epsilon / (e^epsilon - 1)^2. No local protocol has smaller order.
 
     Reference: *Distributed Private Heavy Hitters*, Theorem 3.3.
     """
@@ -87,10 +86,9 @@ def local_floor(epsilon: float) -> float:
 
 def comparison(epsilon: float) -> str:
     return (
-        "for comparison only: where nobody is trusted take projective_geometry, and where a "
-        "shuffle stage is, count_min or fragments; without trust even the answer to one question, "
-        f"yes or no, is off by {local_floor(epsilon):.3g} times the square root of the number of "
-        "users"
+        "for comparison only: without a trusted party use projective_geometry, with a trusted "
+        "shuffler count_min or fragments; without trust even the answer to one yes/no question "
+        f"has an error of {local_floor(epsilon):.3g} times the square root of the number of users"
     )
 
 
@@ -99,23 +97,23 @@ def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
         return ()
     return (
         "the published noise hides whether a user has an item, not which one it is: calibration: "
-        "replacement has twice as much",
+        "replacement has twice the noise",
     )
 
 
-def _of_sampled_rows(law: MeasurementsLaw, asked: MeasurementsParameters) -> tuple[str, ...]:
+def _of_sampled_rows(law: MeasurementsLaw, requested: MeasurementsParameters) -> tuple[str, ...]:
     if law.odds is None:
         return ()
     return (
         "one row of each user by randomized response: hadamard_values has the same rows, follows "
-        "items over time, and errs up to 1.3 times as much at one epoch",
+        "items over time, and its error at one epoch is up to 1.3 times as large",
     )
 
 
 def _labeled(
-    aggregator: MeasurementsAggregator, asked: MeasurementsParameters
+    aggregator: MeasurementsAggregator, requested: MeasurementsParameters
 ) -> MeasurementsAggregator:
-    aggregator.label = SetDomain(asked.domain, 1).label
+    aggregator.label = SetDomain(requested.domain, 1).label
     return aggregator
 
 
@@ -124,25 +122,27 @@ def _measurements(
     parameters: type[MeasurementsParameters],
     law: type[MeasurementsLaw],
     *examples: Example,
-    caveats: Callable[[Any, Any], tuple[str, ...]] = lambda law, asked: (),
+    notes: Callable[[Any, Any], tuple[str, ...]] = lambda law, requested: (),
 ) -> Protocol:
-    """Return an entry for noisy measurements; `caveats` makes additional warnings of `plan`."""
+    """Return an entry for noisy measurements; `notes` makes additional warnings of `plan`."""
     return Protocol(
         name=name,
         parameters=parameters,
-        law=lambda asked: law,
+        law=lambda requested: law,
         calibrate=late_calibration("measurements", sized=True),
         randomizer=Measurements,
         aggregation=Aggregation(
-            lambda law, asked: _labeled(MeasurementsAggregator(law), asked),
-            lambda law, asked, data: _labeled(MeasurementsAggregator.from_bytes(law, data), asked),
+            lambda law, requested: _labeled(MeasurementsAggregator(law), requested),
+            lambda law, requested, data: _labeled(
+                MeasurementsAggregator.from_bytes(law, data), requested
+            ),
         ),
         planning=Planning(
-            lambda law, asked, last_epoch: MeasurementsForecast(
-                MeasurementsAggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
+            lambda law, requested, last_epoch: MeasurementsForecast(
+                MeasurementsAggregator(law), requested.epsilon, last_epoch, notes(law, requested)
             )
         ),
-        values=lambda asked: SetDomain(asked.domain, 1),
+        values=lambda requested: SetDomain(requested.domain, 1),
         per_epoch=True,
         examples=examples,
     )
@@ -163,7 +163,7 @@ JL_HH = _measurements(
     Example(JlHhParameters(8.0, ("a",), 0.1, calibration="published"), 1),
     Example(JlHhParameters(8.0, ("a", "b"), 0.1, 2), 1),
     Example(JlHhParameters(1.0, ("a", "b", "c"), calibration="sampled"), 1),
-    caveats=_of_sampled_rows,
+    notes=_of_sampled_rows,
 )
 
 BUCKET = _measurements(

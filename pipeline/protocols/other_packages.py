@@ -59,12 +59,12 @@ class Registry(MutableMapping[str, Protocol]):
         claims = [_package(entry) for entry in self._offered.get(name, ())]
         if name in self._own and claims:
             raise ProtocolError(
-                f"{name} is a protocol of dpstream itself, and {' and '.join(claims)} claims the "
-                "name, too: uninstall that package, or have it choose another name"
+                f"{name} is a protocol of dpstream itself, but {' and '.join(claims)} also claims "
+                "the name. Uninstall that package, or rename its protocol"
             )
         if len(claims) > 1:
             raise ProtocolError(
-                f"protocol {name} is claimed by {' and by '.join(claims)}: uninstall all but one"
+                f"protocol {name} is claimed by {' and by '.join(claims)}. Uninstall all but one"
             )
 
     def __getitem__(self, name: str) -> Protocol:
@@ -102,17 +102,15 @@ def _load(entry: EntryPoint) -> Protocol:
         loaded = entry.load()
     except Exception as error:
         raise ProtocolError(
-            f"{where} cannot be imported: {error_line(error)}; repair or uninstall that package"
+            f"{where} cannot be imported: {error_line(error)}. Repair or uninstall that package"
         ) from error
     if not isinstance(loaded, Protocol):
         raise ProtocolError(
-            f"{where} is no dpstream.pipeline.protocols.protocol.Protocol, but of type "
-            f"{type(loaded).__name__}: the package has to offer one"
+            f"{where} has type {type(loaded).__name__}; expected "
+            "dpstream.pipeline.protocols.protocol.Protocol"
         )
     if loaded.name != entry.name:
-        raise ProtocolError(
-            f"{where} calls itself {loaded.name}: the package has to use one name for both"
-        )
+        raise ProtocolError(f"{where} has the name {loaded.name}; expected the same name for both")
     return loaded
 
 

@@ -41,7 +41,7 @@ class PerEpochForecast(ABC):
     def _noise_deviation(self, users: int) -> float:
         return self._deviation(users)
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.full(self._last_epoch, self._deviation(users))
 
     def predicted_error(self, users: int) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
-from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
+from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, detection_note
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
@@ -51,16 +51,16 @@ class ProjectiveGeometryForecast(PerEpochForecast):
                 "points_of_an_item": space.hyperplane,
                 "own": kept,
                 "other": other,
-                "bytes_per_user": law.word_form.report_bytes,
+                "bytes_per_user": law.message_format.report_bytes,
             },
         )
         several = (
-            f"a user reports on one of {law.slots:,} places, which makes errors as many times as "
-            "large as they are for one item",
+            f"a user reports on one of {law.slots:,} slots, which makes errors {law.slots:,} "
+            "times as large as for one item",
         )
-        self.caveats = (
-            "the errors are those of an item that few hold, and do not depend on which they are; "
-            "one that many hold is estimated worse",
+        self.notes = (
+            "errors apply to an item that few users have, whichever item it is; an item that many "
+            "have is estimated worse",
             *(several if law.slots > 1 else ()),
         )
 
@@ -79,18 +79,18 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         variance = spoken_for_variance(self._law.probabilities, users, holders=0)
         return math.sqrt(variance * len(self._law.cells))
 
-    def found_caveats(self, users: int) -> tuple[str, ...]:
+    def detection_notes(self, users: int) -> tuple[str, ...]:
         law = self._law
         if law.prefixes is None:
             return ()
         variance = self._noise_deviation(users) ** 2
-        return (found_caveat(law.prefixes.levels, users, variance, law.slots),)
+        return (detection_note(law.prefixes.levels, users, variance, law.slots),)
 
 
 PROTOCOL = Protocol(
     name="projective_geometry",
     parameters=ProjectiveGeometryParameters,
-    law=lambda asked: ProjectiveGeometryLaw,
+    law=lambda requested: ProjectiveGeometryLaw,
     calibrate=late_calibration("projective_geometry", sized=True),
     randomizer=ProjectiveGeometry,
     aggregation=Aggregation.of(ProjectiveGeometryAggregator),
@@ -98,7 +98,7 @@ PROTOCOL = Protocol(
         ProjectiveGeometryForecast,
         if_shuffled=lambda law: ProjectiveGeometry(law).if_shuffled,
     ),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(ProjectiveGeometryParameters(1.0, ("a", "b", "c")), 2),

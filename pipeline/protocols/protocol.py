@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance, Published
+from dpstream.aggregators.estimate import Participation, Published
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 if TYPE_CHECKING:
     from dpstream.aggregators.change_errors import ChangeErrors
@@ -48,7 +48,7 @@ class PerEpochLaw(Law, typing.Protocol):
 class Aggregator(typing.Protocol):
     """Mergeable integer state and its estimates."""
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """Raise `ValueError` if messages of shape (n, width) cannot be released of the epoch."""
         ...
 
@@ -69,7 +69,7 @@ class Aggregator(typing.Protocol):
         """Return the state; equal states give equal bytes."""
         ...
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Published | None:
+    def estimate(self, epoch: int, participation: Participation) -> Published | None:
         """Return the estimate of an epoch from everything added so far; None if it has none."""
         ...
 
@@ -78,11 +78,11 @@ class Aggregator(typing.Protocol):
 class ResumableAggregator(Aggregator, typing.Protocol):
     """Aggregator that needs little of its state once an epoch has been estimated."""
 
-    def state_after(self, epoch: int, attendance: Attendance, /) -> Mapping[str, Any]:
+    def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
         """Return what later estimates need of everything added up to an epoch, as JSON."""
         ...
 
-    def resume(self, state: Mapping[str, Any], attendance: Attendance, /) -> None:
+    def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
         """Replace everything added by such a state; later estimates are equal bit for bit.
 
         Raises:
@@ -94,7 +94,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
 DELTA: Final = 1e-6
 """Delta of protocols that trust the shuffler, compared with a job that declares none."""
 
-StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
+StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedMessages]
 """Function from an epoch of the horizon and its own randomness to a released window's dummies.
 
 For the same generator it draws the same on every worker: it uses integers only and has no state.
@@ -109,15 +109,15 @@ class StageSum:
 
     Attributes:
         form: Format of the release, which is the aggregators' input.
-        check_words: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an epoch
-            of the horizon.
+        check_messages: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an
+            epoch of the horizon.
         release: From the messages of a window, their counts (None: one each) and the window's own
             randomness, the release. Integers only; the same generator gives the same release on
             every worker.
     """
 
-    form: WordForm
-    check_words: Callable[[int, NDArray[np.unsignedinteger]], None]
+    form: MessageFormat
+    check_messages: Callable[[int, NDArray[np.unsignedinteger]], None]
     release: Callable[
         [
             NDArray[np.unsignedinteger],
@@ -228,8 +228,8 @@ class Shuffling:
             number of messages they send together, whatever their values. It hides the number of
             messages from observers of record sizes.
         distinct_reports: Whether no device sends the same report twice at an epoch.
-        kept_apart: From a law, the guarantee against an observer who keeps the messages of each
-            device together; None without one.
+        without_shuffling: From a law, the guarantee against an observer who links the messages of
+            each device; None without one.
         stage_dummies: From a law, the dummies that the stage adds to every released window; None if
             it adds nothing.
         stage_sum: From a law, the stage's summation of every released window; None if it releases
@@ -249,7 +249,7 @@ class Shuffling:
         epoch, present
     )
     distinct_reports: bool = False
-    kept_apart: Callable[[Any], Guarantee | None] = lambda law: None
+    without_shuffling: Callable[[Any], Guarantee | None] = lambda law: None
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
     stage_sum: Callable[[Any], StageSum | None] = lambda law: None
     one_message: bool = False
@@ -308,7 +308,7 @@ class Protocol:
         randomizer: Makes an empty population of devices from a law.
         shuffling: For a guarantee that relies on the shuffler; None otherwise.
         planning: For `plan`, which has no output without it.
-        word_form: From a law, the format of reports.
+        message_format: From a law, the format of reports.
         values: From parameters, the domain of a user's value.
         per_epoch: Whether epochs are independent: an estimate depends on its own reports only. The
             law is a `PerEpochLaw`.
@@ -328,7 +328,7 @@ class Protocol:
     aggregation: Aggregation
     shuffling: Shuffling | None = None
     planning: Planning | None = None
-    word_form: Callable[[Any], WordForm] = lambda law: law.word_form
+    message_format: Callable[[Any], MessageFormat] = lambda law: law.message_format
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     per_epoch: bool = False
     loss_of_streams: bool = False
@@ -367,7 +367,7 @@ class Protocol:
         return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
 
 
-def fixed_words(devices: type[Any]) -> Callable[[Any], WordForm]:
+def fixed_format(devices: type[Any]) -> Callable[[Any], MessageFormat]:
     """Return the message format of a class of devices, the same for all its laws."""
-    form = WordForm(devices.word_dtype, devices.width)
+    form = MessageFormat(devices.word_dtype, devices.width)
     return lambda law: form

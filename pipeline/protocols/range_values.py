@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
-from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_caveat
+from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_note
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.randomizers.value_stream.range_values import (
@@ -37,8 +37,8 @@ class RangeValuesForecast:
         forecasts = [HadamardValuesForecast(level, last_epoch) for level in law.levels]
         probabilities = np.array(law.level_probabilities)
         self.reports_per_user = probabilities @ [each.reports_per_user for each in forecasts]
-        online = np.array([each.standard_deviations(1) for each in forecasts])
-        smoothed = np.array([each.smoothed_standard_deviations(1) for each in forecasts])
+        online = np.array([each.standard_errors(1) for each in forecasts])
+        smoothed = np.array([each.smoothed_standard_errors(1) for each in forecasts])
         with np.errstate(divide="ignore"):
             self._level_variances = np.square(online) / probabilities[:, None]
             self._smoothed_level_variances = np.square(smoothed) / probabilities[:, None]
@@ -47,7 +47,7 @@ class RangeValuesForecast:
                 "level": number,
                 "nodes": level.items,
                 "probability": probability,
-                "boosted": level.booleans.changes,
+                "boosted": level.booleans.max_changes,
                 "boost": level.booleans.boost,
                 "decay": level.booleans.decay,
                 "noise": level.booleans.probability_of_noise,
@@ -58,17 +58,17 @@ class RangeValuesForecast:
             )
         )
         last = law.levels[-1]
-        self.caveats = (
-            *self._bucket_caveats(parameters.low, parameters.high, parameters.buckets),
-            flips_caveat(last.changes, last.booleans.changes, last.unboosted_share, "bucket"),
-            "a flip that is not boosted shows by and by, which biases the estimates and is not in "
-            "the predicted errors",
+        self.notes = (
+            *self._bucket_notes(parameters.low, parameters.high, parameters.buckets),
+            flips_note(last.max_changes, last.booleans.max_changes, last.unboosted_share, "bucket"),
+            "a flip that is not boosted appears gradually, which biases the estimates and is not "
+            "in the predicted errors",
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * range_variances(self._level_variances, 0, 1))
 
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
         return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
 
     def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
@@ -88,25 +88,25 @@ class RangeValuesForecast:
         worst = math.sqrt(2 * float(cumulative.max()))
         return worst / math.sqrt(float(range_variances(last, 0, 1)))
 
-    def _bucket_caveats(self, low: float, high: float, buckets: int) -> tuple[str, str]:
+    def _bucket_notes(self, low: float, high: float, buckets: int) -> tuple[str, str]:
         return (
-            f"values lie in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
-            f"the errors are those of a single bucket; a wide range has at most "
-            f"{self.widest:.1f} times as large ones",
+            f"values are in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
+            "errors apply to a single bucket; the error of a wide range is at most "
+            f"{self.widest:.1f} times as large",
         )
 
 
 PROTOCOL = Protocol(
     name="range_values",
     parameters=RangeValuesParameters,
-    law=lambda asked: RangeValuesLaw,
+    law=lambda requested: RangeValuesLaw,
     calibrate=late_calibration("value_stream.range_values"),
-    word_form=fixed_words(RangeValues),
+    message_format=fixed_format(RangeValues),
     randomizer=RangeValues,
     aggregation=Aggregation.of(
         RangeValuesAggregator,
-        change_limit=lambda law, asked, epochs: change_limit(
-            asked.changes,
+        change_limit=lambda law, requested, epochs: change_limit(
+            requested.max_changes,
             epochs,
             "delayed",
             first_is_free=True,
@@ -114,7 +114,9 @@ PROTOCOL = Protocol(
         ),
     ),
     planning=Planning(RangeValuesForecast),
-    values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
+    values=lambda requested: NumericDomain(
+        requested.low, requested.high, requested.buckets, requested.initial
+    ),
     loss_of_streams=True,
     examples=(
         Example(RangeValuesParameters(1.0, 0, 0, 80, 4), 1),

@@ -1,8 +1,7 @@
 """Counts at every epoch, charged once, with a trusted shuffler: four laws under one name.
 
 - The number of users with value 1 (`ShuffledCountsLaw`), with each of several items
-  (`ShuffledItemCountsLaw`), or with numbers in ranges (`ShuffledLevelCountsLaw`), by the job's
-  domain.
+  (`ShuffledItemCountsLaw`), or numbers in ranges (`ShuffledLevelCountsLaw`), by the domain.
 - The number with value 1 if the shuffler adds the noise and releases a sum
   (`ShuffledValueStreamLaw`).
 
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges, KeptErrors
+from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges, RetainedErrors
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator
 from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
 from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
@@ -113,9 +112,9 @@ _SUMS = ShuffledVariant(
 )
 
 
-def _kind_for(asked: ShuffledCountsParameters) -> ShuffledVariant:
-    match asked.domain:
-        case None if asked.summed:
+def _kind_for(requested: ShuffledCountsParameters) -> ShuffledVariant:
+    match requested.domain:
+        case None if requested.summed:
             return _SUMS
         case None:
             return _BOOLEANS
@@ -130,14 +129,14 @@ def _kind_of(law: Any) -> ShuffledVariant:
     return next(kind for kind in kinds if isinstance(law, kind.law))
 
 
-def _calibrate(asked: Any, last_epoch: int, minimum: int) -> Law:
-    calibrate = late_calibration(_kind_for(asked).package, sized=True)
-    law: Law = calibrate(asked, last_epoch, minimum)
+def _calibrate(requested: Any, last_epoch: int, minimum: int) -> Law:
+    calibrate = late_calibration(_kind_for(requested).package, sized=True)
+    law: Law = calibrate(requested, last_epoch, minimum)
     return law
 
 
-def _reader_for(asked: Any) -> LawReader:
-    reader: LawReader = _kind_for(asked).law
+def _reader_for(requested: Any) -> LawReader:
+    reader: LawReader = _kind_for(requested).law
     return reader
 
 
@@ -151,12 +150,12 @@ def _stage_dummies(law: Any) -> StageDummies | None:
 def _stage_sum(law: Any) -> StageSum | None:
     if _kind_of(law) is not _SUMS:
         return None
-    return StageSum(law.sum_form, law.check_words, law.noisy_sum)
+    return StageSum(law.sum_form, law.check_messages, law.noisy_sum)
 
 
-def _change_limit(law: Any, asked: Any, epochs: int) -> ChangeLimit | None:
+def _change_limit(law: Any, requested: Any, epochs: int) -> ChangeLimit | None:
     # Without a boost every epoch has its own reports, and the value may change at will.
-    return change_limit(law.changes, epochs, "delayed", boost=law.boost)
+    return change_limit(law.max_changes, epochs, "delayed", boost=law.boost)
 
 
 def _values(domain: StreamDomain | None) -> ValueDomain:
@@ -172,12 +171,12 @@ def _values(domain: StreamDomain | None) -> ValueDomain:
             return CategoryDomain(domain)
 
 
-def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
+def _changes(law: Any, requested: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
     """Return errors for estimates (r * previous + received) / (r + 1), or by a kernel."""
     if isinstance(law, ShuffledValueStreamLaw):
         return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
     boosted = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw
-    return KeptErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, boosted) else None
+    return RetainedErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, boosted) else None
 
 
 PROTOCOL = Protocol(
@@ -187,8 +186,8 @@ PROTOCOL = Protocol(
     calibrate=_calibrate,
     randomizer=lambda law: _kind_of(law).devices(law),
     aggregation=Aggregation(
-        lambda law, asked: _kind_of(law).aggregator(law),
-        lambda law, asked, data: _kind_of(law).aggregator.from_bytes(law, data),
+        lambda law, requested: _kind_of(law).aggregator(law),
+        lambda law, requested, data: _kind_of(law).aggregator.from_bytes(law, data),
         changes=_changes,
         change_limit=_change_limit,
     ),
@@ -198,8 +197,8 @@ PROTOCOL = Protocol(
         stage_dummies=_stage_dummies,
         stage_sum=_stage_sum,
     ),
-    planning=Planning(lambda law, asked, last_epoch: _kind_of(law).forecast(law, last_epoch)),
-    values=lambda asked: _values(asked.domain),
+    planning=Planning(lambda law, requested, last_epoch: _kind_of(law).forecast(law, last_epoch)),
+    values=lambda requested: _values(requested.domain),
     examples=(
         Example(ShuffledCountsParameters(1.5, 0.05), 2),
         Example(ShuffledCountsParameters(1.0, 0.05), 1, minimum=2),

@@ -37,24 +37,25 @@ class ShuffledCountsForecast:
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 **_noise_columns(law.noise),
             },
         )
-        self.caveats = (
-            "messages are those of a user whose value is always 1: with 0 it sends one fewer",
-            *_boost_caveats(law),
-            *_noise_caveats(law.noise),
+        self.notes = (
+            "messages are those of a user whose value is always 1; with value 0 a user sends one "
+            "message fewer",
+            *_boost_notes(law),
+            *_noise_notes(law.noise),
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return counts_deviations(self._law, self._last_epoch, users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         boost, biases, bias = self._law.boost, [], 0.0
         # Sum by epoch of the changes that are not boosted.
-        for unboosted in np.diff(model.missed(order=0, signs=self._law.changes)).tolist():
+        for unboosted in np.diff(model.missed(order=0, signs=self._law.max_changes)).tolist():
             bias = boost * (bias - unboosted) / (boost + 1)
             biases.append(bias)
         return np.array(biases)
@@ -70,7 +71,7 @@ class ShuffledItemCountsForecast:
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 "buckets": law.buckets,
                 "collisions": law.hashes.overlap,
@@ -79,14 +80,14 @@ class ShuffledItemCountsForecast:
                 "dummies_per_user": law.dummies_per_user,
             },
         )
-        self.caveats = (
-            "the errors are those of each of the items; everybody is taken to have one, and "
-            "messages about others that fall into an item's bucket are part of its error",
-            *_boost_caveats(law),
-            *_noise_caveats(law.held),
+        self.notes = (
+            "errors apply to each item; every user is assumed to have one, and messages about "
+            "other items in an item's bucket are part of its error",
+            *_boost_notes(law),
+            *_noise_notes(law.held),
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return item_deviations(self._law, self._last_epoch, users)
 
 
@@ -112,14 +113,14 @@ class ShuffledLevelCountsForecast:
             )
             if level or law.rooted
         )
-        self.caveats = (
-            f"the errors are those of each of the {law.size:,} values or buckets; random ranges "
-            f"have {self._of_ranges():.1f} times as large ones on average",
-            *_boost_caveats(law),
-            *_noise_caveats(law.held),
+        self.notes = (
+            f"errors apply to each of the {law.size:,} values or buckets; errors of random ranges "
+            f"are {self._of_ranges():.1f} times as large on average",
+            *_boost_notes(law),
+            *_noise_notes(law.held),
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return level_deviations(self._law, self._last_epoch, users)
 
     def _of_ranges(self) -> float:
@@ -133,33 +134,36 @@ class ShuffledValueStreamForecast(FollowedForecast):
     """Forecast for one noisy sum per epoch."""
 
     def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
-        super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
+        super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
         self._law = law
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
-                "changes": law.changes,
+                "max_changes": law.max_changes,
                 "boost": law.boost,
                 "decay": law.decay,
-                "clock": law.clock / STEPS**2,
+                "squared_norm_budget": law.squared_norm_budget / STEPS**2,
                 "deviation": law.deviation / STEPS,
             },
         )
 
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+    def standard_errors(self, users: int) -> NDArray[np.float64]:
         return stream_deviations(self._law, self._last_epoch, users)
 
 
-def _boost_caveats(
+def _boost_notes(
     law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw,
 ) -> tuple[str, ...]:
     if not law.boost:
         return ()
-    kept = f"the share ({law.boost}/{law.boost + 1})^(m+1) of it is missing m epochs later"
+    kept = (
+        f"of an unboosted change, the share ({law.boost}/{law.boost + 1})^(m+1) is missing m "
+        "epochs later"
+    )
     return (
-        f"changes of a user past the first {law.changes} are not boosted, nor are those that fall "
-        f"on an epoch that is withheld or follow one at which the user was silent: {kept}, which "
-        "biases the estimates and is not in the predicted errors",
+        f"only the first {law.max_changes} changes of a user are boosted, and none on a suppressed "
+        f"epoch or after an epoch at which the user was absent: {kept}, which biases the "
+        "estimates and is not in the predicted errors",
     )
 
 
@@ -171,11 +175,11 @@ def _noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
     }
 
 
-def _noise_caveats(noise: CellNoiseLaw) -> tuple[str, ...]:
+def _noise_notes(noise: CellNoiseLaw) -> tuple[str, ...]:
     if noise.dummies == "shuffle":
         return ()
     return (
-        "every user adds dummies, so that there is more noise than is needed with more users than "
-        f"shuffle.minimum, {noise.minimum:,}: the closer it is to their number, the smaller the "
-        "errors",
+        "every user adds dummies, so the noise is larger than necessary with more users than "
+        f"shuffle.minimum, {noise.minimum:,}: the closer it is to the number of users, the "
+        "smaller the errors",
     )

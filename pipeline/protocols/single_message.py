@@ -33,7 +33,7 @@ class SingleMessageForecast(PerEpochForecast):
         self.cells = (
             f"a bit for each of {law.items:,} items"
             if law.bits
-            else f"one of {law.items + 1:,} symbols, the items and none"
+            else f"one of {law.items + 1:,} symbols: the items and 'no item'"
         )
         self.reports_per_user = np.ones(last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
@@ -41,12 +41,12 @@ class SingleMessageForecast(PerEpochForecast):
                 "local_epsilon": law.local_epsilon,
                 "kept": kept,
                 "false": other,
-                "bytes_per_user": law.word_form.report_bytes,
+                "bytes_per_user": law.message_format.report_bytes,
             },
         )
-        self.caveats = (
-            "the errors are those of an item that few hold, and grow with the users; symbols of an "
-            "item that many hold are estimated worse",
+        self.notes = (
+            "errors apply to an item that few users have, and grow with the number of users; an "
+            "item that many have is estimated worse",
         )
 
     def like(self, held: NDArray[np.float64]) -> SingleMessageForecast:
@@ -61,17 +61,17 @@ class SingleMessageForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="single_message",
     parameters=SingleMessageParameters,
-    law=lambda asked: SingleMessageLaw,
+    law=lambda requested: SingleMessageLaw,
     calibrate=late_calibration("single_message", sized=True),
     randomizer=SingleMessage,
     aggregation=Aggregation.of(SingleMessageAggregator),
     shuffling=Shuffling(
         late("single_message", "epsilon_with"),
-        kept_apart=lambda law: SingleMessage(law).kept_apart,
+        without_shuffling=lambda law: SingleMessage(law).without_shuffling,
         one_message=True,
     ),
     planning=Planning.of(SingleMessageForecast),
-    values=lambda asked: SetDomain(asked.domain, asked.items),
+    values=lambda requested: SetDomain(requested.domain, requested.items),
     per_epoch=True,
     examples=(
         Example(SingleMessageParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),

@@ -13,28 +13,28 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 
 
-def _changes(law: ValueStreamLaw, asked: ValueStreamParameters, lag: int) -> FollowedChanges:
+def _changes(law: ValueStreamLaw, requested: ValueStreamParameters, lag: int) -> FollowedChanges:
     return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
 
 
 PROTOCOL = Protocol(
     name="value_stream",
     parameters=ValueStreamParameters,
-    law=lambda asked: ValueStreamLaw,
+    law=lambda requested: ValueStreamLaw,
     calibrate=late_calibration("value_stream"),
-    word_form=fixed_words(ValueStream),
+    message_format=fixed_format(ValueStream),
     randomizer=ValueStream,
     aggregation=Aggregation.of(
         ValueStreamAggregator,
         changes=_changes,
-        change_limit=lambda law, asked, epochs: change_limit(
-            asked.changes, epochs, "delayed", boost=law.boost
+        change_limit=lambda law, requested, epochs: change_limit(
+            requested.max_changes, epochs, "delayed", boost=law.boost
         ),
     ),
     planning=Planning.of(late_plan("followed_forecasts", "ValueStreamForecast")),

@@ -36,7 +36,7 @@ class Difference:
 
     Attributes:
         only: 0 or 1 if only the first or second job has the epoch, else None.
-        integers: Names among fate, contributors, population and counts that differ.
+        integers: Names among window_status, contributors, population and counts that differ.
         estimates: True if anything in the published estimates differs.
         deviations: Largest difference of two estimates of the same item, in standard errors, the
             smaller one if they differ; None if there is no such pair.
@@ -92,14 +92,14 @@ def compare(one: EpochResult, other: EpochResult) -> Difference:
     """Return the difference of two results of the same epoch.
 
     >>> from dpstream.aggregators.estimate import Estimate
-    >>> from dpstream.topics.manifests import Fate
+    >>> from dpstream.topics.manifests import WindowStatus
     >>> def result(value: float) -> EpochResult:
     ...     estimate = Estimate(value, 20.0, value - 39.2, value + 39.2, 100, 100)
-    ...     return EpochResult(3, Fate.RELEASED, 100, 100, b"counts", estimate)
+    ...     return EpochResult(3, WindowStatus.RELEASED, 100, 100, b"counts", estimate)
     >>> compare(result(50.0), result(75.0)).deviations
     1.25
     """
-    integers = ("fate", "contributors", "population", "counts")
+    integers = ("window_status", "contributors", "population", "counts")
     deviations, item, unmatched = _largest(one.estimate, other.estimate)
     return Difference(
         epoch=one.epoch,
@@ -119,7 +119,7 @@ def _largest(
     both, here, there = np.intersect1d(items, others, assume_unique=True, return_indices=True)
     unmatched = len(items) + len(others) - 2 * len(both)
     deviations = [
-        each.standard_deviation or 0.0 for each in (one, other) if each is not None and len(both)
+        each.standard_error or 0.0 for each in (one, other) if each is not None and len(both)
     ]
     if not deviations:
         return None, None, unmatched
@@ -145,27 +145,27 @@ def _json(published: Published | None) -> object:
 _BLUE, _VERMILION = "#0072B2", "#D55E00"
 
 
-def write_differences(names: Sequence[str], found: Sequence[Difference], path: Path) -> None:
-    save_figure(draw_differences(names, found), path)
+def write_differences(names: Sequence[str], pairs: Sequence[Difference], path: Path) -> None:
+    save_figure(draw_differences(names, pairs), path)
 
 
-def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figure:
+def draw_differences(names: Sequence[str], pairs: Sequence[Difference]) -> Figure:
     """Draw the largest difference of estimates at every epoch, in standard errors.
 
     Epochs that only one job has, or whose integers differ, are marked at the bottom of the plot.
     """
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
-    deviations = [np.nan if each.deviations is None else each.deviations for each in found]
+    deviations = [np.nan if each.deviations is None else each.deviations for each in pairs]
     axes.plot(
-        [each.epoch for each in found],
+        [each.epoch for each in pairs],
         deviations,
         color=_BLUE,
         linewidth=1.6,
         marker=".",
         label="largest difference between estimates",
     )
-    marked = [each.epoch for each in found if each.integers or each.only is not None]
+    marked = [each.epoch for each in pairs if each.integers or each.only is not None]
     if marked:
         axes.plot(
             marked,

@@ -23,11 +23,11 @@ from dpstream.pipeline.recording.recordings import (
     RecordingIndex,
     RecordKind,
 )
-from dpstream.pipeline.stages.stage_builder import adder
+from dpstream.pipeline.stages.stage_builder import window_aggregator
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import split_words
 
 Tell = Callable[[str], None]
 
@@ -38,7 +38,7 @@ class Verification:
 
     Attributes:
         index: Of the recording; None if unreadable.
-        reports: Number in the windows; for a job whose reports are in shares, pieces of tables.
+        reports: Number in the windows; for a job whose reports are in shares, chunks of tables.
         deep: True if windows were compared with partials.
     """
 
@@ -62,7 +62,7 @@ class Verification:
             "missing": [] if index is None else [str(gap) for gap in index.missing],
             "files": 0 if index is None else len(index.files),
             "bytes": 0 if index is None else sum(file.size for file in index.files),
-            "pieces" if self.shared else "reports": self.reports,
+            "chunks" if self.shared else "reports": self.reports,
             "deep": self.deep,
         }
 
@@ -79,27 +79,27 @@ def verify(
     With `deep`, every window is aggregated again and compared with its partial. If reports are
     sealed, this needs the `keys` of the aggregator, and raises `WrongKeyError` without them.
     """
-    found = Verification(deep=deep)
+    verification = Verification(deep=deep)
     try:
         recording = Recording.open(path)
     except RecordingError as error:
-        found.problems.append(str(error))
-        return found
-    found.index = recording.index
+        verification.problems.append(str(error))
+        return verification
+    verification.index = recording.index
     for file in recording.index.files:
         tell(file.path)
         try:
             recording.check_file(file)
         except (RecordingError, OSError) as error:
-            found.problems.append(str(error))
-    found.notes += _left_over(path, recording.index)
-    if not found.problems:
+            verification.problems.append(str(error))
+    verification.notes += _left_over(path, recording.index)
+    if not verification.problems:
         try:
-            for problem in _contradictions(recording, found, keys, tell):
-                found.problems.append(f"{path}: {problem}")
+            for problem in _contradictions(recording, verification, keys, tell):
+                verification.problems.append(f"{path}: {problem}")
         except (RecordingError, JobError, CodecError) as error:
-            found.problems.append(str(error))
-    return found
+            verification.problems.append(str(error))
+    return verification
 
 
 def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
@@ -111,14 +111,14 @@ def _left_over(path: Path, index: RecordingIndex) -> Iterator[str]:
 
 def _contradictions(
     recording: Recording,
-    found: Verification,
+    verification: Verification,
     keys: Callable[[DeployedJob], KeyRing],
     tell: Tell,
 ) -> Iterator[str]:
     index = recording.index
     job = DeployedJob.from_bytes(recording.job_record)
-    found.shared = job.shared
-    form = job.form_of(Role.SHUFFLED)
+    verification.shared = job.shared
+    form = job.format_of(Role.SHUFFLED)
     says = (index.job, index.deployment, index.fingerprint, index.word_bytes, index.word_width)
     if says != (job.name, job.deployment, job.fingerprint, form.dtype.itemsize, form.width):
         yield "the recorded job differs from the job named in the index"
@@ -126,7 +126,7 @@ def _contradictions(
     yield from _epochs(recording)
     yield from _file_bounds(recording)
     yield from _estimates(recording, job)
-    yield from _windows(recording, job, found, keys(job), tell)
+    yield from _windows(recording, job, verification, keys(job), tell)
 
 
 def _epochs(recording: Recording) -> Iterator[str]:
@@ -161,12 +161,16 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
             return
         published = published_estimate(row, job.deployment)
         # A released window may turn out to be corrupt during aggregation.
-        fate = Fate.RELEASED if published.fate is Fate.SPOILED else published.fate
-        if published.reason is not None and published.fate is not Fate.SPOILED:
-            yield f"the estimate of epoch {row.epoch} has a reason, but is not spoiled"
-        says = (fate, published.contributors, published.population, published.closed_at)
+        window_status = (
+            WindowStatus.RELEASED
+            if published.window_status is WindowStatus.CORRUPT
+            else published.window_status
+        )
+        if published.reason is not None and published.window_status is not WindowStatus.CORRUPT:
+            yield f"the estimate of epoch {row.epoch} has a reason, but is not corrupt"
+        says = (window_status, published.contributors, published.population, published.closed_at)
         decided = (
-            manifest.fate,
+            manifest.window_status,
             manifest.contributors,
             manifest.population,
             manifest.timestamp,
@@ -176,20 +180,20 @@ def _estimates(recording: Recording, job: DeployedJob) -> Iterator[str]:
 
 
 def _windows(
-    recording: Recording, job: DeployedJob, found: Verification, keys: KeyRing, tell: Tell
+    recording: Recording, job: DeployedJob, verification: Verification, keys: KeyRing, tell: Tell
 ) -> Iterator[str]:
-    add_up = adder(job, keys) if found.deep else None
-    partials = recording.partials() if found.deep else iter(())
+    add_up = window_aggregator(job, keys) if verification.deep else None
+    partials = recording.partials() if verification.deep else iter(())
     manifests = _released(recording)
     for epoch, words in recording.windows():
-        found.reports += words.messages
+        verification.reports += words.messages
         if add_up is None:
             continue
         tell(f"epoch {epoch}")
         payload = next((row.payload for row in partials if row.epoch == epoch), None)
         manifest = next(each for each in manifests if each.epoch == epoch)
         try:
-            added = add_up(manifest, split_words(words))
+            added = add_up(manifest, split_messages(words))
         except ValueError as error:
             yield f"window of epoch {epoch}: {error}"
             continue
@@ -198,4 +202,4 @@ def _windows(
 
 
 def _released(recording: Recording) -> Iterator[Manifest]:
-    return (row for row in recording.manifests() if row.fate is Fate.RELEASED)
+    return (row for row in recording.manifests() if row.window_status is WindowStatus.RELEASED)

@@ -31,9 +31,9 @@ from dpstream.pipeline.recording.recordings import (
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from dpstream.pipeline.state import LOCK_FILE
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 _COMMIT_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
@@ -43,7 +43,7 @@ _LOOK_SECONDS = 5.0
 class Recorded:
     """A newly recorded epoch, with the reasons why its window is missing.
 
-    `reports` is the number in its window, or of pieces of tables in shares; None without a window.
+    `reports` is the number in its window, or of chunks of tables in shares; None without a window.
     """
 
     epoch: int
@@ -63,7 +63,7 @@ def open_recording(
     path = folder.path
     if INDEX_FILE not in folder.sizes():
         _check_free(folder)
-        form = job.form_of(Role.SHUFFLED)
+        form = job.format_of(Role.SHUFFLED)
         return RecordingIndex(
             software=version("dpstream"),
             job=job.name,
@@ -77,9 +77,8 @@ def open_recording(
     index = Recording.open(path).index
     if index.job != job.name or index.deployment != job.deployment:
         raise RecordingError(
-            f"{path} is a recording of job {index.job}, deployment "
-            f"{index.deployment.hex()[:8]}; expected {job.name}, deployment "
-            f"{job.deployment.hex()[:8]}. Give another folder"
+            f"{path} is a recording of job {index.job}, deployment {index.deployment.hex()[:8]}; "
+            f"expected {job.name}, deployment {job.deployment.hex()[:8]}. Give another folder"
         )
     if from_epoch is not None and from_epoch != index.from_epoch:
         raise RecordingError(
@@ -111,7 +110,7 @@ class Recorder:
         self._committed = clock()
         floors = {place.partition: place.offset for place in index.places}
         self._whole = True
-        self._found: DecidedEpoch | None = None
+        self._next_epoch: DecidedEpoch | None = None
         with self._writing():
             self._writer = RecordingWriter(folder, index)
             first = self._writer.next_epoch or index.from_epoch
@@ -172,19 +171,21 @@ class Recorder:
         A released window of None was deleted: it was complete when it was aggregated. If reading is
         interrupted, the epoch is returned again.
         """
-        if self._found is None:
-            self._found = yield from self._epochs.next()
-        found = self._found
-        if found is None or (published := found.estimate) is None:
+        if self._next_epoch is None:
+            self._next_epoch = yield from self._epochs.next()
+        decided = self._next_epoch
+        if decided is None or (published := decided.estimate) is None:
             return None
         window = None
-        if found.manifest.fate is Fate.RELEASED:
-            window = yield from self._window(found.epoch)
-        self._windows.pass_over(found.epoch)
-        self._found = None
-        return RecordedEpoch(found.manifest, window, found.payload, recorded_estimate(published))
+        if decided.manifest.window_status is WindowStatus.RELEASED:
+            window = yield from self._window(decided.epoch)
+        self._windows.pass_over(decided.epoch)
+        self._next_epoch = None
+        return RecordedEpoch(
+            decided.manifest, window, decided.payload, recorded_estimate(published)
+        )
 
-    def _window(self, epoch: int) -> Steps[Words | None]:
+    def _window(self, epoch: int) -> Steps[Messages | None]:
         if not (yield from self._windows.find(epoch)):
             return None
         return (yield from self._windows.read(epoch))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dpstream.pipeline.recording.recording_index import RecordingError, RecordingFile, RecordKind
 from dpstream.pipeline.recording.recording_tables import (
-    WordColumn,
+    MessageColumn,
     schema_of,
     table_of,
     writer_options,
@@ -91,7 +91,7 @@ class TableFile:
     """A table file being written; rows are buffered until they fill a row group."""
 
     def __init__(
-        self, folder: RecordingFolder, path: str, kind: RecordKind, words: WordColumn
+        self, folder: RecordingFolder, path: str, kind: RecordKind, words: MessageColumn
     ) -> None:
         self.absorbed: RecordingFile | None = None
         self._folder = folder

@@ -160,7 +160,7 @@ class RecordingIndex:
                 raise RecordingError(f"got version {body['version']!r:.20}; expected {VERSION}")
             digest = body.pop("sha256")
             if digest != _digest(body) or data != _spell({**body, "sha256": digest}):
-                raise RecordingError("it was modified: its own checksum does not match")
+                raise RecordingError("modified: its own checksum does not match")
             first, last = body["first_epoch"], body["last_epoch"]
             return cls(
                 software=_text(body["software"]),
@@ -183,7 +183,7 @@ class RecordingIndex:
         except RecordingError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise RecordingError(f"it was modified or truncated: {error!r:.200}") from None
+            raise RecordingError(f"modified or truncated: {error!r:.200}") from None
 
 
 def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:

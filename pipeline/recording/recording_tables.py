@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.recording.recording_index import RecordKind
 from dpstream.pipeline.stages.estimate_records import VERSION, EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest
-from dpstream.topics.words import WordArray, Words
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import MessageArray, Messages
 
 Numbers: TypeAlias = tuple[float | None, float | None, float | None, float | None]
 
@@ -45,7 +45,7 @@ class RecordedEstimate:
     """
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     closed_at: int
     contributors: int
     population: int
@@ -57,7 +57,7 @@ class RecordedEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class WordColumn:
+class MessageColumn:
     """Representation of reports of `width` words of `dtype` in a table."""
 
     dtype: np.dtype[Any]
@@ -69,27 +69,27 @@ class WordColumn:
             return pa.from_numpy_dtype(self.dtype)
         return pa.binary(self.dtype.itemsize * self.width)
 
-    def array(self, values: WordArray) -> Any:
+    def array(self, values: MessageArray) -> Any:
         plain = np.ascontiguousarray(values)
         return pa.Array.from_buffers(self.type, len(plain), [None, pa.py_buffer(plain)])
 
-    def values(self, array: Any) -> WordArray:
+    def values(self, array: Any) -> MessageArray:
         if self.width == 1:
-            single: WordArray = array.to_numpy(zero_copy_only=True)
+            single: MessageArray = array.to_numpy(zero_copy_only=True)
             return single[:, None]
         start = array.offset * self.type.byte_width
-        found: WordArray = np.frombuffer(array.buffers()[1], np.uint8)[start:].view(self.dtype)[
+        found: MessageArray = np.frombuffer(array.buffers()[1], np.uint8)[start:].view(self.dtype)[
             : len(array) * self.width
         ]
         return found.reshape(len(array), self.width)
 
 
-def schema_of(kind: RecordKind, words: WordColumn) -> Any:
+def schema_of(kind: RecordKind, words: MessageColumn) -> Any:
     """Return the Arrow schema of a kind; only columns such as ``value`` may have missing values."""
     unsigned, text = pa.uint64(), pa.string()
     columns: dict[RecordKind, dict[str, Any]] = {
         RecordKind.MANIFESTS: {
-            "fate": text,
+            "window_status": text,
             "first_epoch": unsigned,
             "contributors": unsigned,
             "population": unsigned,
@@ -100,13 +100,13 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
         RecordKind.WINDOWS: {"word": words.type, "count": unsigned},
         RecordKind.PARTIALS: {"payload": pa.binary()},
         RecordKind.ESTIMATES: {
-            "fate": text,
+            "window_status": text,
             "closed_at": unsigned,
             "contributors": unsigned,
             "population": unsigned,
             "estimate": text,
             "guarantee": text,
-            **dict.fromkeys(("value", "low", "high", "standard_deviation"), pa.float64()),
+            **dict.fromkeys(("value", "ci95_low", "ci95_high", "standard_error"), pa.float64()),
             "reason": text,
             "assumes_changes": unsigned,
         },
@@ -114,7 +114,7 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
     return pa.schema([("epoch", unsigned), *columns[kind].items()])
 
 
-def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
+def writer_options(kind: RecordKind, words: MessageColumn) -> dict[str, Any]:
     if kind is not RecordKind.WINDOWS:
         return dict(_OPTIONS)
     # Differences of sorted words are small.
@@ -123,7 +123,7 @@ def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
     return {**_OPTIONS, "use_dictionary": dictionaries, "column_encoding": delta or None}
 
 
-def distinct(words: Words) -> tuple[WordArray, NDArray[np.uint64]]:
+def distinct(words: Messages) -> tuple[MessageArray, NDArray[np.uint64]]:
     if words.counts is not None:
         return words.values, words.counts.astype(np.uint64)
     values = words.values
@@ -133,8 +133,8 @@ def distinct(words: Words) -> tuple[WordArray, NDArray[np.uint64]]:
     return values[starts], np.diff(starts, append=len(values)).astype(np.uint64)
 
 
-def table_of(kind: RecordKind, words: WordColumn, rows: Sequence[Any]) -> Any:
-    """Return the table of rows: dataclasses of this module, or for windows (epoch, `Words`)."""
+def table_of(kind: RecordKind, words: MessageColumn, rows: Sequence[Any]) -> Any:
+    """Return the table of rows: dataclasses of this module, or for windows (epoch, `Messages`)."""
     schema = schema_of(kind, words)
     if kind is RecordKind.WINDOWS:
         return _windows_table(schema, words, rows)
@@ -143,7 +143,7 @@ def table_of(kind: RecordKind, words: WordColumn, rows: Sequence[Any]) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _windows_table(schema: Any, words: WordColumn, rows: Sequence[tuple[int, Words]]) -> Any:
+def _windows_table(schema: Any, words: MessageColumn, rows: Sequence[tuple[int, Messages]]) -> Any:
     found = [distinct(window) for _, window in rows]
     epochs = np.repeat(
         np.array([epoch for epoch, _ in rows], np.uint64), [len(counts) for _, counts in found]
@@ -158,7 +158,7 @@ def _windows_table(schema: Any, words: WordColumn, rows: Sequence[tuple[int, Wor
 def _manifest_cells(row: Manifest) -> tuple[Any, ...]:
     return (
         row.epoch,
-        row.fate.value,
+        row.window_status.value,
         row.first_epoch,
         row.contributors,
         row.population,
@@ -171,7 +171,7 @@ def _manifest_cells(row: Manifest) -> tuple[Any, ...]:
 def _estimate_cells(row: RecordedEstimate) -> tuple[Any, ...]:
     return (
         row.epoch,
-        row.fate.value,
+        row.window_status.value,
         row.closed_at,
         row.contributors,
         row.population,
@@ -197,7 +197,7 @@ def manifests_of(table: Any, fingerprint: bytes, deployment: bytes) -> Iterator[
             fingerprint=fingerprint,
             deployment=deployment,
             epoch=row["epoch"],
-            fate=Fate(row["fate"]),
+            window_status=WindowStatus(row["window_status"]),
             first_offset=0,
             cut_offset=0,
             first_epoch=row["first_epoch"],
@@ -218,19 +218,19 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
     for row in table.to_pylist():
         yield RecordedEstimate(
             epoch=row["epoch"],
-            fate=Fate(row["fate"]),
+            window_status=WindowStatus(row["window_status"]),
             closed_at=row["closed_at"],
             contributors=row["contributors"],
             population=row["population"],
             estimate=row["estimate"],
             guarantee=row["guarantee"],
-            numbers=(row["value"], row["low"], row["high"], row["standard_deviation"]),
+            numbers=(row["value"], row["ci95_low"], row["ci95_high"], row["standard_error"]),
             reason=row["reason"],
             assumes_changes=row["assumes_changes"],
         )
 
 
-def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, Any]]:
+def windows_of(table: Any, words: MessageColumn) -> Iterator[tuple[int, MessageArray, Any]]:
     """Yield epoch, distinct words and counts of each window, or of its part in this table."""
     if not table.num_rows:
         return
@@ -250,10 +250,10 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
     body, single = record.to_json(), None if record.estimate is None else record.estimate.single
     numbers: Numbers = (None, None, None, None)
     if single is not None:
-        numbers = (single.value, single.low, single.high, single.standard_deviation)
+        numbers = (single.value, single.ci95_low, single.ci95_high, single.standard_error)
     return RecordedEstimate(
         epoch=record.epoch,
-        fate=record.fate,
+        window_status=record.window_status,
         closed_at=record.closed_at,
         contributors=record.contributors,
         population=record.population,
@@ -271,7 +271,7 @@ def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateReco
         "version": VERSION,
         "deployment": deployment.hex(),
         "epoch": row.epoch,
-        "fate": row.fate.value,
+        "window_status": row.window_status.value,
         "closed_at": row.closed_at,
         "contributors": row.contributors,
         "population": row.population,

@@ -2,8 +2,7 @@
 
 * A file counts once ``recording.json``, which is replaced atomically, lists it. After a stop at any
   moment, all listed files are complete; the others are removed on resuming.
-* A small last file is merged with new data, so a recording that follows a job for months has few
-  files.
+* A small last file is merged with new data: a recording of a job for months has few files.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from dpstream.pipeline.recording.recording_index import (
     with_missing,
 )
 from dpstream.pipeline.recording.recording_tables import (
+    MessageColumn,
     RecordedEstimate,
     RecordedPartial,
-    WordColumn,
 )
 from dpstream.pipeline.whole_files import naming
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 _FILE_BYTES = 64 << 20
 _SMALL_BYTES = 4 << 20
@@ -49,7 +48,7 @@ class RecordedEpoch:
     """
 
     manifest: Manifest
-    window: Words | None
+    window: Messages | None
     partial: bytes | None
     estimate: RecordedEstimate
 
@@ -61,14 +60,14 @@ class RecordedEpoch:
 class RecordingWriter:
     """Append epochs, in order, to a recording in an existing folder that the caller has locked.
 
-    `index` is the committed content. Raises `RecordingError` if a listed file is missing or has
-    another size.
+    `index` is the committed content. Raises `RecordingError` if a listed file is missing or
+    resized.
     """
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
         self.index = index
         self._folder = folder
-        self._words = WordColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
+        self._words = MessageColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
         self._open: dict[RecordKind, TableFile] = {}
         self._epochs: list[int] = []
         self._missing = index.missing
@@ -76,9 +75,8 @@ class RecordingWriter:
         for file in index.files:
             if sizes.get(file.path) != file.size:
                 raise RecordingError(
-                    f"{folder.path / file.path} has {sizes.get(file.path, 0):,} of "
-                    f"{file.size:,} bytes. To list all modified files: 'dpstream record "
-                    "--verify'"
+                    f"{folder.path / file.path} has {sizes.get(file.path, 0):,} of {file.size:,} "
+                    "bytes. To list all modified files: 'dpstream record --verify'"
                 )
         self._remove_what_does_not_count(sizes)
 

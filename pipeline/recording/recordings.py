@@ -6,7 +6,7 @@ consecutive epochs. Any Parquet reader can read them:
 ================  ====================================================================
 file              rows
 ================  ====================================================================
-``manifests-*``   one for each epoch: fate, producers, numbers of users, time; not the
+``manifests-*``   one for each epoch: status, producers, numbers of users, time; not the
                   positions of its records, which would reveal their number
 ``windows-*``     one for each distinct report of a released window, with its number
                   of occurrences (``count``), in canonical order; a report of several
@@ -41,9 +41,9 @@ from dpstream.pipeline.recording.recording_index import (
     RecordKind,
 )
 from dpstream.pipeline.recording.recording_tables import (
+    MessageColumn,
     RecordedEstimate,
     RecordedPartial,
-    WordColumn,
     estimates_of,
     manifests_of,
     partials_of,
@@ -52,8 +52,8 @@ from dpstream.pipeline.recording.recording_tables import (
 )
 from dpstream.pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import Messages
 
 __all__ = [
     "INDEX_FILE",
@@ -85,7 +85,7 @@ class Recording:
     def __init__(self, path: Path, index: RecordingIndex) -> None:
         self.path = path
         self.index = index
-        self._words = WordColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
+        self._words = MessageColumn(np.dtype(f"<u{index.word_bytes}"), index.word_width)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -126,23 +126,23 @@ class Recording:
             if row.epoch >= from_epoch:
                 yield row
 
-    def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Words]]:
+    def windows(self, from_epoch: int = 1) -> Iterator[tuple[int, Messages]]:
         """Yield every recorded released window: epoch, distinct reports, uint64 counts."""
-        found = self._windows(from_epoch)
-        held = next(found, None)
+        windows = self._windows(from_epoch)
+        window = next(windows, None)
         for row in self.manifests(from_epoch):
             epoch = row.epoch
-            if row.fate is not Fate.RELEASED or self.index.lacks(epoch):
+            if row.window_status is not WindowStatus.RELEASED or self.index.lacks(epoch):
                 continue
-            if held is not None and held[0] == epoch:
-                yield held
-                held = next(found, None)
+            if window is not None and window[0] == epoch:
+                yield window
+                window = next(windows, None)
             else:
                 empty = np.empty((0, self._words.width), self._words.dtype)
-                yield epoch, Words(empty, np.empty(0, np.uint64))
-        if held is not None:
+                yield epoch, Messages(empty, np.empty(0, np.uint64))
+        if window is not None:
             raise RecordingError(
-                f"{self.path} contains a window of epoch {held[0]}, but no manifest"
+                f"{self.path} contains a window of epoch {window[0]}, but no manifest"
             )
 
     def partials(self, from_epoch: int = 1) -> Iterator[RecordedPartial]:
@@ -174,22 +174,22 @@ class Recording:
         if digest.hexdigest() != file.sha256:
             raise RecordingError(f"{path} was modified: its checksum does not match")
 
-    def _windows(self, from_epoch: int) -> Iterator[tuple[int, Words]]:
-        def pieces(table: Any) -> Iterator[tuple[int, Any, Any]]:
+    def _windows(self, from_epoch: int) -> Iterator[tuple[int, Messages]]:
+        def chunks(table: Any) -> Iterator[tuple[int, Any, Any]]:
             return windows_of(table, self._words)
 
-        rows = self._rows(RecordKind.WINDOWS, pieces, from_epoch)
-        for epoch, group in groupby(rows, key=lambda piece: piece[0]):
+        rows = self._rows(RecordKind.WINDOWS, chunks, from_epoch)
+        for epoch, group in groupby(rows, key=lambda chunk: chunk[0]):
             if epoch < from_epoch:
                 continue
-            found = list(group)
-            if len(found) == 1:
-                values, counts = found[0][1:]
+            chunks_of_epoch = list(group)
+            if len(chunks_of_epoch) == 1:
+                values, counts = chunks_of_epoch[0][1:]
             else:
-                values = np.concatenate([piece[1] for piece in found])
-                counts = np.concatenate([piece[2] for piece in found])
+                values = np.concatenate([chunk[1] for chunk in chunks_of_epoch])
+                counts = np.concatenate([chunk[2] for chunk in chunks_of_epoch])
             try:
-                yield epoch, Words(values, counts)
+                yield epoch, Messages(values, counts)
             except CodecError as error:
                 raise RecordingError(f"{self.path}: window of epoch {epoch}: {error}") from None
 
@@ -213,7 +213,7 @@ class Recording:
         with pq.ParquetFile(self.path / file.path) as opened:
             if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
                 raise RecordingError(
-                    f"{self.path / file.path}: the columns are not those of {file.kind}"
+                    f"{self.path / file.path}: unexpected columns in a file of {file.kind}"
                 )
             if opened.metadata.num_rows != file.rows:
                 raise RecordingError(

@@ -2,7 +2,8 @@
 
 - `read` returns everything published of a job as a table, for programs and notebooks.
 - `follow` reads estimates as they arrive; `epoch_counts` has the windows for queries.
-- `questions` answers queries from any counts, with the ground truth; `asked` parses them.
+- `counts_queries` answers queries from any counts, with the ground truth; `query_options` parses
+  them.
 - `kinds` has the kinds of publications, with their headline, sentence, curves and default query.
 - `smoothing` smooths a horizon retrospectively; `expected_errors` predicts errors.
 - `published_rows` has the columns of files and tables, `curves` the plots.

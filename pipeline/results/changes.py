@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dpstream.aggregators.change_errors import ChangeErrors, KeptErrors
+from dpstream.aggregators.change_errors import ChangeErrors, RetainedErrors
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
@@ -75,7 +75,7 @@ class Changes:
         if len(self._before) <= self._lag:
             return None
         if self._independent(earlier.epoch, record.epoch):
-            errors = KeptErrors(1, kept=0.0)
+            errors = RetainedErrors(1, kept=0.0)
             errors.next(earlier.estimate, earlier.population)
             deviation = errors.next(record.estimate, record.population)
         before, now = earlier.estimate, record.estimate
@@ -91,8 +91,8 @@ class Changes:
 def changes(
     job: DeployedJob, records: Iterable[EstimateRecord], lag: int
 ) -> Iterator[EstimateRecord]:
-    found = Changes(job, lag)
-    return (change for record in records if (change := found.next(record)) is not None)
+    changes_of_job = Changes(job, lag)
+    return (change for record in records if (change := changes_of_job.next(record)) is not None)
 
 
 def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:

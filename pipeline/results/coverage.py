@@ -19,7 +19,7 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class EpochResult:
     """
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int
     population: int
     counts: bytes | None
@@ -43,7 +43,7 @@ def result_of(job: DeployedJob, epoch: DecidedEpoch) -> EpochResult:
     counts = None if payload is None else job.aggregator_from_bytes(payload).to_bytes()
     return EpochResult(
         epoch=published.epoch,
-        fate=published.fate,
+        window_status=published.window_status,
         contributors=published.contributors,
         population=published.population,
         counts=counts,
@@ -56,18 +56,18 @@ _PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class CoveredEpochs:
-    """Intervals of consecutive epochs: `claimed` ones, of which `held` contain the ground truth."""
+    """Number of claimed intervals of some epochs, and of those that cover the ground truth."""
 
     first_epoch: int
     last_epoch: int
-    held: int
+    covered: int
     claimed: int
 
     JSON_PROPERTIES: ClassVar = ("coverage",)
 
     @property
     def coverage(self) -> float:
-        return self.held / self.claimed
+        return self.covered / self.claimed
 
 
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
@@ -76,19 +76,19 @@ def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[
     `epochs` may be those of several runs, in any order.
 
     >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
-    >>> [(part.first_epoch, part.last_epoch, part.held) for part in parts]
+    >>> [(part.first_epoch, part.last_epoch, part.covered) for part in parts]
     [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     """
-    held, claimed = Counter[int](), Counter[int]()
+    covered, claimed = Counter[int](), Counter[int]()
     for epoch, each in epochs:
-        held[epoch] += int(np.count_nonzero(each))
+        covered[epoch] += int(np.count_nonzero(each))
         claimed[epoch] += len(each)
     known = sorted(+claimed)
     length = max(1, -(-len(known) // _PARTS))
     parts = (known[start : start + length] for start in range(0, len(known), length))
     return [
         CoveredEpochs(
-            part[0], part[-1], sum(held[at] for at in part), sum(claimed[at] for at in part)
+            part[0], part[-1], sum(covered[at] for at in part), sum(claimed[at] for at in part)
         )
         for part in parts
     ]
@@ -100,7 +100,7 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
     Every user starts again from the initial value after `horizon` epochs. The result is int64,
     ascending, with one epoch per user and horizon with such changes.
     """
-    found = []
+    exceeded = []
     for first in range(1, log.last_epoch + 1, horizon):
         start, stop = np.searchsorted(log.epochs, [first + 1, first + horizon])
         at_first = np.flatnonzero(log.values_at(first) != log.initial)
@@ -109,8 +109,8 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
         order = np.argsort(users, kind="stable")
         users, epochs = users[order], epochs[order].astype(np.int64)
         place = np.arange(len(users)) - np.searchsorted(users, users)
-        found.append(epochs[place == limit.changes + limit.first_is_free])
-    return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+        exceeded.append(epochs[place == limit.max_changes + limit.first_is_free])
+    return np.sort(np.concatenate([np.zeros(0, np.int64), *exceeded]))
 
 
 def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
@@ -143,7 +143,7 @@ def coverage_lines(
         yield (
             "  over time",
             ", ".join(
-                f"{part.held / part.claimed:.0%} ({named(part.first_epoch)} to "
+                f"{part.covered / part.claimed:.0%} ({named(part.first_epoch)} to "
                 f"{named(part.last_epoch)})"
                 for part in parts
             ),
@@ -159,5 +159,5 @@ def coverage_lines(
             "  exceeded",
             f"by {share:.1%} of the users, the first from {named(int(epochs[0]))} on, half of them "
             f"by {named(half)}: intervals do not cover later values of these users. To cover them, "
-            "increase parameters.changes",
+            "increase parameters.max_changes",
         )

@@ -15,9 +15,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
+from dpstream.pipeline.results.counts_queries import CountsQuery, Query
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import capital
-from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
@@ -46,7 +46,7 @@ class Curve:
     values: NDArray[np.float64]
     lows: NDArray[np.float64]
     highs: NDArray[np.float64]
-    truth: NDArray[np.float64] | None = None
+    ground_truth: NDArray[np.float64] | None = None
 
     def draw(
         self,
@@ -71,20 +71,20 @@ def plotted_query(
     """
     if query is None:
         return Query(domain, kind_of(domain).overview(records, MOST_CURVES))
-    return Query(domain, query.question.steady(records, MOST_CURVES))
+    return Query(domain, query.counts_query.steady(records, MOST_CURVES))
 
 
 def curves_of(
     query: Query,
     records: Sequence[EstimateRecord],
-    truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
+    ground_truth: NDArray[np.int64] | Mapping[int, NDArray[np.int64] | None] | None = None,
 ) -> list[Curve]:
     """Return the curves of a query from `plotted_query`.
 
-    `truth` by epoch has the ground truth of every estimate, shape (estimates,), if known.
+    `ground_truth` by epoch has the ground truth of every estimate, shape (estimates,), if known.
     """
     found = [
-        query.answers(record.estimate, None if truth is None else truth[record.epoch])
+        query.answers(record.estimate, None if ground_truth is None else ground_truth[record.epoch])
         for record in records
     ]
     names = list(dict.fromkeys(answer.name for answers in found for answer in answers))
@@ -94,11 +94,11 @@ def curves_of(
     for at, answers in enumerate(found):
         for answer in answers:
             curve = places[answer.name]
-            columns[curve, :3, at] = answer.value, answer.low, answer.high
-            if answer.truth is not None:
-                columns[curve, 3, at] = answer.truth
+            columns[curve, :3, at] = answer.value, answer.ci95_low, answer.ci95_high
+            if answer.ground_truth is not None:
+                columns[curve, 3, at] = answer.ground_truth
     return [
-        Curve(name, column[0], column[1], column[2], None if truth is None else column[3])
+        Curve(name, column[0], column[1], column[2], None if ground_truth is None else column[3])
         for name, column in zip(names, columns, strict=True)
     ]
 
@@ -106,7 +106,7 @@ def curves_of(
 def write_curves(
     path: Path,
     job: DeployedJob,
-    question: Question,
+    counts_query: CountsQuery,
     records: Sequence[EstimateRecord],
     curves: Sequence[Curve],
 ) -> None:
@@ -120,10 +120,10 @@ def write_curves(
     at = positions(job, [record.epoch for record in records])
     for curve, color in zip(curves, _COLORS, strict=False):
         curve.draw(axes, at, color, job.reads(curve.name) or "estimate")
-        if curve.truth is not None:
-            axes.plot(at, curve.truth, color=color, linewidth=1.2, linestyle=DASHED)
+        if curve.ground_truth is not None:
+            axes.plot(at, curve.ground_truth, color=color, linewidth=1.2, linestyle=DASHED)
     bands = "bands: 95 % confidence interval of each estimate"
-    if any(curve.truth is not None for curve in curves):
+    if any(curve.ground_truth is not None for curve in curves):
         bands += "; dashed: ground truth, not private"
     gaps = at[[GAP in record.flags for record in records]]
     if len(gaps):
@@ -136,12 +136,12 @@ def write_curves(
     axes.set_title("\n".join((*title, bands)), loc="left", fontsize=11)
     kind = kind_of(job.domain)
     counted = kind.counted(job)[1] if kind.single else job.people
-    name_axes(axes, job, "value" if question.in_values else counted)
-    if question.in_values:
+    name_axes(axes, job, "value" if counts_query.in_values else counted)
+    if counts_query.in_values:
         axes.yaxis.set_major_formatter("{x:.10g}")
     if curves:
         axes.legend(
-            title=question.kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
+            title=counts_query.kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
         )
     save_figure(figure, path)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpstream.aggregators.counts import CountedWindow
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -24,7 +24,7 @@ from dpstream.pipeline.protocols.protocol import Aggregator, PerEpochLaw
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.follow import follow
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 
 class NoCountsError(DpstreamError):
@@ -40,27 +40,27 @@ class CountsCells(typing.Protocol):
         """True if the cells form a tree, which answers ranges and quantiles."""
         ...
 
-    def window(self, epochs: Sequence[int], attendance: Attendance) -> CountedWindow | None:
+    def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
         """Return the sum of some epochs' windows; None if one of them was suppressed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
-    """Epoch without a released window: `fate` is the reason, `minimum` the requirement."""
+class SuppressedEpoch:
+    """Epoch without a released window: `window_status` is the reason, `minimum` the requirement."""
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int
     minimum: int
 
     def __str__(self) -> str:
         """Format as a sentence.
 
-        >>> str(Withheld(3, Fate.TOO_SMALL, 40, 100))
+        >>> str(SuppressedEpoch(3, WindowStatus.SUPPRESSED, 40, 100))
         'epoch 3 is suppressed (fewer than 100 devices): 40 contributors'
         """
-        if self.fate is Fate.SPOILED:
+        if self.window_status is WindowStatus.CORRUPT:
             return f"epoch {self.epoch:,} is corrupt: its shares do not sum to a valid count"
         return (
             f"epoch {self.epoch:,} is suppressed (fewer than {self.minimum:,} devices): "
@@ -74,7 +74,7 @@ class EpochCounts:
 
     Attributes:
         epochs: Released epochs from `first` to `last`, which the counts cover.
-        withheld: The other epochs.
+        suppressed: The other epochs.
         contributors: Number of reporting users, summed over epochs.
         population: Number of users, summed over epochs.
         counts: None without a released window.
@@ -83,7 +83,7 @@ class EpochCounts:
     first: int
     last: int
     epochs: tuple[int, ...]
-    withheld: tuple[Withheld, ...]
+    suppressed: tuple[SuppressedEpoch, ...]
     contributors: int
     population: int
     counts: CountedWindow | None
@@ -98,19 +98,21 @@ class EpochCounts:
             first=self.first,
             last=later.last,
             epochs=self.epochs + later.epochs,
-            withheld=self.withheld + later.withheld,
+            suppressed=self.suppressed + later.suppressed,
             contributors=self.contributors + later.contributors,
             population=self.population + later.population,
             counts=counts,
         )
 
 
-def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> CountedWindow | None:
+def window_of(
+    aggregator: Aggregator, epoch: int, participation: Participation
+) -> CountedWindow | None:
     """Return an aggregator's window of an epoch with reports; None if there are too few."""
     if isinstance(aggregator, CountsCells):
-        return aggregator.window([epoch], attendance)
-    found = aggregator.estimate(epoch, attendance)
-    return found if isinstance(found, CountedWindow) else None
+        return aggregator.window([epoch], participation)
+    estimate = aggregator.estimate(epoch, participation)
+    return estimate if isinstance(estimate, CountedWindow) else None
 
 
 def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
@@ -118,16 +120,20 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     people = (manifest.contributors, manifest.population)
     counts: CountedWindow | None = None
     if decided.counts is not None:
-        local, attendance = (
+        local, participation = (
             job.epochs.local(epoch),
-            Attendance.empty(job.epochs.count, job.added_by_all(job.law)),
+            Participation.empty(job.epochs.count, job.added_by_all(job.law)),
         )
-        attendance.set(local, *people)
-        counts = window_of(job.aggregator_from_bytes(decided.counts), local, attendance)
+        participation.set(local, *people)
+        counts = window_of(job.aggregator_from_bytes(decided.counts), local, participation)
     if counts is None:
-        fate = Fate.TOO_SMALL if manifest.fate is Fate.RELEASED else manifest.fate
-        fate = fate if decided.spoiled is None else Fate.SPOILED
-        missing = Withheld(epoch, fate, manifest.contributors, job.shuffle.minimum)
+        window_status = (
+            WindowStatus.SUPPRESSED
+            if manifest.window_status is WindowStatus.RELEASED
+            else manifest.window_status
+        )
+        window_status = window_status if decided.corruption is None else WindowStatus.CORRUPT
+        missing = SuppressedEpoch(epoch, window_status, manifest.contributors, job.shuffle.minimum)
         return EpochCounts(epoch, epoch, (), (missing,), 0, 0, None)
     return EpochCounts(epoch, epoch, (epoch,), (), *people, counts)
 
@@ -136,7 +142,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     """Return the counts of an epoch, or the sum from `first` to `last`.
 
     >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
-    >>> ask(counts, job.domain, Top(10)).answers  # doctest: +SKIP
+    >>> evaluate(counts, job.domain, Top(10)).answers  # doctest: +SKIP
 
     Raises:
         NoCountsError: If an epoch is not one of the job or not published yet, no window was
@@ -150,10 +156,10 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     total: EpochCounts | None = None
     while total is None or total.last < last:
         decided = yield from log.next()
-        found = None if decided is None else counts_of(job, decided)
-        if found is None or (found.first > first and total is None):
-            raise NoCountsError(_missing(job, first if total is None else total.last + 1, found))
-        total = found if total is None else total.plus(found)
+        counts = None if decided is None else counts_of(job, decided)
+        if counts is None or (counts.first > first and total is None):
+            raise NoCountsError(_missing(job, first if total is None else total.last + 1, counts))
+        total = counts if total is None else total.plus(counts)
     return released(total)
 
 
@@ -172,9 +178,9 @@ def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
     """Return a log's latest epoch, a released one if any; None without epochs."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
-    while (found := (yield from log.next())) is not None:
-        if latest is None or latest.counts is None or found.counts is not None:
-            latest = found
+    while (decided := (yield from log.next())) is not None:
+        if latest is None or latest.counts is None or decided.counts is not None:
+            latest = decided
     return None if latest is None else counts_of(job, latest)
 
 
@@ -205,13 +211,13 @@ def check_epochs(job: DeployedJob, first: int, last: int) -> None:
 def released(counts: EpochCounts) -> EpochCounts:
     """Return the counts; raise `NoCountsError` if no window was released."""
     if counts.counts is None:
-        raise NoCountsError("; ".join(map(str, counts.withheld)))
+        raise NoCountsError("; ".join(map(str, counts.suppressed)))
     return counts
 
 
-def _missing(job: DeployedJob, epoch: int, found: EpochCounts | None) -> str:
-    if found is not None:
-        first = f"the first epoch of job {job.name} is {found.first:,}"
+def _missing(job: DeployedJob, epoch: int, counts: EpochCounts | None) -> str:
+    if counts is not None:
+        first = f"the first epoch of job {job.name} is {counts.first:,}"
         return f"epoch {epoch:,} is out of range: {first}"
     return (
         f"epoch {epoch:,} of job {job.name} is not published yet. Request an earlier one, or add "

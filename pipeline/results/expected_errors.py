@@ -31,7 +31,7 @@ _PRECISION: Final = 1e-13
 _SCORE_OF_NOTHING: Final = 40.0
 
 
-def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Forecast:
+def forecast_of(job: Job, law: Law, shares: NDArray[np.float64] | None = None) -> Forecast:
     """Return the forecast of a job's protocol, optionally for shares of users with each item.
 
     Raises `JobError` if the protocol has no forecast, or none for shares of items.
@@ -49,16 +49,16 @@ def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> 
     forecast = protocol.planning.forecast(law, job.parameters, job.epochs.count)
     if job.shuffle.instances > 1 and isinstance(forecast, DividedForecast):
         forecast = forecast.among(job.shuffle.instances, sealed=job.sealed is not None)
-    if held is None:
+    if shares is None:
         return forecast
     if not isinstance(forecast, CellForecast):
         message = f"protocol {protocol.name} does not count items in cells; omit the counts"
         raise JobError([Problem(("protocol",), message)])
-    return forecast.like(held)
+    return forecast.like(shares)
 
 
 def rmse_of(forecast: Forecast, users: int) -> float:
-    return root_mean_square(forecast.standard_deviations(users))
+    return root_mean_square(forecast.standard_errors(users))
 
 
 def root_mean_square(deviations: NDArray[np.float64]) -> float:
@@ -107,8 +107,7 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
     """
     distinct, times = np.unique(deviations, return_counts=True)
     bound = float(distinct[-1]) * _two_sided(exceeded)
-    # The sum is convex and decreasing: Newton's steps from below approach the bound without passing
-    # it.
+    # The sum is convex and decreasing: Newton's steps from below approach the bound, never beyond.
     while True:
         scores = np.minimum(bound / distinct, _SCORE_OF_NOTHING)
         tails = np.array([math.erfc(score) for score in (scores / math.sqrt(2)).tolist()])

@@ -20,12 +20,12 @@ EpochRows: TypeAlias = "Iterable[Iterable[tuple[Cell, ...]]]"
 _ROWS_AT_ONCE = 1 << 16
 
 
-def csv_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+def csv_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
     for line in rows.csv_lines(records):
         yield f"{line}\n".encode()
 
 
-def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+def json_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
     """Yield one object per row, keyed by column; flags are a list."""
     for record in records:
         for row in rows.rows(record):
@@ -33,15 +33,15 @@ def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Itera
             yield f"{json.dumps(cells, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
-def parquet_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+def parquet_chunks(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
     """Yield Parquet with the types of `table_schema`, compressed by zstd."""
     return parquet_of(rows, map(rows.rows, records))
 
 
-PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterator[bytes]]] = {
-    "csv": csv_pieces,
-    "jsonl": json_pieces,
-    "parquet": parquet_pieces,
+CHUNKS: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterator[bytes]]] = {
+    "csv": csv_chunks,
+    "jsonl": json_chunks,
+    "parquet": parquet_chunks,
 }
 """Functions that yield a file's content in chunks, by the name of the format."""
 
@@ -49,7 +49,7 @@ PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterato
 def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
     from pyarrow import parquet
 
-    schema, sink = table_schema(rows), _Pieces()
+    schema, sink = table_schema(rows), _ChunkSink()
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in _batches(schema, epochs):
             writer.write_batch(batch)
@@ -57,9 +57,9 @@ def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
     yield sink.take()
 
 
-class _Pieces(io.RawIOBase):
+class _ChunkSink(io.RawIOBase):
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._position = 0
 
     def writable(self) -> bool:
@@ -67,7 +67,7 @@ class _Pieces(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         size = len(memoryview(data).cast("B"))
-        self._held += data
+        self._buffer += data
         self._position += size
         return size
 
@@ -75,14 +75,14 @@ class _Pieces(io.RawIOBase):
         return self._position
 
     def take(self) -> bytes:
-        held, self._held = bytes(self._held), bytearray()
-        return held
+        data, self._buffer = bytes(self._buffer), bytearray()
+        return data
 
 
 def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     """Return names and types of columns; metadata has job, deployment, guarantee and wording.
 
-    Times are timestamps in the job's zone; names and fates are dictionary-encoded.
+    Times are timestamps in the job's zone; names and statuses are dictionary-encoded.
     """
     import pyarrow
 
@@ -92,8 +92,8 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     types: dict[str, Any] = {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
         "assumes_changes": whole,
-        **dict.fromkeys(("begins", "ends"), begin),
-        **dict.fromkeys((rows.name_column or "", "label", "fate", "privacy_unit"), text),
+        **dict.fromkeys(("start", "end"), begin),
+        **dict.fromkeys((rows.name_column or "", "label", "window_status", "privacy_unit"), text),
         **dict.fromkeys(("title", "unit"), text),
         "flags": pyarrow.list_(pyarrow.string()),
         "closed_at": pyarrow.timestamp("ms", "UTC"),
@@ -104,7 +104,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
             "job": rows.job.name,
             "deployment": rows.job.deployment.hex(),
             "guarantee": json.dumps(rows.job.guarantee.to_json()),
-            "words": json.dumps(rows.job.said(*WORDS), ensure_ascii=False),
+            "wording": json.dumps(rows.job.given_texts(*WORDS), ensure_ascii=False),
         },
     )
 
@@ -119,14 +119,14 @@ def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.
 
 
 def _batches(schema: pyarrow.Schema, epochs: EpochRows) -> Iterator[pyarrow.RecordBatch]:
-    held: list[tuple[Cell, ...]] = []
+    pending: list[tuple[Cell, ...]] = []
     for rows in epochs:
-        held += rows
-        if len(held) >= _ROWS_AT_ONCE:
-            yield _batch(schema, held)
-            held = []
-    if held:
-        yield _batch(schema, held)
+        pending += rows
+        if len(pending) >= _ROWS_AT_ONCE:
+            yield _batch(schema, pending)
+            pending = []
+    if pending:
+        yield _batch(schema, pending)
 
 
 def _batch(schema: pyarrow.Schema, rows: list[tuple[Cell, ...]]) -> pyarrow.RecordBatch:

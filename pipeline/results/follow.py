@@ -86,8 +86,7 @@ def follow(
 ) -> Iterator[Read]:
     """Yield unread items repeatedly until `complete`.
 
-    An unavailable broker is awaited; `notify` is called once, and once more when it is back. `wait`
-    takes seconds.
+    Awaits an unavailable broker; `notify` is called then and at its return. `wait` takes seconds.
     """
     away = False
     while not complete():

@@ -11,11 +11,11 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.results.known_digits import KnownCount
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 _WHY = {
-    Fate.EMPTY: "no device reported",
-    Fate.SPOILED: "its released data is corrupt",
+    WindowStatus.EMPTY: "no device reported",
+    WindowStatus.CORRUPT: "its released data is corrupt",
 }
 _GAP = "required reports are missing"
 _FLAGS = {
@@ -39,11 +39,11 @@ class Sentence:
 
 def nothing(job: DeployedJob, record: EstimateRecord) -> str:
     """State that an epoch has no result, and why."""
-    if record.fate is Fate.TOO_SMALL:
+    if record.window_status is WindowStatus.SUPPRESSED:
         why = f"fewer than {job.shuffle.minimum:,} devices reported"
     else:
         default = _GAP if GAP in record.flags else "it has too few reports"
-        why = _WHY.get(record.fate, default)
+        why = _WHY.get(record.window_status, default)
     return f"No estimate for {epoch_name(job, record.epoch).name}: {why}."
 
 

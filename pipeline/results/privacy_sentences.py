@@ -8,9 +8,9 @@ from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration, standing_for
 from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget, standing_for
 from dpstream.pipeline.protocols.protocol import Exposure
 from dpstream.randomizers.guarantee import Guarantee
 
@@ -20,39 +20,39 @@ _PROTECTS_NOTHING = 30.0
 _NEXT_TO_NOTHING = Decimal("0.0001")
 
 
-def guarantee_words(guarantee: Guarantee) -> list[str]:
+def guarantee_description(guarantee: Guarantee) -> list[str]:
     """Describe a guarantee, its adversary, and the meaning of epsilon as odds.
 
-    >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "nobody", "exact")
-    >>> for sentence in guarantee_words(stream):
+    >>> stream = Guarantee(1.0, 0.0, "stream", "any two streams", "none", "exact")
+    >>> for sentence in guarantee_description(stream):
     ...     print(sentence)
     Trusted party: none.
-    Indistinguishable to any observer: any two streams.
+    Protected: the difference between any two streams.
     Any observation shifts the odds of any guess about one user's whole stream by at most \
 a factor of 2.72 (epsilon 1): a guess that was 50 % likely becomes at most 73.2 % likely.
     The factor is exact, computed from the distribution sampled.
     """
-    return list(_guarantee_words(guarantee))
+    return list(_guarantee_description(guarantee))
 
 
-def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
+def _guarantee_description(guarantee: Guarantee) -> Iterator[str]:
     yield trusted_words(guarantee.trust)
-    yield f"Indistinguishable to any observer: {guarantee.neighbors}."
+    yield f"Protected: the difference between {guarantee.neighbors}."
     delta = (
         f", except with probability {_chance(guarantee.delta)} (delta)" if guarantee.delta else ""
     )
     yield (
         f"Any observation shifts the odds of any guess about one user's "
-        f"{guarantee.subject} by at most {odds(guarantee.epsilon)}{delta}."
+        f"{guarantee.subject} by at most {posterior_odds(guarantee.epsilon)}{delta}."
     )
     if guarantee.stream_epsilon is not None:
-        yield f"For a user's whole stream it is {odds(guarantee.stream_epsilon)}."
+        yield f"For a user's whole stream it is {posterior_odds(guarantee.stream_epsilon)}."
     if guarantee.shuffled is not None:
         shuffled = guarantee.shuffled
         yield (
-            f"Shuffled among {shuffled.contributors:,} users whose producers were in every "
-            f"window, as this user's were, it is {odds(shuffled.epsilon)}, except with probability "
-            f"{_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
+            f"Shuffled among {shuffled.contributors:,} users whose producers were in every window, "
+            f"as this user's were, it is {posterior_odds(shuffled.epsilon)}, except with "
+            f"probability {_chance(shuffled.delta)} (delta). This relies on {shuffled.trust}."
         )
     yield {
         "exact": "The factor is exact, computed from the distribution sampled.",
@@ -63,14 +63,14 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
 def trusted_words(trust: str) -> str:
     """Format the trusted parties as a sentence.
 
-    >>> trusted_words("nobody: it holds against everyone")
+    >>> trusted_words("none; it holds against everyone")
     'Trusted party: none. The guarantee holds against everyone.'
-    >>> trusted_words("the shuffle stage to shuffle")
-    'The guarantee relies on the shuffle stage to shuffle.'
+    >>> trusted_words("the shuffler to shuffle")
+    'The guarantee relies on the shuffler to shuffle.'
     """
-    if not trust.startswith("nobody"):
+    if not trust.startswith("none"):
         return f"The guarantee relies on {trust}."
-    rest = trust.removeprefix("nobody").lstrip(":; ")
+    rest = trust.removeprefix("none").lstrip(":; ")
     if not rest:
         return "Trusted party: none."
     if rest.startswith("it "):
@@ -81,39 +81,39 @@ def trusted_words(trust: str) -> str:
 def trusted_party(trust: str) -> str:
     """Return the first trusted party in a few words.
 
-    >>> trusted_party("nobody: it holds against everyone")
+    >>> trusted_party("none; it holds against everyone")
     'none'
-    >>> trusted_party("the shuffle stage to shuffle, and 999 honest others")
-    'the shuffle stage'
+    >>> trusted_party("the shuffler to shuffle, and 999 honest other users")
+    'the shuffler'
     """
-    if trust.startswith("nobody"):
+    if trust.startswith("none"):
         return "none"
     return trust.partition(",")[0].partition(" to ")[0]
 
 
-def odds(epsilon: float) -> str:
+def posterior_odds(epsilon: float) -> str:
     """Explain an epsilon; all numbers are rounded up.
 
-    >>> odds(4.0)
+    >>> posterior_odds(4.0)
     'a factor of 54.6 (epsilon 4): a guess that was 50 % likely becomes at most 98.3 % likely'
     """
     if epsilon > _PROTECTS_NOTHING:
         return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
-    return f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): {_guess(epsilon)}"
+    return f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): {_bound(epsilon)}"
 
 
-def guess_words(epsilon: float, delta: float = 0.0) -> str:
+def posterior_text(epsilon: float, delta: float = 0.0) -> str:
     """Format the maximum posterior of a guess about a user, and the probability of a larger one.
 
-    >>> guess_words(1.0, 1e-6)
+    >>> posterior_text(1.0, 1e-6)
     'a guess that was 50 % likely becomes at most 73.2 % likely, except with probability 1 in \
 1,000,000'
     """
-    said = _guess(epsilon)
-    return f"{said}, except with probability {_chance(delta)}" if delta else said
+    text = _bound(epsilon)
+    return f"{text}, except with probability {_chance(delta)}" if delta else text
 
 
-def _guess(epsilon: float) -> str:
+def _bound(epsilon: float) -> str:
     likely = _likely(epsilon)
     becomes = "almost certain" if likely == "100 %" else f"at most {likely} likely"
     return f"a guess that was 50 % likely becomes {becomes}"
@@ -144,9 +144,10 @@ def exposure_body(exposure: Exposure) -> dict[str, Any]:
         "epsilons": list(exposure.epsilons),
         "likely": [_likely(epsilon) for epsilon in exposure.epsilons],
         "limit": exposure.limit,
-        "words": f"{sends}, all made from bits some of which it flipped beforehand. An observer "
-        "who links only some of these reports learns less than an observer of all of them. Further "
-        f"reports would never reveal more than epsilon {_up(exposure.limit, 4)} allows.",
+        "description": f"{sends}, all made from bits some of which it flipped beforehand. An "
+        "observer who links only some of these reports learns less than an observer of all of "
+        "them. Further reports would never reveal more than epsilon "
+        f"{_up(exposure.limit, 4)} allows.",
     }
 
 
@@ -170,17 +171,16 @@ def _chance(delta: float) -> str:
 
 
 def budget_of(
-    job: DeployedJob, charges: Iterable[Charge], stated: Iterable[StatedBudget] = ()
+    job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> dict[str, Any]:
     """Return a population's guarantee, charges and remaining budget.
 
-    `charges` are those of all deployments of the cluster, `stated` all budgets declared there, in
-    order.
+    `charges` are of all deployments of the cluster, `declared` all its budgets declared, in order.
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee
     charged = {name: total_of(own, name) for name in ("epsilon", "delta")}
-    accounts = accounts_for(job.population_name, own, standing_for(job, stated))
+    accounts = accounts_for(job.population_name, own, standing_for(job, declared))
     bound = all(each.binding is not None for each in accounts)
     allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
     filtered = accounts[0].filtered
@@ -192,14 +192,16 @@ def budget_of(
         remaining = {name: max(0.0, amount or 0.0) for name, amount in left.items()}
     return {
         "population": job.population_name,
-        "stated": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
+        "declared": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},
         "charged": {
             name: None if total is None else float(total) for name, total in charged.items()
         },
         "filtered": filtered,
         "allowed": allowed,
         "remaining": remaining,
-        "words": list(_budget_words(job, own, charged["epsilon"], allowed, remaining, filtered)),
+        "description": list(
+            _budget_words(job, own, charged["epsilon"], allowed, remaining, filtered)
+        ),
     }
 
 
@@ -241,7 +243,7 @@ def _budget_words(
     elif own:
         yield (
             f"So far, {deployments} charged {people} epsilon {_up(float(charged), 4)} in total. "
-            f"For an observer who combines everything, that is {odds(float(charged))}."
+            f"For an observer who combines everything, that is {posterior_odds(float(charged))}."
         )
     else:
         yield f"Nothing is charged to {people} yet."

@@ -1,7 +1,7 @@
 """Published data as a table: one row per epoch and number.
 
 Columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch without numbers, such as a
-suppressed one, has one row; its fate states why.
+suppressed one, has one row; its window status states why.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
-from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.times import iso_moment, moment_of
 
@@ -34,13 +34,13 @@ class PublishedRows:
     Attributes:
         query: Query of every epoch.
         value: Name of the numbers: "estimate", or "change" and "smoothed" for derived ones.
-        truths: Ground truth of the last column; None without that column.
+        ground_truths: Ground truth of the last column; None without that column.
     """
 
     job: DeployedJob
     query: Query
     value: str = "estimate"
-    truths: Truths | None = None
+    ground_truths: GroundTruths | None = None
 
     @classmethod
     def of(
@@ -48,11 +48,11 @@ class PublishedRows:
         job: DeployedJob,
         query: Query | None = None,
         value: str = "estimate",
-        truths: Truths | None = None,
+        ground_truths: GroundTruths | None = None,
     ) -> PublishedRows:
         """Construct for a query, by default everything published: every item or bucket."""
         everything = kind_of(job.domain).everything(job.domain)
-        return cls(job, query or Query(job.domain, everything), value, truths)
+        return cls(job, query or Query(job.domain, everything), value, ground_truths)
 
     @property
     def name_column(self) -> str | None:
@@ -60,43 +60,47 @@ class PublishedRows:
 
         None if a single value is counted.
         """
-        return self.query.question.column
+        return self.query.counts_query.column
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return (
-            *("epoch", "begins", "ends"),
+            *("epoch", "start", "end"),
             *(() if self.name_column is None else (self.name_column,)),
             *(("label",) if self._labeled else ()),
-            *(self.value, "standard_deviation", "low", "high"),
+            *(self.value, "standard_error", "ci95_low", "ci95_high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
-            *("reports", "population", "contributors", "fate", "flags", "assumes_changes"),
+            *("reports", "population", "contributors", "window_status", "flags", "assumes_changes"),
             "closed_at",
             *("epsilon", "delta", "privacy_unit"),
             *self._words,
-            *(() if self.truths is None else ("truth_not_private",)),
+            *(() if self.ground_truths is None else ("ground_truth_not_private",)),
         )
 
     def rows(self, record: EstimateRecord) -> Iterator[tuple[Cell, ...]]:
         """Yield the rows of an epoch, in the order of `columns`.
 
-        Times are datetimes with a zone: `begins` and `ends` in that of the job, None without a
+        Times are datetimes with a zone: `start` and `end` in that of the job, None without a
         calendar; `closed_at` is when the window was finalized.
         """
         begins, ends = self.spans.span(record.epoch)
         estimate, guarantee = record.estimate, record.guarantee
         about = (
             0 if estimate is None else estimate.reports,
-            *(record.population, record.contributors, record.fate.value, record.flags),
+            *(record.population, record.contributors, record.window_status.value, record.flags),
             record.assumes_changes,
             moment_of(record.closed_at),
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
             *self._words.values(),
         )
-        truth = None if self.truths is None else self.truths.known(record.epoch, record.estimate)
-        for answer in self.query.answers(estimate, truth) or _NO_ANSWER:
-            known = None if answer is None else answer.truth
-            true = () if self.truths is None else (known,)
+        ground_truth = (
+            None
+            if self.ground_truths is None
+            else self.ground_truths.known(record.epoch, record.estimate)
+        )
+        for answer in self.query.answers(estimate, ground_truth) or _NO_ANSWER:
+            known = None if answer is None else answer.ground_truth
+            true = () if self.ground_truths is None else (known,)
             yield (record.epoch, begins, ends, *self._cells(answer), *about, *true)
 
     def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
@@ -129,7 +133,7 @@ class PublishedRows:
         if answer is None:
             yield from (None,) * (5 if self.query.norm_sub else 4)
             return
-        yield from (answer.value, answer.standard_deviation, answer.low, answer.high)
+        yield from (answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high)
         if self.query.norm_sub:
             yield answer.norm_sub
 
@@ -139,7 +143,7 @@ class PublishedRows:
 
     @cached_property
     def _words(self) -> dict[str, str]:
-        return self.job.said("title", "unit")
+        return self.job.given_texts("title", "unit")
 
     @cached_property
     def spans(self) -> EpochSpans:

@@ -40,17 +40,17 @@ class Results:
     @property
     def job(self) -> str:
         """Name of the job."""
-        return self._told("job").decode()
+        return self._metadata("job").decode()
 
     @property
     def deployment(self) -> str:
         """16 bytes in hexadecimal; each deployment of a job has its own."""
-        return self._told("deployment").decode()
+        return self._metadata("deployment").decode()
 
     @property
     def guarantee(self) -> Mapping[str, Any]:
         """Guarantee for every device, as JSON values."""
-        found: Mapping[str, Any] = json.loads(self._told("guarantee"))
+        found: Mapping[str, Any] = json.loads(self._metadata("guarantee"))
         return found
 
     @property
@@ -74,11 +74,11 @@ class Results:
         return self._words.labels or {}
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return the table: timestamps in the job's zone, names and fates dictionary-encoded."""
+        """Return the table: timestamps in the job's zone, names and statuses dictionary-encoded."""
         return self.table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame: names and fates are categories.
+        """Return a data frame: names and statuses are categories.
 
         Raises:
             ReadError: If pandas is not installed.
@@ -100,12 +100,12 @@ class Results:
 
     @property
     def _words(self) -> Wording:
-        found = json.loads(self._told("words"))
+        found = json.loads(self._metadata("wording"))
         return Wording.model_validate({key: found.get(key) for key in WORDS})
 
-    def _told(self, key: str) -> bytes:
-        told: bytes = self.table.schema.metadata[key.encode()]
-        return told
+    def _metadata(self, key: str) -> bytes:
+        stored: bytes = self.table.schema.metadata[key.encode()]
+        return stored
 
 
 def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None) -> Results:
@@ -134,6 +134,6 @@ def read_file(path: Path) -> Results:
         raise ReadError(
             f"{path}: {reason}. To write one: 'dpstream estimates JOB --parquet FILE'"
         ) from None
-    if not {b"job", b"deployment", b"guarantee", b"words"} <= set(table.schema.metadata or ()):
+    if not {b"job", b"deployment", b"guarantee", b"wording"} <= set(table.schema.metadata or ()):
         raise ReadError(f"{path}: not a file of 'dpstream estimates JOB --parquet FILE'")
     return Results(table)

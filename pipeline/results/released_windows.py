@@ -10,14 +10,14 @@ from heapq import heappop, heappush
 
 from dpstream.pipeline.actions import LogCursor, LogRecord, Steps, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
-from dpstream.pipeline.stages.boxes_of_windows import distinct
-from dpstream.pipeline.stages.environment import Scratch, temporary_file
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.ciphertexts_of_windows import distinct
+from dpstream.pipeline.stages.environment import OpenSpillFile, temporary_file
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.topics.chunks import Chunk
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)
@@ -31,12 +31,14 @@ class _Size:
 class _ReleasedPartition:
     """A partition as far as it has been read, with the starts of windows not passed over.
 
-    For windows that lack an instance, `parts` has each instance's first complete attempt.
+    For windows that lack an instance, `partial_windows` has each instance's first complete attempt.
     """
 
     cursor: LogCursor
     attempts: Attempts[_Size]
-    parts: dict[int, dict[int, tuple[bytes, Attempt[_Size]]]] = field(default_factory=dict)
+    partial_windows: dict[int, dict[int, tuple[bytes, Attempt[_Size]]]] = field(
+        default_factory=dict
+    )
     starts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -47,7 +49,7 @@ class _ReleasedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPlace:
+class WindowPosition:
     """Position of a window: the first complete attempt of every parallel shuffler.
 
     Attributes:
@@ -79,7 +81,7 @@ class WindowIndex:
         self._job = job
         self._next = first
         self._checks = job.aggregator()
-        self.places: dict[int, WindowPlace] = {}
+        self.places: dict[int, WindowPosition] = {}
         self._partitions: dict[int, _ReleasedPartition] = {}
         for number in range(job.topics.partitions):
             cursor = job.cursor(Role.SHUFFLED, partial(self._take_in, number), number)
@@ -108,9 +110,11 @@ class WindowIndex:
                 return False
         return True
 
-    def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Words | None]:
+    def read(
+        self, epoch: int, open_spill_file: OpenSpillFile = temporary_file
+    ) -> Steps[Messages | None]:
         """Return the window of an epoch in canonical order; None if part of it has been deleted."""
-        words = WordMultiset(self._job.form_of(Role.SHUFFLED), scratch)
+        words = MessageMultiset(self._job.format_of(Role.SHUFFLED), open_spill_file)
         try:
             if not (yield from self._collect(epoch, words)):
                 return None
@@ -120,7 +124,7 @@ class WindowIndex:
         # A ciphertext in the parts of several instances is a copy, and counts once.
         return ordered if self._job.sealed is None else distinct(ordered)
 
-    def _collect(self, epoch: int, words: WordMultiset) -> Steps[bool]:
+    def _collect(self, epoch: int, words: MessageMultiset) -> Steps[bool]:
         place = self.places[epoch]
         attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
         whole: set[bytes] = set()
@@ -142,17 +146,17 @@ class WindowIndex:
             while partition.starts and partition.starts[0][1] <= epoch:
                 self.places.pop(heappop(partition.starts)[1])
             partition.attempts.drop(lambda each: each <= epoch)
-            for begun in [each for each in partition.parts if each <= epoch]:
-                del partition.parts[begun]
+            for begun in [each for each in partition.partial_windows if each <= epoch]:
+                del partition.partial_windows[begun]
 
     def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
         chunk = read_chunk(self._job, number, record.value)
-        if isinstance(chunk, Refusal) or chunk.instance > self._job.window_parts:
+        if isinstance(chunk, Rejection) or chunk.instance > self._job.partial_window_count:
             return None
         if self._job.sealed is not None:
             return chunk
         try:
-            self._checks.check_words(self._job.epochs.local(chunk.epoch), chunk.words.values)
+            self._checks.check_messages(self._job.epochs.local(chunk.epoch), chunk.words.values)
         except ValueError:
             return None
         return chunk
@@ -167,18 +171,18 @@ class WindowIndex:
             return
         if attempt is None:
             return
-        parts = partition.parts.setdefault(chunk.epoch, {})
-        parts.setdefault(chunk.instance, (chunk.attempt, attempt))
-        if len(parts) < self._job.window_parts:
+        partial_windows = partition.partial_windows.setdefault(chunk.epoch, {})
+        partial_windows.setdefault(chunk.instance, (chunk.attempt, attempt))
+        if len(partial_windows) < self._job.partial_window_count:
             return
-        del partition.parts[chunk.epoch]
-        whole = [each for _, each in parts.values()]
+        del partition.partial_windows[chunk.epoch]
+        whole = [each for _, each in partial_windows.values()]
         start = min(each.first_offset for each in whole)
-        self.places[chunk.epoch] = WindowPlace(
+        self.places[chunk.epoch] = WindowPosition(
             partition=number,
             start=start,
             stop=record.offset + 1,
-            attempts=frozenset(each for each, _ in parts.values()),
+            attempts=frozenset(each for each, _ in partial_windows.values()),
             records=sum(each.total for each in whole),
             bytes=sum(each.content.bytes for each in whole),
         )

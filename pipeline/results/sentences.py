@@ -17,7 +17,7 @@ from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import Sentence, capital, nothing
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
-LOOKED_BACK = 200
+LATEST_ESTIMATES = 200
 """Maximum number of latest epochs searched for the last complete one."""
 
 
@@ -43,12 +43,12 @@ def is_complete(job: DeployedJob, record: EstimateRecord) -> bool:
         return True
 
 
-def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateRecord:
+def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateRecord:
     """Return the latest complete record, or else the latest known one, or else the latest.
 
     `records` are in the order of epochs, at least one.
     """
-    latest = records[-LOOKED_BACK:]
+    latest = records[-LATEST_ESTIMATES:]
     for suits in (lambda each: is_complete(job, each), is_known):
         for record in reversed(latest):
             if suits(record):
@@ -59,18 +59,18 @@ def hero_of(job: DeployedJob, records: Sequence[EstimateRecord]) -> EstimateReco
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Describe `hero_of`, and the latest epoch if it is another one.
+    """Describe `latest_complete_record`, and the latest epoch if it is another one.
 
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.
     """
-    hero = hero_of(job, records)
-    last, said = records[-1], epoch_sentence(job, hero, titled=titled)
-    if last is hero:
-        return said
+    complete = latest_complete_record(job, records)
+    last, sentence = records[-1], epoch_sentence(job, complete, titled=titled)
+    if last is complete:
+        return sentence
     name = capital(epoch_name(job, last.epoch).name)
     more = f"{name} has not ended yet." if is_known(last) else nothing(job, last)
-    *parts, end = said.parts
+    *parts, end = sentence.parts
     return Sentence((*parts, f"{end} {more}"))
 
 

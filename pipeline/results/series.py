@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, Published
-from dpstream.pipeline.results.questions import QUARTILES
+from dpstream.pipeline.results.counts_queries import QUARTILES
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 Unit: TypeAlias = Literal["users", "value", "percent"]
@@ -97,19 +97,22 @@ def triples_of(
     return found
 
 
-def truth_of(
-    series: Series, domain: ValueDomain, estimate: Published | None, truth: NDArray[np.integer]
+def ground_truth_of(
+    series: Series,
+    domain: ValueDomain,
+    estimate: Published | None,
+    ground_truth: NDArray[np.integer],
 ) -> float | None:
     """Return the ground truth of a series, from that of all estimates, shape (estimates,)."""
     if series.buckets is not None:
-        return float(truth[slice(*series.buckets)].sum())
-    items = np.arange(1, len(truth) + 1)
+        return float(ground_truth[slice(*series.buckets)].sum())
+    items = np.arange(1, len(ground_truth) + 1)
     if series.share:
-        return domain.true_quantile(items, truth, series.share)
-    if estimate is not None and estimate.found_above is not None:
+        return domain.true_quantile(items, ground_truth, series.share)
+    if estimate is not None and estimate.detection_threshold is not None:
         items = estimate.numbers
     (places,) = np.nonzero(items == series.item)
-    return float(truth[places[0]]) if places.size else None
+    return float(ground_truth[places[0]]) if places.size else None
 
 
 def short_id(id: str) -> str:

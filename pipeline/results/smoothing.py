@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance, Estimate
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.actions import Steps
@@ -25,7 +25,7 @@ from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class SmoothingError(DpstreamError):
 class Smoother(typing.Protocol):
     """`Aggregator` that supports smoothing."""
 
-    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+    def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return estimates for the epochs 1 to `last_epoch` from everything added so far."""
         ...
 
@@ -67,7 +67,7 @@ class SmoothedHorizon:
 
     def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
         """Return the estimate at `index`, like an online one; `reports` is that of all epochs."""
-        return kind_of(self.domain).looked_back(self.estimates, index, reports)
+        return kind_of(self.domain).smoothed_estimate(self.estimates, index, reports)
 
 
 def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[SmoothedHorizon]:
@@ -81,16 +81,16 @@ def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[Smoot
         raise SmoothingError(f"protocol {job.protocol} does not support smoothing")
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
-    while (found := (yield from epochs.next())) is not None:
-        of = job.horizons_until(found.epoch, found.manifest.first_epoch)
+    while (decided := (yield from epochs.next())) is not None:
+        of = job.horizons_until(decided.epoch, decided.manifest.first_epoch)
         if number is not None and of > number:
             break
         if number is None or of == number:
-            estimation.take_in(found.manifest, found.counts)
+            estimation.take_in(decided.manifest, decided.counts)
     if not estimation.last_epoch:
         which = "" if number is None else f" in horizon {number}"
         raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
-    return look_back(job, estimation)
+    return smooth_estimation(job, estimation)
 
 
 def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, SmoothedHorizon]]:
@@ -104,23 +104,23 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
         return horizons
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
-    while (found := (yield from epochs.next())) is not None:
-        of = job.epochs.horizon_of(found.epoch)
+    while (decided := (yield from epochs.next())) is not None:
+        of = job.epochs.horizon_of(decided.epoch)
         if of > job.epochs.horizon_of(last_epoch):
             break
         if of != estimation.horizon and estimation.last_epoch:
-            horizons[estimation.horizon] = look_back(job, estimation)
-        estimation.take_in(found.manifest, found.counts)
+            horizons[estimation.horizon] = smooth_estimation(job, estimation)
+        estimation.take_in(decided.manifest, decided.counts)
     if estimation.last_epoch:
-        horizons[estimation.horizon] = look_back(job, estimation)
+        horizons[estimation.horizon] = smooth_estimation(job, estimation)
     return horizons
 
 
-def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
+def smooth_estimation(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
     assert isinstance(estimation.aggregator, Smoother)
     return SmoothedHorizon(
         first_epoch=estimation.horizon * job.epochs.count + 1,
-        estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.attendance),
+        estimates=estimation.aggregator.smoothed(estimation.last_epoch, estimation.participation),
         domain=job.domain,
     )
 
@@ -128,11 +128,13 @@ def look_back(job: DeployedJob, estimation: Estimation) -> SmoothedHorizon:
 def smoothed_records(
     records: Iterable[EstimateRecord], horizon: SmoothedHorizon
 ) -> list[EstimateRecord]:
-    found = [
+    indexed = [
         (record, index) for record in records if (index := horizon.index(record.epoch)) is not None
     ]
-    reports = sum(each.contributors for each, _ in found if each.fate is Fate.RELEASED)
-    return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in found]
+    reports = sum(
+        each.contributors for each, _ in indexed if each.window_status is WindowStatus.RELEASED
+    )
+    return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in indexed]
 
 
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:
@@ -173,7 +175,7 @@ def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[
     if horizon is not None and index is not None:
         smoothed = {
             **_values_json(by_name["smoothed"]),
-            "standard_deviation": float(horizon.estimates.standard_deviations[index]),
+            "standard_error": float(horizon.estimates.standard_errors[index]),
             "flags": [GAP] if horizon.estimates.gaps[index] else [],
         }
     return {
@@ -186,4 +188,4 @@ def _values_json(intervals: Array) -> dict[str, Any]:
     if intervals.shape[1] > 1:
         return {"items": np.round(intervals[0], 1).tolist()}
     value, low, high = intervals[:, 0].tolist()
-    return {"estimate": value} | ({} if np.isnan(low) else {"low": low, "high": high})
+    return {"estimate": value} | ({} if np.isnan(low) else {"ci95_low": low, "ci95_high": high})

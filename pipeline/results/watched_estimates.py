@@ -12,8 +12,8 @@ from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumber, PublishedNumbers
 from dpstream.pipeline.results.changes import Changes, has_changes
+from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
-from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 MOST_WATCHED = 20
@@ -28,12 +28,12 @@ class WatchedEstimates:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        question = kind_of(job.domain).watched(job.domain, MOST_WATCHED)
-        self._query = None if question is None else Query(job.domain, question)
+        counts_query = kind_of(job.domain).watched(job.domain, MOST_WATCHED)
+        self._query = None if counts_query is None else Query(job.domain, counts_query)
         self.start_over()
 
     @property
-    def looks_back(self) -> bool:
+    def reads_horizon(self) -> bool:
         """True if a change is known only if all epochs of the horizon are."""
         return self._changes is not None and not self._job.protocol_entry.per_epoch
 
@@ -61,7 +61,7 @@ def _numbers(
     for answer in query.answers(record.estimate):
         changed = changes.get(answer.name)
         yield PublishedNumber(
-            query.question.label_of(answer),
+            query.counts_query.label_of(answer),
             answer.value,
             _interval(answer, record),
             None if changed is None else changed.value,
@@ -72,4 +72,4 @@ def _numbers(
 def _interval(answer: Answer, record: EstimateRecord | None) -> tuple[float, float] | None:
     # No coverage is claimed for results that lack an input.
     gap = record is None or GAP in record.flags
-    return None if gap else (answer.low, answer.high)
+    return None if gap else (answer.ci95_low, answer.ci95_high)

@@ -3,8 +3,8 @@
 The API is read-only and uses estimates and manifests alone: it contains no content of reports.
 Numbers of users are floating point, times are milliseconds since 1970 (UTC), and unknown values are
 ``null``, never 0. Responses are JSON; errors have a status of 400 or more and an ``error`` (a
-sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value, low and
-high; ``/estimates`` has what was published of them.
+sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value and
+interval; ``/estimates`` has the published record.
 
 ``GET /api/jobs``
     ``{"run", "kafka", "login": bool (true if the client is logged in by password), "jobs":
@@ -17,69 +17,70 @@ high; ``/estimates`` has what was published of them.
     population that it charges), "position" (text, or null), "unit_of_value" ("users", or "percent"
     for jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label,
     ...] or null, "crowds": [label, ...] if there are any, "measure": the published measure, if a
-    model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "fate", "flags",
-    "headline" (text), "estimate": {"value", "low", "high"} or null, "title", "description" (or
-    null), "people" (noun for the users), "period" ("week", or "epoch"), "calendar": {"zone", "days"
-    (whether epochs are whole days there), "seconds" (whether times have them)} or null, "sentence":
-    [text, number, text, ...] (for readers; parts at odd positions are emphasized), "told":
-    {"epoch", "name", "contributors", "population"} or null (the epoch that the sentence describes:
-    the last complete one), "assumption" (a sentence on the changes per user that intervals assume,
-    or null), "warning" (if reports show that users may have made more changes, or null), "change":
-    {"number", "words"} or null (since the previous epoch, with its own interval), "problems":
-    [sentence, ...], "behind_seconds" (age of the oldest waiting record, in the stage where it is
-    highest; 0 if nothing waits, null if unknown), "loss": {"epsilon", "delta", "each":
-    "epoch"|"horizon" or null} (privacy cost of this job alone), "budget" (text, over all jobs of
-    its population)}``. ``items`` lists up to 64 items here, up to 4,096 in ``/api/jobs/J``, and is
-    null for larger domains.
+    model is learned}, "first_epoch" (stored here), "last_epoch", "closed_at", "window_status",
+    "flags", "headline" (text), "estimate": {"value", "ci95_low", "ci95_high"} or null, "title",
+    "description" (or null), "people" (noun for the users), "period" ("week", or "epoch"),
+    "calendar": {"zone", "days" (whether epochs are whole days there), "seconds" (whether times have
+    them)} or null, "sentence": [text, number, text, ...] (for readers; parts at odd positions are
+    emphasized), "sentence_epoch": {"epoch", "name", "contributors", "population"} or null (the
+    epoch that the sentence describes: the last complete one), "assumption" (a sentence on the
+    changes per user that intervals assume, or null), "warning" (if reports show that users may have
+    made more changes, or null), "change": {"number", "description"} or null (since the previous
+    epoch, with its own interval), "issues": [sentence, ...], "lag_seconds" (age of the oldest
+    waiting record, in the stage where it is highest; 0 if nothing waits, null if unknown), "loss":
+    {"epsilon", "delta", "each": "epoch"|"horizon" or null} (privacy cost of this job alone),
+    "budget" (text, over all jobs of its population)}``. ``items`` lists up to 64 items here, up to
+    4,096 in ``/api/jobs/J``, and is null for larger domains.
 
 ``GET /api/jobs/J``
-    SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
-    "stated": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"}, "filtered": total
-    epsilon if the budget composes charges to less than their sum, or null, "remaining": as charged
-    or null without a budget, "allowed": the same or null, "words": [sentence, ...]}, "exposure":
-    {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences} or
-    null (for jobs whose devices report the same value several times: epsilon of a user against an
-    observer who links t of the reports, and the maximum posterior of a guess that was 50 % likely),
-    "series": [{"id", "label", "unit": "users"|"value"|"percent", "crowd" if there are any}, ...],
-    "chosen": [id, ...] (drawn by default), "smoothed": bool, "changes": bool (whether changes have
-    intervals), "truth": bool, "truth_note" ("not private: ..." or null), "trust": {"parties":
-    [{"name", "sees", "trusted", "either": bool (one of several parallel parties, of which one
-    suffices)}, ...], "words"}, "simultaneous": {"epochs", "widening", "words"} or null}``:
-    95 % intervals widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19
-    of 20 runs.
+    SUMMARY and ``{"guarantee": {...}, "guarantee_description": [sentence, ...], "budget":
+    {"population", "declared": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"},
+    "filtered": total epsilon if the budget composes charges to less than their sum, or null,
+    "remaining": as charged or null without a budget, "allowed": the same or null, "description":
+    [sentence, ...]}, "exposure": {"reports": [t, ...], "epsilons": [...], "likely": [text, ...],
+    "limit", "description": sentences} or null (for jobs whose devices report the same value several
+    times: epsilon of a user against an observer who links t of the reports, and the maximum
+    posterior of a guess that was 50 % likely), "series": [{"id", "label", "unit":
+    "users"|"value"|"percent", "crowd" if there are any}, ...], "chosen": [id, ...] (drawn by
+    default), "smoothed": bool, "changes": bool (whether changes have intervals), "ground_truth":
+    bool, "ground_truth_note" ("not private: ..." or null), "trust": {"parties": [{"name", "sees",
+    "trusted", "either": bool (one of several parallel parties, of which one suffices)}, ...],
+    "description"}, "simultaneous": {"epochs", "widening", "description"} or null}``: 95 % intervals
+    widened by the factor ``widening`` hold at all epochs of a horizon at once, in 19 of 20 runs.
 
-    Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for
-    a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
+    Series ids: ``value``; for items their number from 1, such as ``17``; for numbers ``q0.5`` for a
+    quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between bucket edges.
 
 ``GET /api/recent?epochs=N``
     ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
-    "low": [...], "high": [...], "population": [...] or null}}}``: the latest N epochs (100, at most
-    1,000) of one series of every job with an estimate: the value, the largest item by its mean, or
-    the median.
+    "ci95_low": [...], "ci95_high": [...], "population": [...] or null}}}``: the latest N epochs
+    (100, at most 1,000) of one series of every job with an estimate: the value, the largest item by
+    its mean, or the median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
-    ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
-    "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar), "value":
-    [...], "low": [...], "high": [...], "own_low": [...], "own_high": [...], "population": [...]
-    (upper limit for display, or null), "simultaneous_low": [...] or null, "simultaneous_high",
-    "smoothed": [...] or null, "smoothed_low", "smoothed_high", "truth": [...] or null}]}``: at most
-    12 series, chosen automatically if none is named. With N columns (default 1,000, 16 to 4,096)
-    and more than 2N epochs, every column keeps the epochs of its smallest and largest value, with
-    the band of the whole column, and the first epoch of a gap; ``own_low`` and ``own_high`` are
-    those of the epoch itself. Request again with ``from`` and ``to`` for more detail. With
-    ``change``, numbers and ground truth are changes since N epochs earlier, with their own
-    intervals, starting at the first epoch with such a predecessor.
+    ``{"job", "from", "to", "last_epoch", "reduced": bool, "ground_truth_note", "series": [{"id",
+    "label", "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar),
+    "value": [...], "ci95_low": [...], "ci95_high": [...], "own_ci95_low": [...], "own_ci95_high":
+    [...], "population": [...] (upper limit for display, or null), "simultaneous_low": [...] or
+    null, "simultaneous_high", "smoothed": [...] or null, "smoothed_ci95_low", "smoothed_ci95_high",
+    "ground_truth": [...] or null}]}``: at most 12 series, chosen automatically if none is named.
+    With N columns (default 1,000, 16 to 4,096) and more than 2N epochs, every column keeps the
+    epochs of its smallest and largest value, with the band of the whole column, and the first epoch
+    of a gap; ``own_ci95_low`` and ``own_ci95_high`` are those of the epoch itself. Request again
+    with ``from`` and ``to`` for more detail. With ``change``, numbers and ground truth are changes
+    since N epochs earlier, with their own intervals, starting at the first epoch with such a
+    predecessor.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
-    ``{"epoch", "fate", "flags", "population", "name", "kind": "item", "items": [{"id", "label",
-    "value", "low", "high", "truth", "places": [first, last] or null (possible ranks among all
-    items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the
-    largest items of an epoch, by default 10 (at most 100) of the last one. For numbers: the
-    buckets, in order.
+    ``{"epoch", "window_status", "flags", "population", "name", "kind": "item", "items": [{"id",
+    "label", "value", "ci95_low", "ci95_high", "ground_truth", "places": [first, last] or null
+    (possible ranks among all items)}], "simultaneous_half_width" or null, "detection_threshold" or
+    null, "notes": [...]}``: the largest items of an epoch, by default 10 (at most 100) of the last
+    one. For numbers: the buckets, in order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
-    ``{"epoch", "fate", "flags", "population", "name", "quantiles": [{"id", "share",
-    "value", "low", "high", "truth"}]}``, for numbers only.
+    ``{"epoch", "window_status", "flags", "population", "name", "quantiles": [{"id", "share",
+    "value", "ci95_low", "ci95_high", "ground_truth"}]}``, for numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
     ``{"last_epoch", "population", "columns", "series": [{"id", "label", "unit", "last": [value,
@@ -87,48 +88,48 @@ high; ``/estimates`` has what was published of them.
     mean, each reduced to at most 64 points, null at gaps.
 
 ``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
-    ``{"rows": [{"epoch", "begins", "fate", "flags", "closed_at", "contributors", "population",
-    "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, for the latest N
-    (200, at most 2,000) requested epochs, latest first; ``change`` as for ``curve``.
+    ``{"rows": [{"epoch", "begins", "window_status", "flags", "closed_at", "contributors",
+    "population", "series": {id: [value, low, high] or null}}]}``: the numbers behind a chart, for
+    the latest N (200, at most 2,000) requested epochs, latest first; ``change`` as for ``curve``.
 
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false if the job needs no worker: it is paused or drained, its last
     epoch is published, or it is a replay with nothing waiting), "stages": [{"stage", "reads" (the
-    last part of a topic's name), "workers": [{"name", "alive", "resting" (idle, started again on
-    demand), "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
+    last part of a topic's name), "workers": [{"name", "up", "idle" (ended, started on demand),
+    "age" (seconds since its latest heartbeat), "partitions", "records_per_second",
     "reports_per_second"}], "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one
-    finalized, aggregated or published), "alive" (whether any worker is)}], "windows": [{"epoch",
+    finalized, aggregated or published), "up" (whether any worker is)}], "windows": [{"epoch",
     "reports", "devices", "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows",
-    "decided": {fate: count} (for a long history {} until a shuffle worker reports them),
-    "producers" (null if devices report for themselves), "silent": [producer, ...], "collectors":
-    [{"name", "alive", "age", "stored" (reports), "stored_per_second", "waiting" (requests),
-    "refused": {reason: requests}}] or null if producers report, "dead_letters": {reason: count},
-    "late_reports", "unusable_reports", "problems": [sentence, ...], "notes": [sentence, ...]}`` or
-    ``{"at": null}`` before anything is known; a replay has no shuffle stage. If the guarantee
-    relies on the shuffler, its records and reports are null: they would be counts of raw messages.
-    Devices and seconds are shown.
+    "finalized_windows": {window_status: count} (for a long history {} until a shuffle worker
+    reports them), "producers" (null if devices report for themselves), "missing_producers":
+    [producer, ...], "collectors": [{"name", "up", "age", "stored" (reports), "stored_per_second",
+    "waiting" (requests), "rejected": {reason: requests}}] or null if producers report,
+    "dead_letters": {reason: count}, "late_reports", "unusable_reports", "issues": [sentence, ...],
+    "notes": [sentence, ...]}`` or ``{"at": null}`` before anything is known; a replay has no
+    shuffle stage. If the guarantee relies on the shuffler, its records and reports are null: they
+    would be counts of raw messages. Devices and seconds are shown.
 
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
     A download, read from Kafka for each request. JSON: ``{"job", "assumes_changes" (or null),
-    "estimates": [{"epoch", "fate", "closed_at", "contributors", "population", "flags", "estimate":
-    as published, "truth"}]}``. CSV: byte for byte the output of ``dpstream estimates J --format
-    csv`` for these epochs. Parquet: the same rows, with types. ``series`` applies to JSON; the
-    other formats contain everything.
+    "estimates": [{"epoch", "window_status", "closed_at", "contributors", "population", "flags",
+    "estimate": as published, "ground_truth"}]}``. CSV: byte for byte the output of ``dpstream
+    estimates J --format csv`` for these epochs. Parquet: the same rows, with types. ``series``
+    applies to JSON; the other formats contain everything.
 
-``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
-    The description of an empty figure for N curves, by default one for each series. The series
+``GET /charts.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
+    The description of an empty chart for N curves, by default one for each series. The series
     determine its unit; its axis has dates if the job has them. See
-    `dpstream.pipeline.serve.figures`.
+    `dpstream.pipeline.serve.charts`.
 
 ``GET /ws?job=J&after=E&start=RUN&deployment=D&series=ID,ID`` (a WebSocket)
     Messages of the server, each a JSON object with a ``type``:
 
     * ``hello``: ``{"run", "kafka", "job", "last_epoch", "jobs": [SUMMARY, ...]}``, the first one.
-    * ``epoch``: ``{"job", "epoch", "begins", "fate", "flags", "closed_at", "contributors",
-      "population", "headline", "estimate", "sentence", "told", "series": {id: [value, low, high] or
-      null}, "truth": {id: number}}``: every epoch after E, then each new one when it is published.
-      ``series`` has the requested ones; by default all, or the chosen ones if there are more than
-      256.
+    * ``epoch``: ``{"job", "epoch", "begins", "window_status", "flags", "closed_at", "contributors",
+      "population", "headline", "estimate", "sentence", "sentence_epoch", "series": {id: [value,
+      low, high] or null}, "ground_truth": {id: number}}``: every epoch after E, then each new one
+      when it is published. ``series`` has the requested ones; by default all, or the chosen ones if
+      there are more than 256.
     * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve has changed; request it.
     * ``budget``: ``{"job", "budget"}``, the latter as in ``/api/jobs/J``: initially, and when its
       population is charged or its budget changes, at most once a second.
@@ -177,15 +178,15 @@ from dpstream.pipeline.results.changes import ChangeError
 from dpstream.pipeline.results.series import SeriesError
 from dpstream.pipeline.serve import curve_view, views
 from dpstream.pipeline.serve.assets import Asset, load_assets
-from dpstream.pipeline.serve.board import Board, encode
+from dpstream.pipeline.serve.charts import MOST_CURVES, Theme, curves
 from dpstream.pipeline.serve.connections import ConnectionLimiter
 from dpstream.pipeline.serve.downloads import TYPES, Download, Format
-from dpstream.pipeline.serve.figures import MOST_CURVES, Theme, curves
 from dpstream.pipeline.serve.history import Point
+from dpstream.pipeline.serve.job_store import JobStore, encode
 from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
-from dpstream.pipeline.serve.login import LoginDesk
+from dpstream.pipeline.serve.login import LoginHandler
 from dpstream.pipeline.serve.query_strings import (
-    AskedWronglyError,
+    InvalidQueryError,
     epoch_range,
     one_of,
     series_ids,
@@ -200,7 +201,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]
 """Function that returns all published records of a job; called and iterated in a thread."""
 
-_PIECE_SECONDS = 30.0
+_CHUNK_SECONDS = 30.0
 # Computing the columns of this many epochs takes at most about 50 ms.
 _EPOCHS_AT_ONCE = 500
 _COMPRESSED_FROM = 1_000
@@ -219,27 +220,27 @@ class ProblemError(Exception):
 class Api:
     def __init__(
         self,
-        board: Board,
+        job_store: JobStore,
         records: Records,
         gatekeeper: Gatekeeper,
         sockets: Sockets,
         downloads: int,
-        desk: LoginDesk,
-        embed_in: Sequence[str] = (),
+        login_handler: LoginHandler,
+        frame_ancestors: Sequence[str] = (),
     ) -> None:
-        self._board = board
+        self._job_store = job_store
         self._records = records
         self._gatekeeper = gatekeeper
         self._sockets = sockets
         self._assets = load_assets()
-        self._desk = desk
-        self._headers = headers_for(embed_in)
-        self._headers_of_form = headers_for(embed_in, form=True)
+        self._login_handler = login_handler
+        self._headers = headers_for(frame_ancestors)
+        self._headers_of_form = headers_for(frame_ancestors, form=True)
         self._most_downloads = downloads
         self._downloads = 0
         self._begun: dict[int, bool] = {}
         self._drawing = asyncio.Lock()
-        self._figures_made: dict[tuple[Theme, int, str, str | None], str] = {}
+        self._encoded_charts: dict[tuple[Theme, int, str, str | None], str] = {}
         self._pool = ThreadPoolExecutor(downloads, "download")
 
     def application(self) -> web.Application:
@@ -258,7 +259,7 @@ class Api:
         app.router.add_get(f"{job}/table", self._table)
         app.router.add_get(f"{job}/pipeline", self._pipeline)
         app.router.add_get(f"{job}/estimates", self._estimates)
-        app.router.add_get("/figures.json", self._figures)
+        app.router.add_get("/charts.json", self._chart)
         app.router.add_get("/ws", self._ws)
         app.router.add_get("/{path:.*}", self._asset)
         app.on_shutdown.append(self._shut)
@@ -266,27 +267,27 @@ class Api:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        gate = None if request.transport is None else request.transport.get_protocol()
-        if isinstance(gate, ConnectionLimiter):
-            gate.started()
+        limiter = None if request.transport is None else request.transport.get_protocol()
+        if isinstance(limiter, ConnectionLimiter):
+            limiter.started()
         self._begun[id(request)] = False
         try:
             has_body = request.body_exists or request.headers.get("Content-Length", "0") != "0"
             # Login and logout are the only requests accepted with POST.
-            given = self._desk.takes(request)
-            refusal = self._gatekeeper.refuse(
+            given = self._login_handler.takes(request)
+            rejection = self._gatekeeper.reject(
                 "GET" if given else request.method,
                 request.raw_path,
                 request.headers,
                 has_body=has_body and not (given and request.path == LOGIN_PATH),
             )
-            if refusal is not None:
-                return _problem(refusal.status, refusal.message, close=True)
-            stopped = await self._desk.answer(request)
+            if rejection is not None:
+                return _problem(rejection.status, rejection.message, close=True)
+            stopped = await self._login_handler.answer(request)
             return await handler(request) if stopped is None else stopped
         except ProblemError as error:
             return _problem(error.status, str(error))
-        except (AskedWronglyError, SeriesError) as error:
+        except (InvalidQueryError, SeriesError) as error:
             return _problem(400, str(error))
         except web.HTTPException as error:
             return _problem(error.status, error.reason)
@@ -303,8 +304,8 @@ class Api:
             return _problem(500, "internal error; see the server log")
         finally:
             del self._begun[id(request)]
-            if isinstance(gate, ConnectionLimiter):
-                gate.finished()
+            if isinstance(limiter, ConnectionLimiter):
+                limiter.finished()
 
     async def _begin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         if id(request) in self._begun:
@@ -334,13 +335,13 @@ class Api:
             raise ProblemError(404, str(error)) from None
 
     async def _job(self, name: str) -> JobState:
-        if name not in self._board.jobs:
-            await self._board.first_look()
-        state = self._board.jobs.get(name)
+        if name not in self._job_store.jobs:
+            await self._job_store.first_look()
+        state = self._job_store.jobs.get(name)
         if state is not None:
-            self._board.asked(name)
+            self._job_store.record_request(name)
         else:
-            known = ", ".join(sorted(self._board.jobs)[:10]) or "none"
+            known = ", ".join(sorted(self._job_store.jobs)[:10]) or "none"
             raise ProblemError(404, f"job {name[:60]!a} not found; jobs on this server: {known}")
         return state
 
@@ -357,19 +358,20 @@ class Api:
         return web.Response(text=__doc__ or "", content_type="text/plain")
 
     async def _jobs(self, request: web.Request) -> web.StreamResponse:
-        board = self._board
-        board.asked()
+        job_store = self._job_store
+        job_store.record_request()
         text = (
-            f'{{"run": {json.dumps(board.run)}, "kafka": {encode(board.kafka)}, '
-            f'"login": {json.dumps(self._desk.knows(request))}, "jobs": {board.summaries()}}}'
+            f'{{"run": {json.dumps(job_store.run)}, "kafka": {encode(job_store.kafka)}, '
+            f'"login": {json.dumps(self._login_handler.knows(request))}, "jobs": '
+            f"{job_store.summaries()}}}"
         )
         return _json_text(text)
 
     async def _recent(self, request: web.Request) -> web.StreamResponse:
-        board = self._board
-        board.asked()
+        job_store = self._job_store
+        job_store.record_request()
         count = whole(request.query, "epochs", 1, 1_000) or 100
-        recent = {name: curve_view.recent(state, count) for name, state in board.jobs.items()}
+        recent = {name: curve_view.recent(state, count) for name, state in job_store.jobs.items()}
         return _json({"jobs": {name: body for name, body in recent.items() if body}})
 
     async def _details(self, request: web.Request) -> web.StreamResponse:
@@ -379,7 +381,7 @@ class Api:
         state, query = await self._shown(request), request.query
         columns = whole(query, "columns", 1)
         first, last = whole(query, "from"), whole(query, "to")
-        series = views.asked_series(state.history, series_ids(query))
+        series = views.requested_series(state.history, series_ids(query))
         for _ in range(len(state.history.points) // _EPOCHS_AT_ONCE):
             state.history.triples(series, _EPOCHS_AT_ONCE)
             # Yield to others, also when a long curve is computed for the first time.
@@ -408,20 +410,20 @@ class Api:
 
     async def _table(self, request: web.Request) -> web.StreamResponse:
         state, query = await self._shown(request), request.query
-        series = views.asked_series(state.history, series_ids(query))
+        series = views.requested_series(state.history, series_ids(query))
         limit = whole(query, "limit", 1, 2_000) or 200
         return _json(views.table(state, series, whole(query, "from"), whole(query, "to"), limit))
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
         return _json((await self._state(request)).pipeline or {"at": None})
 
-    async def _figures(self, request: web.Request) -> web.StreamResponse:
+    async def _chart(self, request: web.Request) -> web.StreamResponse:
         theme: Theme = one_of(request.query, "theme", "light", "dark")
         name = request.query.get("job")
         if not name:
-            raise AskedWronglyError("parameter 'job' is missing; expected ?job=NAME")
+            raise InvalidQueryError("parameter 'job' is missing; expected ?job=NAME")
         state = await self._job(name)
-        series = views.asked_series(state.history, series_ids(request.query))
+        series = views.requested_series(state.history, series_ids(request.query))
         units = {each.unit for each in series}
         unit: str = units.pop() if len(units) == 1 else "value"
         if unit == "users":
@@ -432,15 +434,15 @@ class Api:
             zone = "UTC" if calendar.zone is None else calendar.zone.key
             times = f"{period(state.job)} ({zone})"
         count = whole(request.query, "curves", 1, MOST_CURVES) or max(1, len(series))
-        return _json_text(await self._figure(theme, count, unit, times))
+        return _json_text(await self._encoded_chart(theme, count, unit, times))
 
-    async def _figure(self, theme: Theme, count: int, unit: str, times: str | None) -> str:
+    async def _encoded_chart(self, theme: Theme, count: int, unit: str, times: str | None) -> str:
         async with self._drawing:
             key = theme, count, unit, times
-            if key not in self._figures_made:
+            if key not in self._encoded_charts:
                 described = await asyncio.to_thread(curves, theme, count, unit=unit, times=times)
-                self._figures_made[key] = encode(described)
-            return self._figures_made[key]
+                self._encoded_charts[key] = encode(described)
+            return self._encoded_charts[key]
 
     async def _ws(self, request: web.Request) -> web.StreamResponse:
         query = request.query
@@ -449,14 +451,14 @@ class Api:
         view = ViewerRequest(
             name, after, query.get("start") or None, ids, query.get("deployment") or None
         )
-        board = self._board
+        job_store = self._job_store
         # After a start of the server, jobs are known only once Kafka has answered.
-        outdated = board.answers and view.outdated(board) is not None
+        outdated = job_store.answers and view.outdated(job_store) is not None
         if name is not None and not outdated:
-            views.asked_series((await self._job(name)).history, ids)
+            views.requested_series((await self._job(name)).history, ids)
         if self._sockets.full:
             raise ProblemError(
-                503, f"the limit of {self._board.viewers:,} viewers is reached; try again later"
+                503, f"the limit of {self._job_store.viewers:,} viewers is reached; try again later"
             )
         return await self._sockets.serve(request, view)
 
@@ -467,28 +469,28 @@ class Api:
         download = Download(
             state.job,
             *epoch_range(query),
-            views.asked_series(state.history, ids) if ids else (),
-            state.truths,
+            views.requested_series(state.history, ids) if ids else (),
+            state.ground_truths,
         )
-        if not self._board.answers:
+        if not self._job_store.answers:
             raise ProblemError(503, _AWAY)
         if self._downloads >= self._most_downloads:
             raise ProblemError(503, "too many concurrent downloads; try again in a moment")
         self._downloads += 1
-        pieces = download.pieces(self._records(state.job), format)
+        chunks = download.chunks(self._records(state.job), format)
         try:
-            return await self._send(request, state.job, pieces, format)
+            return await self._send(request, state.job, chunks, format)
         finally:
             self._downloads -= 1
             with suppress(RuntimeError):
-                self._pool.submit(_close, pieces)
+                self._pool.submit(_close, chunks)
 
     async def _send(
-        self, request: web.Request, job: DeployedJob, pieces: Iterator[bytes], format: Format
+        self, request: web.Request, job: DeployedJob, chunks: Iterator[bytes], format: Format
     ) -> web.StreamResponse:
         loop = asyncio.get_running_loop()
         try:
-            piece = await loop.run_in_executor(self._pool, next, pieces, _NOTHING)
+            chunk = await loop.run_in_executor(self._pool, next, chunks, _NOTHING)
         except (KafkaError, ClusterError):
             raise ProblemError(503, _AWAY) from None
         response = web.StreamResponse(
@@ -501,10 +503,10 @@ class Api:
         if format != "parquet":
             response.enable_compression()
         await response.prepare(request)
-        while isinstance(piece, bytes):
-            await asyncio.wait_for(response.write(piece), _PIECE_SECONDS)
+        while isinstance(chunk, bytes):
+            await asyncio.wait_for(response.write(chunk), _CHUNK_SECONDS)
             try:
-                piece = await loop.run_in_executor(self._pool, next, pieces, _NOTHING)
+                chunk = await loop.run_in_executor(self._pool, next, chunks, _NOTHING)
             except (KafkaError, ClusterError):
                 # A truncated file must not look complete.
                 if request.transport is not None:
@@ -536,8 +538,8 @@ def _asset_response(request: web.Request, asset: Asset) -> web.Response:
     return web.Response(body=asset.content, headers=headers)
 
 
-def _close(pieces: Iterator[bytes]) -> None:
-    close: Any = getattr(pieces, "close", None)
+def _close(chunks: Iterator[bytes]) -> None:
+    close: Any = getattr(chunks, "close", None)
     if close is not None:
         close()
 

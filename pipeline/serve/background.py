@@ -24,21 +24,20 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.operations.status.collection import JobWatch
-from dpstream.pipeline.results.smoothing import SmoothedHorizon, look_back
-from dpstream.pipeline.serve.pipeline_view import behind, pipeline_json
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, smooth_estimation
+from dpstream.pipeline.serve.pipeline_view import lag_seconds, pipeline_json
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.published_epochs import place_of_latest
 
 WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0
-EPOCHS_LOOKED_BACK = 1_024
+EPOCHS_SMOOTHED = 1_024
 """Number of latest epochs whose horizons are smoothed, each as a whole."""
-LONGEST_LOOKED_BACK = 1 << 14
-"""Maximum epochs of a horizon that is smoothed."""
+LONGEST_SMOOTHED_HORIZON = 1 << 14
 _SMOOTH_SECONDS = 2.0
 # Seconds of pause after an action that took one second.
-_PATIENCE = 10.0
+_PAUSE_FACTOR = 10.0
 _BACK_OFF_SECONDS = 2.0
 _LOG = logging.getLogger(__name__)
 
@@ -62,22 +61,22 @@ class BackgroundListener(Protocol):
     """Callbacks for results, called in the background thread."""
 
     def pipeline(
-        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+        self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float
     ) -> None:
         pass
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
         pass
 
-    def refused(self, message: str) -> None:
+    def rejected(self, message: str) -> None:
         """Receive the remedy if Kafka denies access."""
 
 
-class LookBack:
-    """Smooth a job's horizons as they grow, within the last `EPOCHS_LOOKED_BACK` epochs.
+class HorizonSmoother:
+    """Smooth a job's horizons as they grow, within the last `EPOCHS_SMOOTHED` epochs.
 
-    Horizons longer than `LONGEST_LOOKED_BACK` are skipped: each new epoch would cost minutes, and
-    more memory than everything else.
+    Horizons longer than `LONGEST_SMOOTHED_HORIZON` are skipped: each new epoch would cost minutes,
+    and more memory than everything else.
     """
 
     _epochs: EpochLog | None
@@ -102,16 +101,20 @@ class LookBack:
         for epoch in () if epochs is None else epochs.read(run):
             of = self.job.epochs.horizon_of(epoch.epoch)
             if of != self._estimation.horizon and self._estimation.last_epoch:
-                changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
+                changed.append(
+                    (self._estimation.horizon, smooth_estimation(self.job, self._estimation))
+                )
             self._estimation.take_in(epoch.manifest, epoch.counts)
             fresh = True
-            if self._estimation.last_epoch > LONGEST_LOOKED_BACK:
+            if self._estimation.last_epoch > LONGEST_SMOOTHED_HORIZON:
                 self._start_over()
                 fresh = False
                 break
         if fresh:
-            changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
-        self._next = clock() + max(_SMOOTH_SECONDS, _PATIENCE * (clock() - started))
+            changed.append(
+                (self._estimation.horizon, smooth_estimation(self.job, self._estimation))
+            )
+        self._next = clock() + max(_SMOOTH_SECONDS, _PAUSE_FACTOR * (clock() - started))
         return changed
 
     def _start_over(self) -> None:
@@ -120,9 +123,9 @@ class LookBack:
 
     def _from_the_latest(self) -> Steps[EpochLog | None]:
         latest = (yield from place_of_latest(self.job, lambda latest: latest)).before
-        if latest and self.job.epochs.local(latest) > LONGEST_LOOKED_BACK:
+        if latest and self.job.epochs.local(latest) > LONGEST_SMOOTHED_HORIZON:
             return None
-        first = max(1, latest - EPOCHS_LOOKED_BACK)
+        first = max(1, latest - EPOCHS_SMOOTHED)
         return EpochLog(self.job, self.job.epochs.first_of_horizon(first))
 
 
@@ -147,15 +150,15 @@ class Background(threading.Thread):
         self._ended = threading.Event()
         self._watches: dict[bytes, tuple[DeployedJob, JobWatch]] = {}
         self._read_at: dict[bytes, tuple[float, float]] = {}
-        self._look_backs: dict[bytes, LookBack] = {}
-        self._refused_until: dict[bytes, float] = {}
+        self._smoothers: dict[bytes, HorizonSmoother] = {}
+        self._rejected_until: dict[bytes, float] = {}
 
     def run(self) -> None:
         while not self._ended.is_set():
             # A cluster is unusable after an error: start again with another one.
             with suppress(KafkaError, ClusterError, OSError), self._open_cluster() as cluster:
                 self._watches.clear()
-                self._look_backs.clear()
+                self._smoothers.clear()
                 while not self._ended.is_set():
                     self.watch(cluster)
                     self._ended.wait(WATCHED_SECONDS / 4)
@@ -163,16 +166,16 @@ class Background(threading.Thread):
 
     def watch(self, cluster: Cluster) -> None:
         shown = self._shown()
-        self._forget({each.job.deployment for each in shown})
+        self._drop({each.job.deployment for each in shown})
         for each in shown:
-            if time.monotonic() < self._refused_until.get(each.job.deployment, -math.inf):
+            if time.monotonic() < self._rejected_until.get(each.job.deployment, -math.inf):
                 continue
             try:
                 self._watch_if_due(cluster, each)
             except AccessError as error:
                 # Other jobs stay visible; this one is tried again later.
-                self._listener.refused(error.asking_for("page"))
-                self._refused_until[each.job.deployment] = time.monotonic() + OTHERS_SECONDS
+                self._listener.rejected(error.asking_for("page"))
+                self._rejected_until[each.job.deployment] = time.monotonic() + OTHERS_SECONDS
             except NoTopicError:
                 # The job is being undeployed: its topics are deleted, and its record will follow.
                 continue
@@ -187,11 +190,11 @@ class Background(threading.Thread):
         key, now = shown.job.deployment, time.monotonic()
         read_at, took = self._read_at.get(key, (-math.inf, 0.0))
         usual = WATCHED_SECONDS if shown.opened else OTHERS_SECONDS
-        if now >= read_at + max(usual, _PATIENCE * took):
+        if now >= read_at + max(usual, _PAUSE_FACTOR * took):
             self._watch_job(cluster, shown)
             self._read_at[key] = now, time.monotonic() - now
         if shown.opened and shown.smooths:
-            horizons = self._look_backs.setdefault(key, LookBack(shown.job))
+            horizons = self._smoothers.setdefault(key, HorizonSmoother(shown.job))
             for number, horizon in horizons.read_new(cluster, time.monotonic):
                 self._listener.smoothed(shown.job, number, horizon)
 
@@ -206,10 +209,10 @@ class Background(threading.Thread):
             held = self._watches[key] = job, JobWatch(cluster, job)
         status = held[1].status(now := self._clock(), shown.phase)
         self._listener.pipeline(
-            job, pipeline_json(job, status, now), status.problems, behind(job, status)
+            job, pipeline_json(job, status, now), status.issues, lag_seconds(job, status)
         )
 
-    def _forget(self, shown: set[bytes]) -> None:
-        for held in (self._watches, self._read_at, self._look_backs, self._refused_until):
+    def _drop(self, shown: set[bytes]) -> None:
+        for held in (self._watches, self._read_at, self._smoothers, self._rejected_until):
             for key in held.keys() - shown:
                 del held[key]

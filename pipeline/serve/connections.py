@@ -87,7 +87,7 @@ class ConnectionLimiter(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if not self._connections.make_room():
-            self._refuse(503, "too many connections; try again in a moment")
+            self._reject(503, "too many connections; try again in a moment")
             return
         self._connections.open.add(self)
         self._inner = self._connections.make()
@@ -107,17 +107,17 @@ class ConnectionLimiter(asyncio.Protocol):
             head, self._head = self._head, b""
             lines = head.lower()
             if not _WELL_FORMED.match(head) or b"\r\nhost:" not in lines:
-                self._refuse(400, "malformed request; expected HTTP/1.1")
+                self._reject(400, "malformed request; expected HTTP/1.1")
             elif b"\r\nexpect:" in lines:
                 # aiohttp answers these by itself, so `finished` would never be called.
-                self._refuse(417, "requests must not have a body; remove the Expect header")
+                self._reject(417, "requests must not have a body; remove the Expect header")
             else:
                 self._work()
                 self._inner.data_received(head)
         elif len(self._head) > LONGEST_TARGET + 100 and b"\r\n" not in self._head:
-            self._refuse(414, f"the address is too long; maximum {LONGEST_TARGET:,} characters")
+            self._reject(414, f"the address is too long; maximum {LONGEST_TARGET:,} characters")
         elif len(self._head) > _LONGEST_HEAD:
-            self._refuse(431, f"the request head is too long; maximum {_LONGEST_HEAD:,} bytes")
+            self._reject(431, f"the request head is too long; maximum {_LONGEST_HEAD:,} bytes")
 
     def eof_received(self) -> bool | None:
         return None if self._inner is None else self._inner.eof_received()
@@ -168,7 +168,7 @@ class ConnectionLimiter(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _reject(self, status: int, message: str) -> None:
         assert self._transport is not None
         body = f"{message}\n".encode()
         headers = {

@@ -14,11 +14,11 @@ from dpstream.pipeline.serve.views import (
     CHOSEN,
     JobState,
     begins,
+    ground_truth,
+    ground_truth_note,
     json_numbers,
     series_json,
     triples_json,
-    truth,
-    truth_note,
 )
 
 _SPARKLINE = 64
@@ -44,7 +44,7 @@ def curve(
         "to": int(epochs[-1]) if len(epochs) else None,
         "last_epoch": None if history.last is None else history.last.epoch,
         "reduced": len(epochs) > 2 * columns,
-        "truth_note": truth_note(state),
+        "ground_truth_note": ground_truth_note(state),
         "series": drawn,
     }
 
@@ -68,10 +68,10 @@ def _curve(
         "epochs": epochs[kept].tolist(),
         "begins": _begins(state, epochs[kept]),
         "value": json_numbers(triples[kept, 0]),
-        "low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
-        "high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
-        "own_low": json_numbers(triples[kept, 1]),
-        "own_high": json_numbers(triples[kept, 2]),
+        "ci95_low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
+        "ci95_high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
+        "own_ci95_low": json_numbers(triples[kept, 1]),
+        "own_ci95_high": json_numbers(triples[kept, 2]),
         "population": _populations(state, series, part, kept),
     }
     simultaneous = None if state.change else Simultaneous.of(state.job)
@@ -82,9 +82,9 @@ def _curve(
             if ends is None
             else json_numbers(envelope(reduction, epochs, ends[place], columns, pick))
         )
-    for place, name in enumerate(("smoothed", "smoothed_low", "smoothed_high")):
+    for place, name in enumerate(("smoothed", "smoothed_ci95_low", "smoothed_ci95_high")):
         body[name] = None if smoothed is None else json_numbers(smoothed[kept, place])
-    body["truth"] = None if true is None else json_numbers(true[kept])
+    body["ground_truth"] = None if true is None else json_numbers(true[kept])
     return body
 
 
@@ -106,9 +106,9 @@ def _populations(
 
 
 def _true_curve(state: JobState, series: Series, part: slice) -> NDArray[np.float64] | None:
-    if state.truths is None:
+    if state.ground_truths is None:
         return None
-    found = (truth(state, point, series) for point in state.history.points[part])
+    found = (ground_truth(state, point, series) for point in state.history.points[part])
     return np.array([np.nan if each is None else each for each in found], np.float64)
 
 
@@ -145,8 +145,8 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
         "epochs": history.epochs(part).tolist(),
         "begins": _begins(state, history.epochs(part)),
         "value": json_numbers(value),
-        "low": json_numbers(low),
-        "high": json_numbers(high),
+        "ci95_low": json_numbers(low),
+        "ci95_high": json_numbers(high),
         "population": _populations(state, series, part),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.errors import error_line
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.file_formats import parquet_of
@@ -28,23 +28,23 @@ TYPES = {
     "csv": "text/csv; charset=utf-8",
     "parquet": "application/vnd.apache.parquet",
 }
-_PIECE = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
     """Selection of a download: epochs `first` to `last`, None for all.
 
-    `series` selects in JSON, empty for everything; `truths` are added to JSON and Parquet.
+    `series` selects in JSON, empty for everything; `ground_truths` are added to JSON and Parquet.
     """
 
     job: DeployedJob
     first: int | None = None
     last: int | None = None
     series: tuple[Series, ...] = ()
-    truths: Truths | None = None
+    ground_truths: GroundTruths | None = None
 
-    def pieces(self, records: Iterable[EstimateRecord], format: Format) -> Iterator[bytes]:
+    def chunks(self, records: Iterable[EstimateRecord], format: Format) -> Iterator[bytes]:
         """Yield the file in pieces of about 64 KiB; `records` are in order of publication."""
         wanted = (
             record
@@ -55,7 +55,7 @@ class Download:
         if format == "parquet":
             return self._parquet(wanted)
         lines = self._json(wanted) if format == "json" else self._csv(wanted)
-        return _pieces(lines)
+        return _chunks(lines)
 
     def _csv(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
         for line in PublishedRows.of(self.job).csv_lines(records):
@@ -67,8 +67,8 @@ class Download:
             "deployment": self.job.deployment.hex(),
             "assumes_changes": self.job.assumes_changes,
         }
-        if self.truths is not None:
-            about["truth_note"] = NOT_PRIVATE
+        if self.ground_truths is not None:
+            about["ground_truth_note"] = NOT_PRIVATE
         yield f'{json.dumps(about)[:-1]}, "estimates": ['
         separator = "\n"
         for text in self._each(
@@ -101,24 +101,24 @@ class Download:
             body["series"] = {each.id: triple for each, triple in triples_json(point, self.series)}
         else:
             body["estimate"] = None if record.estimate is None else record.estimate.to_json()
-            if record.estimate is not None and record.estimate.found_above is not None:
+            if record.estimate is not None and record.estimate.detection_threshold is not None:
                 body["labels"] = self.job.domain.labels(record.estimate.numbers)
-        if self.truths is not None:
-            found = self.truths.known(point.epoch, point.estimate)
-            body["truth"] = None if found is None else found.tolist()
+        if self.ground_truths is not None:
+            found = self.ground_truths.known(point.epoch, point.estimate)
+            body["ground_truth"] = None if found is None else found.tolist()
         return body
 
     def _parquet(self, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-        rows = PublishedRows.of(self.job, truths=self.truths)
+        rows = PublishedRows.of(self.job, ground_truths=self.ground_truths)
         return parquet_of(rows, self._each(records, lambda each: list(rows.rows(each))))
 
 
-def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
+def _chunks(lines: Iterable[str]) -> Iterator[bytes]:
     held, size = [], 0
     for line in lines:
         held.append(line)
         size += len(line)
-        if size >= _PIECE:
+        if size >= _CHUNK_BYTES:
             yield "".join(held).encode()
             held, size = [], 0
     if held:

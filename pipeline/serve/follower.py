@@ -18,15 +18,15 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import CLIENT_ID, METADATA_PAUSE_MS, Cluster
-from dpstream.pipeline.kafka.cluster_errors import AccessError, ClusterError, refused_kind
+from dpstream.pipeline.kafka.cluster_errors import AccessError, ClusterError, rejected_kind
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.history import MOST_EPOCHS, Point, check_estimate
+from dpstream.pipeline.serve.job_store import Jobs
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.published_epochs import published_before
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
@@ -63,13 +63,13 @@ class BrokerAvailability:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """Kafka denies access that the page needs; the message gives the remedy."""
 
     message: str
 
 
-News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Refused
+News: TypeAlias = Jobs | NewlyPublished | BrokerAvailability | Rejected
 
 
 class Reader:
@@ -80,7 +80,7 @@ class Reader:
         self._spending = Spending()
         self._position = 0
         self._complete = False
-        self._said: tuple[tuple[Charge, ...], tuple[StatedBudget, ...]] = ((), ())
+        self._sent_accounts: tuple[tuple[Charge, ...], tuple[BudgetDeclaration, ...]] = ((), ())
         self._jobs: dict[str, _Estimates] = {}
 
     @property
@@ -111,7 +111,7 @@ class Reader:
                 chain = self._spending.chain
                 chain.apply(record.offset, record.value, record.timestamp, record.key)
             # Usually dpstream.jobs already contained the same.
-            same = self._accounts() == self._said
+            same = self._accounts() == self._sent_accounts
             return None if behind or same or not self._complete else self._jobs_now()
         for reader in self._jobs.values():
             if reader.topic == topic:
@@ -135,11 +135,11 @@ class Reader:
             _ = job.guarantee
         self._jobs = {name: self._jobs[name] for name in jobs}
         phases = {name: self._spending.topic.phase(name) for name in jobs}
-        self._said = self._accounts()
-        return Jobs(jobs, phases, *self._said)
+        self._sent_accounts = self._accounts()
+        return Jobs(jobs, phases, *self._sent_accounts)
 
-    def _accounts(self) -> tuple[tuple[Charge, ...], tuple[StatedBudget, ...]]:
-        return tuple(self._spending.charges), tuple(self._spending.stated)
+    def _accounts(self) -> tuple[tuple[Charge, ...], tuple[BudgetDeclaration, ...]]:
+        return tuple(self._spending.charges), tuple(self._spending.declared)
 
 
 class _Estimates:
@@ -226,7 +226,7 @@ class KafkaSource:
         try:
             polled = self._consumer.poll(_POLL_MILLISECONDS)
         except KafkaError as error:
-            if refused_kind(error) is not None:
+            if rejected_kind(error) is not None:
                 topics = ", ".join(sorted(self._assigned))
                 raise AccessError(self._connection.principal, "read", "topic", topics) from error
             raise
@@ -311,7 +311,7 @@ class JobFollower(threading.Thread):
     def run(self) -> None:
         answers = False
         behind = frozenset[str]()
-        refusals: set[str] = set()
+        rejections: set[str] = set()
         while not self._ended.is_set():
             polled = Polled({}, behind)
             before = answers
@@ -319,9 +319,9 @@ class JobFollower(threading.Thread):
                 polled, answers = self._source.poll(self._reader.positions), True
             except (KafkaError, ClusterError, OSError) as error:
                 answers = False
-                if isinstance(error, AccessError) and str(error) not in refusals:
-                    refusals.add(str(error))
-                    self._tell(Refused(error.asking_for("page")))
+                if isinstance(error, AccessError) and str(error) not in rejections:
+                    rejections.add(str(error))
+                    self._tell(Rejected(error.asking_for("page")))
                 self._ended.wait(_BACK_OFF_SECONDS)
             # Catching up is itself news, even if the last records contained none.
             for topic in (*polled.records, *(behind - polled.behind - polled.records.keys())):

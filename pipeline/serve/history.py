@@ -21,7 +21,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 MOST_EPOCHS = 1 << 14
 """Number of a job's latest epochs in memory, plus up to an eighth; downloads have all."""
 
-MOST_HELD = 1 << 28
+MAX_BYTES = 1 << 28
 """Approximate maximum bytes of a job's stored estimates; with many numbers, fewer epochs fit."""
 
 _OVERHEAD = 600
@@ -53,7 +53,7 @@ class Point(EstimateRecord):
     @classmethod
     def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
         """Convert a record, without its guarantee; takes a moment for numeric domains."""
-        when = record.epoch, record.fate, record.closed_at
+        when = record.epoch, record.window_status, record.closed_at
         found = record.contributors, record.population, record.estimate
         quantiles = kind_of(domain).quantiles_of(domain, record.estimate)
         charged = record.guarantee.get("horizons", 1)
@@ -70,7 +70,7 @@ class Point(EstimateRecord):
     def facts(self) -> dict[str, Any]:
         return {
             "epoch": self.epoch,
-            "fate": self.fate.value,
+            "window_status": self.window_status.value,
             "flags": list(self.flags),
             "closed_at": self.closed_at,
             "contributors": self.contributors,
@@ -81,16 +81,16 @@ class Point(EstimateRecord):
 class History:
     """Stored epochs of a deployment, in increasing order.
 
-    The oldest quarter is evicted beyond about `most_held` bytes.
+    The oldest quarter is evicted beyond about `max_bytes` bytes.
     """
 
-    def __init__(self, domain: ValueDomain, most_held: int = MOST_HELD) -> None:
+    def __init__(self, domain: ValueDomain, max_bytes: int = MAX_BYTES) -> None:
         self.domain = domain
         self.kind = kind_of(domain)
         self.points: list[Point] = []
         self._epochs: list[int] = []
         self._size = 0
-        self._most_held = most_held
+        self._max_bytes = max_bytes
         self._columns: OrderedDict[str, _Column] = OrderedDict()
         self._sums = NO_SUMS
 
@@ -107,9 +107,9 @@ class History:
         self._size += point.size
         self._add_up(point.estimate)
         if len(self.points) > MOST_EPOCHS + MOST_EPOCHS // 8:
-            self._forget(len(self.points) - MOST_EPOCHS)
-        if self._size > self._most_held and len(self.points) > 1:
-            self._forget(len(self.points) // 4 or 1)
+            self._drop(len(self.points) - MOST_EPOCHS)
+        if self._size > self._max_bytes and len(self.points) > 1:
+            self._drop(len(self.points) // 4 or 1)
         return True
 
     def at(self, epoch: int) -> Point | None:
@@ -182,10 +182,10 @@ class History:
         if estimate is None or not known(estimate):
             return
         self._sums = self._sums.plus(estimate.numbers, estimate.intervals[0])
-        if estimate.found_above is not None and len(self._sums.items) > _MOST_FOUND:
+        if estimate.detection_threshold is not None and len(self._sums.items) > _MOST_FOUND:
             self._sums = self._sums.largest(_MOST_FOUND // 2)
 
-    def _forget(self, count: int) -> None:
+    def _drop(self, count: int) -> None:
         self._size -= sum(point.size for point in self.points[:count])
         del self.points[:count], self._epochs[:count]
         self._columns.clear()

@@ -29,11 +29,10 @@ _REFRESH = (
 )
 
 
-class LoginDesk:
+class LoginHandler:
     """Handle requests of users without access.
 
-    `page` is the form with placeholders for target and message. `secure` restricts the cookie to
-    TLS.
+    `page` is the form with placeholders for target and message. `secure` restricts cookies to TLS.
     """
 
     def __init__(self, settings: AccessSettings, page: str, *, secure: bool) -> None:
@@ -59,7 +58,7 @@ class LoginDesk:
         if self._settings.open or self._settings.named_by_proxy(request.headers, _peer(request)):
             return None
         if self._settings.password is None:
-            return _refusal("access denied: the proxy did not send a user name")
+            return _rejection("access denied: the proxy did not send a user name")
         if request.method == "POST" and request.path == OUT:
             return self._leave(request)
         if request.method != "POST" and self.knows(request):
@@ -71,7 +70,7 @@ class LoginDesk:
         if request.path in PUBLIC:
             return None
         if request.path != "/":
-            return _refusal(f"login required: send the password to {PATH}")
+            return _rejection(f"login required: send the password to {PATH}")
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
             # A user following a link from another site may have the cookie, but the browser sends
             # it only with requests that start here.
@@ -90,19 +89,19 @@ class LoginDesk:
     async def _take(self, request: web.Request) -> web.StreamResponse:
         length = request.content_length
         if length is None or length > _LONGEST_BODY:
-            return _refusal("the request body must be the login form", 413)
+            return _rejection("the request body must be the login form", 413)
         body = await asyncio.wait_for(request.read(), _BODY_SECONDS)
         try:
             given = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=4)
         except ValueError:
-            return _refusal("the request body must be the login form", 400)
+            return _rejection("the request body must be the login form", 400)
         target, password = (given.get(name, [""])[0] for name in ("next", "password"))
         peer = _peer(request) or ""
         waits = self._attempts.wait(peer)
         if waits > 0:
             seconds = math.ceil(waits)
-            said = f"Too many wrong passwords. Try again in {seconds} s."
-            return self._form(target, said, 429, {hdrs.RETRY_AFTER: str(seconds)})
+            error = f"Too many wrong passwords. Try again in {seconds} s."
+            return self._form(target, error, 429, {hdrs.RETRY_AFTER: str(seconds)})
         self._attempts.begin(peer)
         stored = self._settings.password
         assert stored is not None
@@ -123,10 +122,10 @@ class LoginDesk:
         return response
 
     def _form(
-        self, target: str, said: str = "", status: int = 200, headers: dict[str, str] | None = None
+        self, target: str, error: str = "", status: int = 200, headers: dict[str, str] | None = None
     ) -> web.Response:
         text = self._page.replace(_PLACE, html.escape(_within(target), quote=True))
-        text = text.replace(_SAID, html.escape(said))
+        text = text.replace(_SAID, html.escape(error))
         return web.Response(
             text=text, status=status, content_type="text/html", headers=_FRESH | (headers or {})
         )
@@ -149,7 +148,7 @@ def _go_to(target: str) -> web.Response:
     return web.Response(status=303, headers={hdrs.LOCATION: target, **_FRESH})
 
 
-def _refusal(message: str, status: int = 401) -> web.Response:
+def _rejection(message: str, status: int = 401) -> web.Response:
     return web.json_response({"error": message}, status=status, headers=_FRESH)
 
 

@@ -11,7 +11,7 @@ from dpstream.pipeline.operations.status.facts import (
     StageStatus,
     WorkerStatus,
 )
-from dpstream.pipeline.operations.status.judging import allowed_wait, workers_needed
+from dpstream.pipeline.operations.status.health_rules import allowed_wait, workers_needed
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 
 
@@ -22,7 +22,7 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
     """
     # A device that reports for itself sends one report at every epoch, whatever its value is.
     hidden = job.protocol_entry.shuffling is not None and job.devices is None
-    workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
+    workers = [worker for stage in status.stages for worker in stage.workers if worker.up]
     windows = sorted(
         (window for worker in workers for window in worker.windows),
         key=lambda window: window.epoch,
@@ -46,27 +46,27 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
             for window in windows
         ],
         "open_windows": sum(worker.open_windows for worker in workers),
-        "decided": dict(status.windows),
+        "finalized_windows": dict(status.windows),
         "producers": status.producers,
-        "silent": list(status.silent),
+        "missing_producers": list(status.missing_producers),
         "collectors": _collectors(job, status),
         "dead_letters": dict(status.dead_letters),
         "late_reports": status.late_reports,
         "unusable_reports": status.unusable_reports,
-        "problems": list(status.problems),
+        "issues": list(status.issues),
         "notes": list(status.notes),
     }
 
 
-def behind(job: DeployedJob, status: JobStatus) -> float:
+def lag_seconds(job: DeployedJob, status: JobStatus) -> float:
     """Return the age in seconds of the oldest waiting record; 0 if none waits.
 
     If devices report for themselves, reports wait until their window closes: only older ones count.
     """
-    return max((_behind(job, stage) for stage in status.stages), default=0.0)
+    return max((_stage_lag_seconds(job, stage) for stage in status.stages), default=0.0)
 
 
-def _behind(job: DeployedJob, stage: StageStatus) -> float:
+def _stage_lag_seconds(job: DeployedJob, stage: StageStatus) -> float:
     waiting = stage.waiting or 0.0
     longest = allowed_wait(job, stage) if job.devices is not None else 0.0
     return waiting if waiting > longest else 0.0
@@ -81,12 +81,12 @@ def _collectors(job: DeployedJob, status: JobStatus) -> list[dict[str, Any]] | N
 def _collector(collector: CollectorStatus) -> dict[str, Any]:
     return {
         "name": collector.collector[:8],
-        "alive": collector.alive,
+        "up": collector.up,
         "age": round(collector.age, 1),
         "stored": collector.acknowledged,
-        "stored_per_second": collector.stored_per_second if collector.alive else None,
-        "waiting": collector.waiting if collector.alive else None,
-        "refused": dict(collector.refused),
+        "stored_per_second": collector.stored_per_second if collector.up else None,
+        "waiting": collector.waiting if collector.up else None,
+        "rejected": dict(collector.rejected),
     }
 
 
@@ -97,18 +97,18 @@ def _stage(stage: StageStatus, *, hidden: bool) -> dict[str, Any]:
         "lag": None if hidden else stage.lag,
         "waiting": stage.waiting,
         "epoch": stage.epoch,
-        "alive": any(worker.alive for worker in stage.workers),
+        "up": any(worker.up for worker in stage.workers),
     }
 
 
 def _worker(worker: WorkerStatus, *, hidden: bool) -> dict[str, Any]:
-    said = worker.alive and not hidden
+    shown = worker.up and not hidden
     return {
         "name": worker.worker,
-        "alive": worker.alive,
-        "resting": worker.alive and worker.resting,
+        "up": worker.up,
+        "idle": worker.up and worker.idle,
         "age": round(worker.age, 1),
         "partitions": list(worker.partitions),
-        "records_per_second": worker.records_per_second if said else None,
-        "reports_per_second": worker.reports_per_second if said else None,
+        "records_per_second": worker.records_per_second if shown else None,
+        "reports_per_second": worker.reports_per_second if shown else None,
     }

@@ -14,12 +14,12 @@ LARGEST = 1 << 53
 _SHOWN = 40
 
 
-class AskedWronglyError(ValueError):
+class InvalidQueryError(ValueError):
     """Invalid query; the message states what is valid."""
 
 
 def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGEST) -> int | None:
-    """Return a whole number, or None if missing; raise `AskedWronglyError` if it is invalid.
+    """Return a whole number, or None if missing; raise `InvalidQueryError` if it is invalid.
 
     >>> whole({"from": "12"}, "from"), whole({}, "from")
     (12, None)
@@ -28,11 +28,11 @@ def whole(query: Mapping[str, str], name: str, least: int = 0, most: int = LARGE
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
-        raise AskedWronglyError(
+        raise InvalidQueryError(
             f"{name}: got {text[:_SHOWN]!a}; expected a whole number from {least:,} to {most:,}"
         )
     if not least <= int(text) <= most:
-        raise AskedWronglyError(f"{name}: got {text}; expected {least:,} to {most:,}")
+        raise InvalidQueryError(f"{name}: got {text}; expected {least:,} to {most:,}")
     return int(text)
 
 
@@ -44,7 +44,7 @@ def epoch_range(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     """
     first, last = whole(query, "from"), whole(query, "to")
     if first is not None and last is not None and last < first:
-        raise AskedWronglyError(f"to: got {last}; expected at least from={first}")
+        raise InvalidQueryError(f"to: got {last}; expected at least from={first}")
     return first, last
 
 
@@ -52,7 +52,7 @@ def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
     """Return the distinct requested series ids, at most `MOST_SERIES`."""
     ids = tuple(dict.fromkeys(filter(None, query.get("series", "").split(","))))
     if len(ids) > MOST_SERIES:
-        raise AskedWronglyError(f"series: got {len(ids):,} ids; expected at most {MOST_SERIES}")
+        raise InvalidQueryError(f"series: got {len(ids):,} ids; expected at most {MOST_SERIES}")
     return ids
 
 
@@ -60,5 +60,5 @@ def one_of(query: Mapping[str, str], name: str, *allowed: Word) -> Word:
     """Return one of the allowed words, the first by default."""
     word = query.get(name) or allowed[0]
     if word not in allowed:
-        raise AskedWronglyError(f"{name}: got {word[:_SHOWN]!a}; expected {' or '.join(allowed)}")
+        raise InvalidQueryError(f"{name}: got {word[:_SHOWN]!a}; expected {' or '.join(allowed)}")
     return word

@@ -23,7 +23,7 @@ class Simultaneous:
 
     epochs: int
     widening: float
-    words: str
+    description: str
 
     @classmethod
     def of(cls, job: Job) -> Self | None:
@@ -35,10 +35,12 @@ class Simultaneous:
         return cls(
             epochs=epochs,
             widening=widening(epochs),
-            words=f"The wide band holds for all {epochs:,} epochs of a horizon at once, including "
-            "future ones: in 19 of 20 runs, the noise of every epoch stays within it. The narrow "
-            f"band holds for each epoch separately: about {outside:,} of {epochs:,} are expected "
-            "outside it. Both hold for each curve separately.",
+            description=(
+                f"The wide band holds for all {epochs:,} epochs of a horizon at once, including "
+                "future ones: in 19 of 20 runs, the noise of every epoch stays within it. The "
+                f"narrow band holds for each epoch separately: about {outside:,} of {epochs:,} "
+                "are expected outside it. Both hold for each curve separately."
+            ),
         )
 
     def ends(

@@ -27,13 +27,13 @@ HEADERS: Final[Mapping[str, str]] = {
 """Headers of every response."""
 
 
-def headers_for(embed_in: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
+def headers_for(frame_ancestors: Iterable[str] = (), *, form: bool = False) -> Mapping[str, str]:
     """Return the headers of every response.
 
-    Origins in `embed_in` may frame the page. `form`: the response is a page with a form.
+    Origins in `frame_ancestors` may frame the page. `form`: the response is a page with a form.
     """
     policy = HEADERS["Content-Security-Policy"]
-    if origins := " ".join(embed_in):
+    if origins := " ".join(frame_ancestors):
         policy = policy.replace("frame-ancestors 'none'", f"frame-ancestors {origins}")
     if not form:
         return {**HEADERS, "Content-Security-Policy": policy}
@@ -68,8 +68,7 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    `hosts` are allowed host names in addition to addresses and localhost: lowercase, with any
-    non-default port.
+    `hosts` are allowed besides addresses and localhost: lowercase, with any non-default port.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -78,17 +77,17 @@ class Gatekeeper:
     def of(cls, hosts: Iterable[str]) -> Gatekeeper:
         return cls(frozenset(host.strip().rstrip(".").lower() for host in hosts))
 
-    def refuse(
+    def reject(
         self, method: str, target: str, headers: Mapping[str, str], *, has_body: bool
     ) -> RequestRejection | None:
         """Return the reason to reject a request; None if it is valid. `target` is path and query.
 
         >>> gate = Gatekeeper.of(["stats.example.org"])
-        >>> gate.refuse("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
-        >>> gate.refuse("GET", "/", {"Host": "evil.example"}, has_body=False).status
+        >>> gate.reject("GET", "/", {"Host": "127.0.0.1:8765"}, has_body=False)
+        >>> gate.reject("GET", "/", {"Host": "evil.example"}, has_body=False).status
         421
         >>> foreign = {"Host": "localhost", "Origin": "https://evil.example"}
-        >>> gate.refuse("GET", "/ws", foreign, has_body=False).status
+        >>> gate.reject("GET", "/ws", foreign, has_body=False).status
         403
         """
         if len(target) > LONGEST_TARGET:

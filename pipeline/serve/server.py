@@ -27,7 +27,6 @@ from dpstream.pipeline.serve.access import AccessSettings
 from dpstream.pipeline.serve.api import Api
 from dpstream.pipeline.serve.assets import load_login_page
 from dpstream.pipeline.serve.background import Background, Shown
-from dpstream.pipeline.serve.board import Board, Jobs
 from dpstream.pipeline.serve.connections import Connections, Limits
 from dpstream.pipeline.serve.follower import (
     BrokerAvailability,
@@ -36,9 +35,10 @@ from dpstream.pipeline.serve.follower import (
     NewlyPublished,
     News,
     Reader,
-    Refused,
+    Rejected,
 )
-from dpstream.pipeline.serve.login import LoginDesk
+from dpstream.pipeline.serve.job_store import Jobs, JobStore
+from dpstream.pipeline.serve.login import LoginHandler
 from dpstream.pipeline.serve.security import Gatekeeper
 from dpstream.pipeline.serve.sockets import Sockets
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -65,7 +65,7 @@ class SiteSettings:
     Attributes:
         port: 0 for any free port.
         jobs: Names of the shown jobs; empty for all.
-        truths: Inputs of jobs with the ground truth, by job name.
+        ground_truths: Inputs of jobs with the ground truth, by job name.
         tls: None for plain HTTP.
     """
 
@@ -73,14 +73,14 @@ class SiteSettings:
     port: int = 0
     jobs: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    truths: Mapping[str, Path] = field(default_factory=dict)
+    ground_truths: Mapping[str, Path] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
-    embed_in: tuple[str, ...] = ()
+    frame_ancestors: tuple[str, ...] = ()
 
 
 class Site:
-    """The board, updated by threads, and the application that answers from it.
+    """The job store, updated by threads, and the application that answers from it.
 
     Create it, and call `take`, in a running event loop. `open_cluster` opens a cluster for one
     thread; `notify` receives messages for the operator.
@@ -94,7 +94,7 @@ class Site:
         notify: Callable[[str], None],
         limits: Limits,
     ) -> None:
-        self.board = Board()
+        self.job_store = JobStore()
         self._settings = settings
         self._open_cluster = open_cluster
         self._load = load
@@ -102,17 +102,24 @@ class Site:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._loading: set[asyncio.Task[None]] = set()
-        self._asked_truths: set[bytes] = set()
-        self._told_missing = False
-        self._refusals: set[str] = set()
+        self._loaded_ground_truths: set[bytes] = set()
+        self._logged_missing = False
+        self._rejections: set[str] = set()
         self._shown: tuple[Shown, ...] = ()
-        self.sockets = Sockets(self.board, limits)
+        self.sockets = Sockets(self.job_store, limits)
         gatekeeper = Gatekeeper.of(settings.hosts)
         secure = settings.tls is not None
-        desk = LoginDesk(settings.access, load_login_page(), secure=secure)
+        login_handler = LoginHandler(settings.access, load_login_page(), secure=secure)
         api = Api(
-            *(self.board, self._published, gatekeeper, self.sockets, limits.downloads, desk),
-            embed_in=settings.embed_in,
+            *(
+                self.job_store,
+                self._published,
+                gatekeeper,
+                self.sockets,
+                limits.downloads,
+                login_handler,
+            ),
+            frame_ancestors=settings.frame_ancestors,
         )
         self._runner = web.AppRunner(
             api.application(),
@@ -168,8 +175,8 @@ class Site:
         error = context.get("exception")
         # Broken connections are normal.
         if not isinstance(error, ConnectionError | TimeoutError):
-            said = error_line(error) if isinstance(error, Exception) else context["message"]
-            self._notify(f"ignored an error: {said}")
+            reason = error_line(error) if isinstance(error, Exception) else context["message"]
+            self._notify(f"ignored an error: {reason}")
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -187,21 +194,21 @@ class Site:
         return self._shown
 
     def pipeline(
-        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+        self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float
     ) -> None:
-        self._call(self.board.set_pipeline, job.name, job.deployment, body, problems, behind)
+        self._call(self.job_store.set_pipeline, job.name, job.deployment, body, issues, lag_seconds)
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
-        self._call(self.board.set_smoothed, job.name, job.deployment, number, horizon)
+        self._call(self.job_store.set_smoothed, job.name, job.deployment, number, horizon)
 
     def look_who_watches(self) -> None:
         """Update the set of watched jobs; call it periodically."""
-        opened = set(self.board.watched)
-        somebody = self.board.viewers > 0 or self.board.asked_lately
+        opened = set(self.job_store.watched)
+        somebody = self.job_store.viewers > 0 or self.job_store.requested_recently
         self._shown = (
             tuple(
                 Shown(state.job, state.phase, name in opened, state.smooths)
-                for name, state in self.board.jobs.items()
+                for name, state in self.job_store.jobs.items()
             )
             if somebody
             else ()
@@ -214,48 +221,50 @@ class Site:
     def take(self, news: News) -> None:
         match news:
             case Jobs():
-                self.board.set_jobs(news)
-                self._load_truths()
+                self.job_store.set_jobs(news)
+                self._load_ground_truths()
                 self._tell_who_is_missing()
             case NewlyPublished():
-                self.board.add_points(news.job, news.deployment, news.points, news.first_epoch)
-            case Refused(message):
-                self.refused(message)
+                self.job_store.add_points(news.job, news.deployment, news.points, news.first_epoch)
+            case Rejected(message):
+                self.rejected(message)
             case BrokerAvailability():
-                self.board.set_answers(news.answers)
+                self.job_store.set_answers(news.answers)
                 if not news.answers:
                     self._notify("Kafka does not respond; the page shows this and retries")
 
-    def refused(self, message: str) -> None:
+    def rejected(self, message: str) -> None:
         """Notify the operator once for each message."""
-        if message not in self._refusals:
-            self._refusals.add(message)
+        if message not in self._rejections:
+            self._rejections.add(message)
             self._call(self._notify, message)
 
     def _tell_who_is_missing(self) -> None:
-        missing = set(self._settings.jobs) - self.board.jobs.keys()
-        if missing and not self._told_missing:
-            self._told_missing = True
+        missing = set(self._settings.jobs) - self.job_store.jobs.keys()
+        if missing and not self._logged_missing:
+            self._logged_missing = True
             self._notify(
                 f"not deployed yet: {', '.join(sorted(missing))}; the page updates automatically"
             )
 
-    def _load_truths(self) -> None:
-        for name, path in self._settings.truths.items():
-            state = self.board.jobs.get(name)
-            if state is not None and state.job.deployment not in self._asked_truths:
-                self._asked_truths.add(state.job.deployment)
-                task = asyncio.create_task(self._load_truth(state.job, path))
+    def _load_ground_truths(self) -> None:
+        for name, path in self._settings.ground_truths.items():
+            state = self.job_store.jobs.get(name)
+            if state is not None and state.job.deployment not in self._loaded_ground_truths:
+                self._loaded_ground_truths.add(state.job.deployment)
+                task = asyncio.create_task(self._load_ground_truth(state.job, path))
                 self._loading.add(task)
                 task.add_done_callback(self._loading.discard)
 
-    async def _load_truth(self, job: DeployedJob, path: Path) -> None:
+    async def _load_ground_truth(self, job: DeployedJob, path: Path) -> None:
         try:
-            truths = await _in_a_daemon(lambda: self._load(job, path).truths(job.domain))
+            ground_truths = await _in_a_daemon(
+                lambda: self._load(job, path).ground_truths(job.domain)
+            )
         except Exception as error:
             self._notify(f"job {job.name}: ground truth is unavailable: {error}")
             return
-        self.board.set_truths(job.name, job.deployment, truths)
+        self.job_store.set_ground_truths(job.name, job.deployment, ground_truths)
 
     def _published(self, job: DeployedJob) -> Iterator[EstimateRecord]:
         with self._open_cluster() as cluster:
@@ -283,7 +292,7 @@ async def _in_a_daemon(function: Callable[[], Result]) -> Result:
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, result, failed)
 
-    threading.Thread(target=work, name="truth", daemon=True).start()
+    threading.Thread(target=work, name="ground-truth", daemon=True).start()
     return await future
 
 
@@ -302,7 +311,7 @@ async def serve(
     site = Site(settings, lambda: Cluster(connection), load, notify, _limits())
     address = await site.start()
     follower = JobFollower(KafkaSource(connection), Reader(settings.jobs), site.tell)
-    background = Background(lambda: Cluster(connection), site.shown, site, site.board.clock)
+    background = Background(lambda: Cluster(connection), site.shown, site, site.job_store.clock)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

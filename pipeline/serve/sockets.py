@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import WSCloseCode, web
 
-from dpstream.pipeline.serve.board import Board, encode
 from dpstream.pipeline.serve.connections import Limits
+from dpstream.pipeline.serve.job_store import JobStore, encode
 
 _LONGEST_MESSAGE = 1_024
 _ANOTHER = "the job was redeployed or removed"
@@ -44,13 +44,13 @@ class ViewerRequest:
     series: tuple[str, ...] = ()
     deployment: str | None = None
 
-    def outdated(self, board: Board) -> str | None:
+    def outdated(self, job_store: JobStore) -> str | None:
         """Return the reason why the viewer's data is stale; None if current."""
-        if self.start is not None and self.start != board.run:
+        if self.start is not None and self.start != job_store.run:
             return "the server was restarted"
         if self.job is None or (self.start is None and self.deployment is None):
             return None
-        state = board.jobs.get(self.job)
+        state = job_store.jobs.get(self.job)
         if state is None:
             return _ANOTHER
         last = 0 if state.history.last is None else state.history.last.epoch
@@ -63,8 +63,8 @@ class ViewerRequest:
 
 
 class Sockets:
-    def __init__(self, board: Board, limits: Limits) -> None:
-        self._board = board
+    def __init__(self, job_store: JobStore, limits: Limits) -> None:
+        self._job_store = job_store
         self._limits = limits
         self._open: set[web.WebSocketResponse] = set()
 
@@ -81,7 +81,7 @@ class Sockets:
         )
         await socket.prepare(request)
         self._open.add(socket)
-        viewer = _Viewer(self._board, socket, view, self._limits)
+        viewer = _Viewer(self._job_store, socket, view, self._limits)
         sending = asyncio.create_task(viewer.send_all())
         receiving = asyncio.create_task(_pass_over(socket))
         try:
@@ -115,9 +115,13 @@ class Sockets:
 
 class _Viewer:
     def __init__(
-        self, board: Board, socket: web.WebSocketResponse, view: ViewerRequest, limits: Limits
+        self,
+        job_store: JobStore,
+        socket: web.WebSocketResponse,
+        view: ViewerRequest,
+        limits: Limits,
     ) -> None:
-        self._board = board
+        self._job_store = job_store
         self._socket = socket
         self._limits = limits
         self._view = view
@@ -132,14 +136,14 @@ class _Viewer:
         self._kafka: dict[str, Any] = {}
 
     async def send_all(self) -> None:
-        board, limits = self._board, self._limits
-        why = self._view.outdated(board)
+        job_store, limits = self._job_store, self._limits
+        why = self._view.outdated(job_store)
         if why is not None:
             await self._reload(why)
             return
         await self._hello()
         loop = asyncio.get_running_loop()
-        with board.listen(self._job) as news:
+        with job_store.listen(self._job) as news:
             heartbeat = loop.time() + limits.heartbeat_seconds
             slow_news = 0.0
             while True:
@@ -152,7 +156,7 @@ class _Viewer:
                     await self._send_slow_news()
                 if loop.time() >= heartbeat:
                     heartbeat = loop.time() + limits.heartbeat_seconds
-                    body = {"type": "heartbeat", "at": board.clock(), "kafka": board.kafka}
+                    body = {"type": "heartbeat", "at": job_store.clock(), "kafka": job_store.kafka}
                     await self._send(encode(body))
                 waits = (slow_news if self._has_slow_news else heartbeat, heartbeat)
                 with suppress(TimeoutError):
@@ -160,14 +164,14 @@ class _Viewer:
                         await news.wait()
 
     async def _hello(self) -> None:
-        board = self._board
-        state = None if self._job is None else board.jobs.get(self._job)
+        job_store = self._job_store
+        state = None if self._job is None else job_store.jobs.get(self._job)
         self._deployment = None if state is None else state.job.deployment
         last = None if state is None or state.history.last is None else state.history.last.epoch
-        self._summaries, self._kafka = board.summaries(), board.kafka
+        self._summaries, self._kafka = job_store.summaries(), job_store.kafka
         about = {
             "type": "hello",
-            "run": board.run,
+            "run": job_store.run,
             "kafka": self._kafka,
             "job": self._job,
             "last_epoch": last,
@@ -177,11 +181,11 @@ class _Viewer:
     async def _send_epochs(self) -> bool:
         if self._job is None:
             return True
-        state = self._board.jobs.get(self._job)
+        state = self._job_store.jobs.get(self._job)
         if state is None or state.job.deployment != self._deployment:
             return False
         for point in state.history.after(self._after):
-            await self._send(self._board.epoch_text(state, point, self._series))
+            await self._send(self._job_store.epoch_text(state, point, self._series))
             self._after = point.epoch
             # Yield to others, also while a viewer catches up with thousands.
             await asyncio.sleep(0)
@@ -189,26 +193,26 @@ class _Viewer:
 
     @property
     def _has_slow_news(self) -> bool:
-        board = self._board
-        state = None if self._job is None else board.jobs.get(self._job)
+        job_store = self._job_store
+        state = None if self._job is None else job_store.jobs.get(self._job)
         return (
-            self._kafka != board.kafka
-            or self._summaries != board.summaries()
+            self._kafka != job_store.kafka
+            or self._summaries != job_store.summaries()
             or (state is not None and state.pipeline is not self._pipeline)
             or (state is not None and state.smoothed_epoch != self._smoothed)
             or (state is not None and state.budget != self._budget)
         )
 
     async def _send_slow_news(self) -> None:
-        board = self._board
-        if self._kafka != board.kafka:
-            self._kafka = board.kafka
+        job_store = self._job_store
+        if self._kafka != job_store.kafka:
+            self._kafka = job_store.kafka
             await self._send(encode({"type": "kafka", **self._kafka}))
-        summaries = board.summaries()
+        summaries = job_store.summaries()
         if summaries != self._summaries:
             self._summaries = summaries
             await self._send(f'{{"type":"jobs","jobs":{summaries}}}')
-        state = None if self._job is None else board.jobs.get(self._job)
+        state = None if self._job is None else job_store.jobs.get(self._job)
         if state is None:
             return
         if state.budget != self._budget:
@@ -224,7 +228,7 @@ class _Viewer:
             await self._send(encode(body))
 
     async def _reload(self, why: str) -> None:
-        await self._send(json.dumps({"type": "reload", "run": self._board.run, "why": why}))
+        await self._send(json.dumps({"type": "reload", "run": self._job_store.run, "why": why}))
 
     async def _send(self, text: str) -> None:
         try:

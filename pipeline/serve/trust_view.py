@@ -32,7 +32,7 @@ def parties_of(job: DeployedJob) -> tuple[Party, ...]:
 
 
 def _parties(job: DeployedJob) -> Iterator[Party]:
-    shuffles = not job.guarantee.trust.startswith("nobody")
+    shuffles = not job.guarantee.trust.startswith("none")
     sealed = job.sealed is not None
     if job.devices is None:
         yield Party("devices, producers", "values, on their own machine", trusted=True)
@@ -78,4 +78,4 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     others = ""
     if honest is not None:
         others = f" This assumes at least {honest:,} honest {job.people} per {period(job)}."
-    return {"parties": parties, "words": f"{words}.{others}"}
+    return {"parties": parties, "description": f"{words}.{others}"}

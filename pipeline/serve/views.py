@@ -11,26 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.devices.truths import ChangedTruths, Truths
+from dpstream.pipeline.devices.ground_truths import ChangedGroundTruths, GroundTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.results.phrases import assumption
-from dpstream.pipeline.results.privacy_sentences import budget_line, exposure_body, guarantee_words
+from dpstream.pipeline.results.privacy_sentences import (
+    budget_line,
+    exposure_body,
+    guarantee_description,
+)
 from dpstream.pipeline.results.sentences import (
-    LOOKED_BACK,
+    LATEST_ESTIMATES,
     change_words,
-    hero_of,
+    latest_complete_record,
     sentence_of,
 )
 from dpstream.pipeline.results.series import (
     MOST_LABELS,
     VALUE,
     Series,
+    ground_truth_of,
     known,
-    truth_of,
 )
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.history import History, Point
@@ -59,10 +63,10 @@ class JobState:
         smooths: True if its protocol supports retrospective smoothing.
         changes: True if intervals of changes follow from its estimates.
         change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
-        truths: Ground truth, in demonstrations.
+        ground_truths: Ground truth, in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
-        problems: Issues that require action.
-        behind: Age in seconds of the oldest waiting record; None if unknown.
+        issues: Issues that require action.
+        lag_seconds: Age in seconds of the oldest waiting record; None if unknown.
         headlined: The last epoch that was summarized, and its summary.
         changing: Computes changes from one epoch to the next, if they have intervals.
         latest_change: Change of the last epoch; None if unknown.
@@ -76,12 +80,12 @@ class JobState:
     change: int | None = None
     phase: Phase = Phase.RUNNING
     budget: dict[str, Any] = field(default_factory=dict)
-    truths: Truths | None = None
+    ground_truths: GroundTruths | None = None
     smoothed: dict[int, SmoothedHorizon] = field(default_factory=dict)
     smoothed_epoch: int = 0
     pipeline: dict[str, Any] | None = None
-    problems: tuple[str, ...] = ()
-    behind: float | None = None
+    issues: tuple[str, ...] = ()
+    lag_seconds: float | None = None
     headlined: tuple[Point, dict[str, Any]] | None = None
     changing: Changes | None = None
     latest_change: EstimateRecord | None = None
@@ -101,12 +105,14 @@ def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
     for record in changes(state.job, points, lag):
         assert isinstance(record, Point)
         history.append(record)
-    truths = None if state.truths is None else ChangedTruths(state.truths, lag)
+    ground_truths = (
+        None if state.ground_truths is None else ChangedGroundTruths(state.ground_truths, lag)
+    )
     return replace(
         state,
         history=history,
         change=lag,
-        truths=truths,
+        ground_truths=ground_truths,
         smoothed={},
         headlined=None,
         changing=None,
@@ -157,16 +163,16 @@ def summary(state: JobState) -> dict[str, Any]:
         "first_epoch": None if last is None else state.history.points[0].epoch,
         "last_epoch": None if last is None else last.epoch,
         "closed_at": None if last is None else last.closed_at,
-        "fate": None if last is None else last.fate.value,
+        "window_status": None if last is None else last.window_status.value,
         "flags": [] if last is None else list(last.flags),
         "headline": "no estimate yet",
         "estimate": None,
         "sentence": ["No estimate yet; this page updates automatically."],
-        "told": None,
+        "sentence_epoch": None,
         "change": None,
         **assumption(job, () if last is None else last.flags),
-        "problems": list(state.problems),
-        "behind_seconds": state.behind,
+        "issues": list(state.issues),
+        "lag_seconds": state.lag_seconds,
         "loss": _loss(job),
         "budget": budget_line(state.budget),
     }
@@ -190,15 +196,19 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
     headline = state.history.kind.headline(state.job.domain, point)
     value = None
     if headline.value is not None:
-        value = {"value": headline.value, "low": headline.low, "high": headline.high}
-    points = state.history.points[state.history.part(None, point.epoch)][-LOOKED_BACK:]
-    hero = hero_of(state.job, points)
+        value = {
+            "value": headline.value,
+            "ci95_low": headline.ci95_low,
+            "ci95_high": headline.ci95_high,
+        }
+    points = state.history.points[state.history.part(None, point.epoch)][-LATEST_ESTIMATES:]
+    hero = latest_complete_record(state.job, points)
     assert isinstance(hero, Point)
     return {
         "headline": str(headline),
         "estimate": value,
         "sentence": list(sentence_of(state.job, points, titled=False).parts),
-        "told": {
+        "sentence_epoch": {
             "epoch": hero.epoch,
             "name": epoch_name(state.job, hero.epoch).name,
             "contributors": hero.contributors,
@@ -210,7 +220,7 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
 def _change(state: JobState) -> dict[str, str] | None:
     change = state.latest_change
     words = None if change is None else change_words(state.job, change)
-    return None if words is None else dict(zip(("number", "words"), words, strict=True))
+    return None if words is None else dict(zip(("number", "description"), words, strict=True))
 
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
@@ -249,9 +259,9 @@ def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
 
 
 def _label(job: DeployedJob, series: Series) -> str:
-    said = job.reads(series.label)
-    if series.buckets is None or said != series.label:
-        return said
+    sentence = job.reads(series.label)
+    if series.buckets is None or sentence != series.label:
+        return sentence
     assert isinstance(job.domain, NumericDomain)
     return " to ".join(job.domain.edge_labels[edge] for edge in series.buckets)
 
@@ -273,7 +283,7 @@ def details(state: JobState) -> dict[str, Any]:
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
         "guarantee": guarantee,
-        "guarantee_words": guarantee_words(guarantee),
+        "guarantee_description": guarantee_description(guarantee),
         "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
         "trust": trust_body(job),
@@ -281,8 +291,8 @@ def details(state: JobState) -> dict[str, Any]:
         "chosen": [each.id for each in history.chosen(CHOSEN)],
         "smoothed": state.smooths,
         "changes": state.changes,
-        "truth": state.truths is not None,
-        "truth_note": truth_note(state),
+        "ground_truth": state.ground_truths is not None,
+        "ground_truth_note": ground_truth_note(state),
         "simultaneous": Simultaneous.of(job),
     }
 
@@ -295,7 +305,7 @@ def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     return listed if len(listed) <= MOST_SENT else history.chosen(CHOSEN)
 
 
-def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
+def requested_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     """Return the requested series, or the default ones; raise `SeriesError` for unknown ones."""
     return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
@@ -304,15 +314,18 @@ def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[
     return {**_row(state, point, series), **_headline(state, point)}
 
 
-def truth(state: JobState, point: Point, series: Series) -> float | None:
+def ground_truth(state: JobState, point: Point, series: Series) -> float | None:
     """Return the ground truth of a series at an epoch; None if unknown."""
-    if state.truths is None or (found := state.truths.known(point.epoch, point.estimate)) is None:
+    if (
+        state.ground_truths is None
+        or (found := state.ground_truths.known(point.epoch, point.estimate)) is None
+    ):
         return None
-    return truth_of(series, state.job.domain, point.estimate, found)
+    return ground_truth_of(series, state.job.domain, point.estimate, found)
 
 
-def truth_note(state: JobState) -> str | None:
-    return None if state.truths is None else NOT_PRIVATE
+def ground_truth_note(state: JobState) -> str | None:
+    return None if state.ground_truths is None else NOT_PRIVATE
 
 
 def table(
@@ -328,8 +341,8 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
         "begins": begins(state.job, point.epoch),
         "series": {each.id: triple for each, triple in triples_json(point, series)},
     }
-    if state.truths is not None:
-        body["truth"] = {each.id: truth(state, point, each) for each in series}
+    if state.ground_truths is not None:
+        body["ground_truth"] = {each.id: ground_truth(state, point, each) for each in series}
     return body
 
 
@@ -342,7 +355,7 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
     series: tuple[Series, ...] = ()
     if estimate is not None and known(estimate):
         series = kind.largest(state.job.domain, estimate, count)
-        above = estimate.found_above
+        above = estimate.detection_threshold
         if not kind.quantiles:
             simultaneous = estimate.simultaneous_half_width
             places = kind.ranks(state.job, point)
@@ -365,7 +378,7 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
             },
         ),
         "simultaneous_half_width": simultaneous,
-        "found_above": above,
+        "detection_threshold": above,
         "notes": notes,
     }
 
@@ -388,11 +401,16 @@ def _answers(
     rows = []
     for each, triple in triples_json(point, series):
         value, low, high = triple or (None, None, None)
-        numbers = {"value": value, "low": low, "high": high, "truth": truth(state, point, each)}
+        numbers = {
+            "value": value,
+            "ci95_low": low,
+            "ci95_high": high,
+            "ground_truth": ground_truth(state, point, each),
+        }
         rows.append({"id": each.id, **about(each), **numbers})
     return rows
 
 
 def _about(point: Point) -> Mapping[str, Any]:
     facts = point.facts()
-    return {name: facts[name] for name in ("epoch", "fate", "flags", "population")}
+    return {name: facts[name] for name in ("epoch", "window_status", "flags", "population")}

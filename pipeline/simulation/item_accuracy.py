@@ -19,16 +19,16 @@ from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.results.asked import ask, usual_question
+from dpstream.pipeline.results.counts_queries import Answer, CountsQuery, Items
 from dpstream.pipeline.results.epoch_counts import EpochCounts, counts_of
-from dpstream.pipeline.results.questions import Answer, Items, Question
+from dpstream.pipeline.results.query_options import default_counts_query, evaluate
 from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.row_errors import MOST_HELD, OTHERS, clipped_errors, normal_errors
+from dpstream.randomizers.row_errors import OTHERS, TOP_ITEMS, clipped_errors, normal_errors
 from dpstream.topics.batches import Batch
 
 
@@ -41,20 +41,20 @@ class ItemAccuracy:
         predicted_error: Expected `mean_absolute_error`, from the window's cells and the number of
             users with each compared item; None for a suppressed window.
         errors: Estimate minus ground truth, float64, shape (compared items,).
-        truth: Number of users with each compared item, int64, same shape.
+        ground_truth: Number of users with each compared item, int64, same shape.
         covered: Whether the interval contains the ground truth, same shape.
         recall: Share of the 32 most frequent items that are published; None if all items are.
-        estimates: Answers to `question`, with the ground truth.
+        estimates: Answers to `counts_query`, with the ground truth.
     """
 
     reports: int
     messages_per_user: float | None
     predicted_error: float | None
     errors: NDArray[np.float64]
-    truth: NDArray[np.int64]
+    ground_truth: NDArray[np.int64]
     covered: NDArray[np.bool_]
     recall: float | None
-    question: Question
+    counts_query: CountsQuery
     estimates: tuple[Answer, ...]
 
     @property
@@ -74,7 +74,7 @@ class ItemAccuracy:
 
     @property
     def _clipped(self) -> NDArray[np.float64]:
-        return np.abs(np.maximum(self.errors, -self.truth))
+        return np.abs(np.maximum(self.errors, -self.ground_truth))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -94,7 +94,7 @@ def accuracy_of(
     window: EpochCounts,
     held: ItemSums,
     domain: ValueDomain,
-    question: Question,
+    counts_query: CountsQuery,
     reports: int,
     rng: np.random.Generator,
 ) -> ItemAccuracy:
@@ -105,36 +105,36 @@ def accuracy_of(
     per_user = reports / record.contributors if record.contributors else None
     if window.counts is None:
         none, count = np.zeros(0), np.zeros(0, np.int64)
-        return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, question, ())
+        return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, counts_query, ())
     items = items_to_compare(held, domain.size - 1, rng)
-    answered = ask(window, domain, Items(tuple(items.tolist()))).answers
+    answered = evaluate(window, domain, Items(tuple(items.tolist()))).answers
     # Suppressed crowds have no answer.
-    truth = held.of(np.array([each.item for each in answered], np.int64))
-    numbers = np.array([(each.value, each.low, each.high) for each in answered])
+    ground_truth = held.of(np.array([each.item for each in answered], np.int64))
+    numbers = np.array([(each.value, each.ci95_low, each.ci95_high) for each in answered])
     values, lows, highs = numbers.reshape(-1, 3).T
-    answers = ask(window, domain, question)
-    truths = question.truths(answers.answers, held, domain)
+    answers = evaluate(window, domain, counts_query)
+    ground_truths = counts_query.ground_truths(answers.answers, held, domain)
     return ItemAccuracy(
         reports=reports,
         messages_per_user=per_user,
-        predicted_error=float(clipped_errors(_error_sample(window, answered), truth).mean())
+        predicted_error=float(clipped_errors(_error_sample(window, answered), ground_truth).mean())
         if answered
         else None,
-        errors=values - truth,
-        truth=truth,
-        covered=(lows <= truth) & (truth <= highs),
+        errors=values - ground_truth,
+        ground_truth=ground_truth,
+        covered=(lows <= ground_truth) & (ground_truth <= highs),
         recall=_recall(record.estimate, held),
-        question=question,
+        counts_query=counts_query,
         estimates=tuple(
-            replace(answer, truth=true)
-            for answer, true in zip(answers.answers, truths, strict=True)
+            replace(answer, ground_truth=true)
+            for answer, true in zip(answers.answers, ground_truths, strict=True)
         ),
     )
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return up to 100 most frequent items and up to 400 random others."""
-    most = held.most(MOST_HELD)
+    most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
     else:
@@ -150,11 +150,11 @@ def _error_sample(window: EpochCounts, found: Sequence[Answer]) -> NDArray[np.fl
     errors = None if window.counts is None else window.counts.estimates.error_sample
     if errors is not None:
         return errors
-    return normal_errors(float(np.mean([each.standard_deviation or 0.0 for each in found])))
+    return normal_errors(float(np.mean([each.standard_error or 0.0 for each in found])))
 
 
 def _recall(found: Published | None, held: ItemSums) -> float | None:
-    if found is None or found.found_above is None:
+    if found is None or found.detection_threshold is None:
         return None
     most = held.most(FOUND)
     return float(np.isin(most, found.numbers).mean()) if len(most) else None
@@ -188,7 +188,7 @@ class ItemComparison:
     Args:
         log: Items of the users.
         generators: Generators by purpose and number; they draw the items to compare.
-        question: Query of every epoch; None for a default one.
+        counts_query: Query of every epoch; None for a default one.
     """
 
     def __init__(
@@ -198,13 +198,13 @@ class ItemComparison:
         topics: MemoryLog,
         keys: KeyRing,
         generators: Callable[[str, int], np.random.Generator],
-        question: Question | None,
+        counts_query: CountsQuery | None,
     ) -> None:
         self._job, self._log, self._generators = job, log, generators
         self._topics = topics
         self._admission = producer_admission(job, keys)
         self._epochs = EpochLog(job)
-        self._question = usual_question(job) if question is None else question
+        self._counts_query = default_counts_query(job) if counts_query is None else counts_query
         self._messages: dict[int, int] = {}
         self.accuracies: dict[int, ItemAccuracy] = {}
 
@@ -218,9 +218,9 @@ class ItemComparison:
             counts_of(self._job, epoch),
             ItemSums(*self._log.counts_at(record.epoch)),
             self._job.domain,
-            self._question,
+            self._counts_query,
             self._messages[record.epoch],
-            self._generators("items to look at", record.epoch),
+            self._generators("items to evaluate", record.epoch),
         )
 
 

@@ -14,8 +14,8 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
+from dpstream.pipeline.results.counts_queries import CountsQuery
 from dpstream.pipeline.results.coverage import coverage_over_time
-from dpstream.pipeline.results.questions import Question
 from dpstream.pipeline.results.smoothing import (
     SmoothedHorizon,
     columns,
@@ -34,18 +34,18 @@ class Simulation:
 
     Attributes:
         records: One per epoch, in order.
-        truth: int64, 0 at index 0. Devices with value 1, shape (epochs + 1,); in a domain of items,
-            devices with each, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned model,
-            or if epochs are independent and not all items are published.
-        frozen: Number of devices that dropped a change; the maximum over horizons.
+        ground_truth: int64, 0 at index 0. Devices with value 1, shape (epochs + 1,); in a domain of
+            items, devices with each, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned
+            model, or if epochs are independent and not all items are published.
+        exhausted: Number of devices that dropped a change; the maximum over horizons.
         smoothed: Smoothed horizons by number from 0, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
     """
 
     job: DeployedJob
     records: tuple[EstimateRecord, ...]
-    truth: NDArray[np.int64]
-    frozen: int
+    ground_truth: NDArray[np.int64]
+    exhausted: int
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
     accuracies: Mapping[int, ItemAccuracy] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class Simulation:
         for record in self.records:
             yield record, columns(record, self._horizon(record.epoch))
 
-    def looked_back(self) -> Simulation:
+    def smoothed_copy(self) -> Simulation:
         """Return a copy with smoothed estimates in place of the published ones, if any."""
         if not self.smoothed:
             return self
@@ -72,7 +72,7 @@ class Simulation:
         """
         if self.accuracies:
             return np.concatenate([each.errors for each in self.accuracies.values()])
-        errors = [published[0] - truth for _, published, truth in self._compared()]
+        errors = [published[0] - ground_truth for _, published, ground_truth in self._compared()]
         return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
@@ -85,17 +85,17 @@ class Simulation:
             for epoch, accuracy in self.accuracies.items():
                 yield epoch, accuracy.covered
             return
-        for epoch, (_, low, high), truth in self._compared():
-            yield epoch, (low <= truth) & (truth <= high)
+        for epoch, (_, low, high), ground_truth in self._compared():
+            yield epoch, (low <= ground_truth) & (ground_truth <= high)
 
     def _compared(self) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
         """Yield epoch; value, low, high, shape (3, n); ground truth (n,), where estimated."""
         for record in self.records:
             if record.estimate is not None and record.estimate.intervals.size:
-                truth = np.atleast_1d(self.truth[record.epoch])
+                ground_truth = np.atleast_1d(self.ground_truth[record.epoch])
                 # All items, except those of suppressed crowds.
                 numbers = record.estimate.numbers
-                yield record.epoch, record.estimate.intervals, truth[numbers - 1]
+                yield record.epoch, record.estimate.intervals, ground_truth[numbers - 1]
 
     def to_json(self) -> dict[str, Any]:
         spans = EpochSpans(self.job)
@@ -119,29 +119,31 @@ class Simulation:
         if self.accuracies:
             return {
                 "epoch": record.epoch,
-                "fate": record.fate.value,
+                "window_status": record.window_status.value,
                 "contributors": record.contributors,
                 "population": record.population,
                 "flags": list(record.flags),
                 **self.accuracies[record.epoch].to_json(),
             }
-        if self.truth.ndim > 1 and self.job.protocol_entry.learning is None:
+        if self.ground_truth.ndim > 1 and self.job.protocol_entry.learning is None:
             return {
                 "epoch": record.epoch,
-                "fate": record.fate.value,
+                "window_status": record.window_status.value,
                 **({} if estimate is None else estimate.to_json()),
-                "truth": self.truth[record.epoch].tolist(),
+                "ground_truth": self.ground_truth[record.epoch].tolist(),
                 "population": record.population,
             }
         one = record.summary
         return {
             "epoch": record.epoch,
-            "fate": record.fate.value,
+            "window_status": record.window_status.value,
             "estimate": one.value,
-            "standard_deviation": one.standard_deviation,
-            "low": one.low,
-            "high": one.high,
-            "truth": int(self.truth[record.epoch]) if self.truth.ndim == 1 else None,
+            "standard_error": one.standard_error,
+            "ci95_low": one.ci95_low,
+            "ci95_high": one.ci95_high,
+            "ground_truth": int(self.ground_truth[record.epoch])
+            if self.ground_truth.ndim == 1
+            else None,
             "reports": one.reports,
             "population": record.population,
             "flags": list(one.flags),
@@ -159,7 +161,7 @@ def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:
     for simulation in simulations:
         for record, found in simulation.columns():
             for name, intervals in found.items():
-                errors = intervals[0] - simulation.truth[record.epoch]
+                errors = intervals[0] - simulation.ground_truth[record.epoch]
                 squares.setdefault(name, []).append(np.square(errors))
     return {name: float(np.sqrt(np.mean(found))) for name, found in squares.items()}
 
@@ -176,7 +178,7 @@ def simulate(
     on_epoch: Callable[[EstimateRecord], None] = lambda record: None,
     *,
     smooth: bool = False,
-    question: Question | None = None,
+    counts_query: CountsQuery | None = None,
 ) -> Simulation:
     """Run a job over a change log with one producer for all users.
 
@@ -186,7 +188,7 @@ def simulate(
         seed: Seed of a repeatable run; None draws from the operating system.
         on_epoch: Called with every published estimate.
         smooth: Whether to smooth retrospectively at the end, if the protocol supports it.
-        question: Query of every epoch of a job with independent epochs; None for a default one.
+        counts_query: Query of every epoch of a job with independent epochs; None for a default one.
     """
     generators = seeded_generators(seed)
     cluster = SimulatedCluster(job, generators)
@@ -200,17 +202,17 @@ def simulate(
     )
     producer.enroll(change_log.users)
     comparison = (
-        ItemComparison(job, change_log, cluster.log, cluster.keys, generators, question)
+        ItemComparison(job, change_log, cluster.log, cluster.keys, generators, counts_query)
         if isinstance(change_log, ItemLog)
         else None
     )
     records: list[EstimateRecord] = []
-    frozen = 0
+    exhausted = 0
     for epoch, values in enumerate(change_log.values_by_epoch(), 1):
         producer.report_all(epoch, values)
         producer.close(epoch)
         if epoch % job.epochs.count == 0 or epoch == change_log.last_epoch:
-            frozen = max(frozen, producer.frozen)
+            exhausted = max(exhausted, producer.exhausted)
         if comparison is not None:
             comparison.count_messages(epoch)
         cluster.settle()
@@ -221,12 +223,12 @@ def simulate(
                 comparison.compare(record)
     producer.shut()
     if isinstance(change_log, ItemLog) and job.domain.size > MOST_PUBLISHED:
-        truth = np.zeros((change_log.last_epoch + 1, 0), np.int64)
+        ground_truth = np.zeros((change_log.last_epoch + 1, 0), np.int64)
     else:
-        truth = np.insert(change_log.truth(job.domain), 0, 0, axis=0)
+        ground_truth = np.insert(change_log.ground_truth(job.domain), 0, 0, axis=0)
     smoothed: Mapping[int, SmoothedHorizon] = {}
     if smooth and records:
         steps = smoothed_horizons(job, records[-1].epoch)
         smoothed = MemoryDriver(cluster.log).run(steps)
     accuracies = {} if comparison is None else comparison.accuracies
-    return Simulation(job, tuple(records), truth, frozen, smoothed, accuracies)
+    return Simulation(job, tuple(records), ground_truth, exhausted, smoothed, accuracies)

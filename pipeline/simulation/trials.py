@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
-from dpstream.pipeline.results.questions import Answer, Query, Question
+from dpstream.pipeline.results.counts_queries import Answer, CountsQuery, Query
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
 from dpstream.pipeline.simulation.simulated_job import Simulation, simulate
@@ -45,16 +45,16 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
     answers = [answer for each in simulations for answer in _answers(query, each)]
     if not answers:
         return None
-    truths = np.array([answer.truth for answer in answers], np.float64)
+    ground_truths = np.array([answer.ground_truth for answer in answers], np.float64)
     values = np.array([answer.value for answer in answers])
-    lows, highs = np.array([(answer.low, answer.high) for answer in answers]).T
+    lows, highs = np.array([(answer.ci95_low, answer.ci95_high) for answer in answers]).T
     variances = [
-        answer.standard_deviation**2 for answer in answers if answer.standard_deviation is not None
+        answer.standard_error**2 for answer in answers if answer.standard_error is not None
     ]
     return Accuracy(
-        rmse=float(np.sqrt(np.square(values - truths).mean())),
+        rmse=float(np.sqrt(np.square(values - ground_truths).mean())),
         predicted=math.sqrt(math.fsum(variances) / len(variances)) if variances else None,
-        coverage=float(((lows <= truths) & (truths <= highs)).mean()),
+        coverage=float(((lows <= ground_truths) & (ground_truths <= highs)).mean()),
     )
 
 
@@ -70,7 +70,7 @@ def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping
         "predicted_rmse": None if found is None else found.predicted,
         "coverage": None if found is None else found.coverage,
         "epochs": [
-            spans.dated(query.to_json(record, first.truth[record.epoch]))
+            spans.dated(query.to_json(record, first.ground_truth[record.epoch]))
             for record in first.records
         ],
     }
@@ -78,7 +78,7 @@ def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping
 
 def _answers(query: Query, simulation: Simulation) -> Iterator[Answer]:
     for record in simulation.records:
-        yield from query.answers(record.estimate, simulation.truth[record.epoch])
+        yield from query.answers(record.estimate, simulation.ground_truth[record.epoch])
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:
@@ -97,7 +97,7 @@ def run_trials(
     on_epoch: Callable[[], None] = lambda: None,
     on_trial: Callable[[], None] = lambda: None,
     smooth: bool = False,
-    question: Question | None = None,
+    counts_query: CountsQuery | None = None,
 ) -> list[Simulation]:
     """Simulate a job `trials` times, each with its own randomness.
 
@@ -111,7 +111,7 @@ def run_trials(
             seed,
             on_epoch=lambda record: on_epoch(),
             smooth=smooth,
-            question=question,
+            counts_query=counts_query,
         )
         on_trial()
         return [simulation]
@@ -119,7 +119,9 @@ def run_trials(
     try:
         encoded = job.to_bytes()
         futures = [
-            pool.submit(_run_trial, encoded, change_log, trial_seed(seed, trial), smooth, question)
+            pool.submit(
+                _run_trial, encoded, change_log, trial_seed(seed, trial), smooth, counts_query
+            )
             for trial in range(trials)
         ]
         for future in as_completed(futures):
@@ -156,7 +158,7 @@ def _run_trial(
     change_log: ValueLog,
     seed: int | None,
     smooth: bool,
-    question: Question | None,
+    counts_query: CountsQuery | None,
 ) -> tuple[
     tuple[EstimateRecord, ...],
     NDArray[np.int64],
@@ -165,5 +167,5 @@ def _run_trial(
     Mapping[int, ItemAccuracy],
 ]:
     deployed = DeployedJob.from_bytes(job)
-    done = simulate(deployed, change_log, seed, smooth=smooth, question=question)
-    return done.records, done.truth, done.frozen, done.smoothed, done.accuracies
+    done = simulate(deployed, change_log, seed, smooth=smooth, counts_query=counts_query)
+    return done.records, done.ground_truth, done.exhausted, done.smoothed, done.accuracies

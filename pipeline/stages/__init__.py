@@ -8,17 +8,17 @@ workers, and topics in memory.
   table, `windows` the records received, `window_source` the senders (`producer_source`),
   `window_decision` the closing rules (`shuffle_decision`, `timeline`, `latest_windows`),
   `decision_log` the manifests. `admission` validates single records.
-* Writing messages: `window_writer`, from `multisets` (`sorted_runs`, `ordered_pieces`,
+* Writing messages: `window_writer`, from `multisets` (`sorted_runs`, `ordered_chunks`,
   `random_order`).
 * Reading released windows: `chunk_stage` (`attempts`, `complete_partials`), which aggregates them
   with a `window_transform`.
 * Publishing: `publish_stage`, a `single_writer`: `partial_log` and `epoch_log` read, `estimation`
   estimates, `estimate_records` and `result_documents` are written, `checkpoints` shorten starts.
 * Options, imported only by jobs that use them: sealed reports (`sealed_admission`, `opened_layers`,
-  `boxes_of_windows`, `added_boxes`), shares (`added_shares`, `sum_stage`), both with
+  `ciphertexts_of_windows`, `added_ciphertexts`), shares (`added_shares`, `sum_stage`), both with
   `added_devices`; `instance_stage`; noise, random order and crowds (`stage_noise`,
   `crowd_deletion`); devices that report themselves (`device_source`, `device_admission`,
   `device_decision`, `device_windows`, `tagged_contents`, `populations`).
-* Queries about stages: `idle_condition`, `deleted_records`, `topic_uses`, `tallies`,
+* Queries about stages: `idle_condition`, `deleted_records`, `topic_uses`, `manifest_summaries`,
   `published_epochs`.
 """

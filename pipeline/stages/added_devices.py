@@ -4,8 +4,7 @@ A stage that replaces reports can leave one genuine device among its own reports
 other devices is then lost. Every party after the first stage therefore adds the reports of devices
 that hold nothing, as many as the guarantee needs honest users. Among these, the one device is as
 safe as among the honest users that the guarantee assumes, whatever any one stage or party replaces
-or suppresses.
-Estimators know the number of added devices, and that they hold nothing.
+or suppresses. Estimators know the number of added devices, and that they hold nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import numpy as np
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import keyed_generator
+from dpstream.topics.messages import MessageArray, Messages
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import pack_reports, seal_rows
-from dpstream.topics.words import WordArray, Words
+from dpstream.topics.sealed_messages import pack_reports, seal_rows
 
 _PURPOSE: Final = b"dpstream added devices"
 _EPOCH_BYTES: Final = 8
@@ -44,7 +43,7 @@ class AddedDevices:
         self._keys = keys
         self._count = job.added_by_each(job.law)
 
-    def words(self, epoch: int) -> Words | None:
+    def words(self, epoch: int) -> Messages | None:
         """Return the reports to add to a window, or None if the party adds none.
 
         Raises `WrongKeyError` if the key of that epoch's key period is gone.
@@ -56,11 +55,11 @@ class AddedDevices:
         devices.enroll(self._count, generator)
         nothing = np.full((self._count, *domain.shape), domain.initial, np.int64)
         drawn = devices.report(self._job.epochs.local(epoch), nothing, None, generator)
-        if isinstance(drawn, CountedWords):
-            return Words(drawn.values, drawn.counts)
-        return Words(drawn)
+        if isinstance(drawn, CountedMessages):
+            return Messages(drawn.values, drawn.counts)
+        return Messages(drawn)
 
-    def boxes(self, epoch: int, role: Role) -> Iterator[WordArray]:
+    def ciphertexts(self, epoch: int, role: Role) -> Iterator[MessageArray]:
         """Yield the added reports as ciphertexts for the parties after a topic, in blocks.
 
         Cover traffic hides their number. Raises as `words` does.
@@ -68,7 +67,7 @@ class AddedDevices:
         words = self.words(epoch)
         if words is None:
             return
-        job, form = self._job, self._job.word_form
+        job, form = self._job, self._job.message_format
         reports = words.values
         if words.counts is not None:
             reports = np.repeat(reports, words.counts.astype(np.int64), axis=0)

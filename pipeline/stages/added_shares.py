@@ -18,21 +18,28 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.stages.added_devices import AddedDevices
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor, IncreasingCiphertexts
 from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import SUMS
-from dpstream.topics.partials import spoiled_payload
-from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums, table_of
-from dpstream.topics.words import Words
+from dpstream.topics.partials import corrupt_payload
+from dpstream.topics.shares import (
+    MOST_ALIKE,
+    PartialSum,
+    ShareSum,
+    ciphertexts_of,
+    joined_sums,
+    table_of,
+)
 
 
 @dataclass(slots=True)
 class OpenedShares:
     sum: ShareSum
-    order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
+    order: IncreasingCiphertexts = field(default_factory=IncreasingCiphertexts)
 
 
 class AddedShares(WindowTransform[OpenedShares]):
@@ -47,23 +54,23 @@ class AddedShares(WindowTransform[OpenedShares]):
         self.partials = SUMS[party]
         self._job = job
         self._party = party
-        self._opener = BoxOpener(job, SHARERS[party], keys)
+        self._opener = Decryptor(job, SHARERS[party], keys)
         self._added = AddedDevices(job, SHARERS[party], keys)
 
     def begin(self) -> OpenedShares:
-        return OpenedShares(ShareSum.empty(self._job.table_form, self._party))
+        return OpenedShares(ShareSum.empty(self._job.table_format, self._party))
 
     def add(self, content: OpenedShares, chunk: Chunk) -> None:
-        content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
+        content.order.add(chunk.index, chunk.words, self._job.format_of(self.role))
         before = content.sum.closed
         add_shares(content.sum, self._opener, chunk.epoch, chunk.words)
         closed = content.sum.closed - before
         self.counts["shares"] += chunk.words.rows - closed
         self.counts["shares that do not open"] += closed
 
-    def write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
+    def write(self, chunk: Chunk, partial_windows: Sequence[OpenedShares]) -> Steps[None]:
         # Shares pass through one shuffle stage, which opens nothing.
-        (content,) = parts
+        (content,) = partial_windows
         payload = partial_of(self._job, content.sum, self._added.words(chunk.epoch))
         yield from append_partial(
             self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
@@ -71,20 +78,20 @@ class AddedShares(WindowTransform[OpenedShares]):
         self.counts["partials"] += 1
 
 
-def add_shares(total: ShareSum, opener: BoxOpener, epoch: int, words: Words) -> None:
-    total.add(opener.open_all(epoch, boxes_of(words.values, total.party)))
+def add_shares(total: ShareSum, opener: Decryptor, epoch: int, words: Messages) -> None:
+    total.add(opener.open_all(epoch, ciphertexts_of(words.values, total.party)))
 
 
-def partial_of(job: DeployedJob, total: ShareSum, added: Words | None) -> bytes:
+def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> bytes:
     """Return a party's partial of a window, without the sum if it covers too few devices.
 
     `total` sums the opened shares; `added` are the reports of the devices the party adds.
     """
-    withheld = total.of_fewer_than(job.shuffle.minimum)
-    if added is not None and not withheld:
-        table = table_of(added.values, added.counts, job.table_form.cells)
+    suppressed = total.of_fewer_than(job.shuffle.minimum)
+    if added is not None and not suppressed:
+        table = table_of(added.values, added.counts, job.table_format.cells)
         total = total.with_table(table)
-    return total.to_bytes(withheld=withheld)
+    return total.to_bytes(suppressed=suppressed)
 
 
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
@@ -94,19 +101,19 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
     must cover all devices counted when the window was finalized. `sums` are the partials of
     aggregate-a and aggregate-b.
     """
-    form = job.table_form
+    form = job.table_format
     first, second = (PartialSum.from_bytes(form, each) for each in sums)
     problem = _problem(job, manifest, first, second)
     if problem is not None:
-        return spoiled_payload(problem)
+        return corrupt_payload(problem)
     aggregator = job.aggregator()
     try:
         table = joined_sums(first, second, form)
         present = table.nonzero()[0]
-        words = present.astype(job.word_form.dtype)[:, None]
+        words = present.astype(job.message_format.dtype)[:, None]
         aggregator.add(job.epochs.local(manifest.epoch), words, table[present])
     except ValueError as error:
-        return spoiled_payload(f"the sums of the shares are not valid counts of this job: {error}")
+        return corrupt_payload(f"the sums of the shares are not valid counts of this job: {error}")
     return aggregator.to_bytes()
 
 
@@ -125,7 +132,7 @@ def _problem(
             f"opened shares are from {min(first.contributors):,} to "
             f"{max(first.contributors):,} devices, but the window has {manifest.contributors:,}"
         )
-    if first.pieces is None or second.pieces is None:
+    if first.chunks is None or second.chunks is None:
         return f"shares are from fewer than {job.shuffle.minimum:,} devices"
     most = _most_alike(job, manifest)
     if most > MOST_ALIKE:
@@ -147,16 +154,18 @@ def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
     )
 
 
-def share_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+def share_aggregator(
+    job: DeployedJob, keys: KeyRing
+) -> Callable[[Manifest, Iterable[Messages]], bytes]:
     """Return a function that aggregates windows as both parties do; raises `WrongKeyError`."""
-    openers = [BoxOpener(job, party, keys) for party in SHARERS]
+    openers = [Decryptor(job, party, keys) for party in SHARERS]
     added = [AddedDevices(job, party, keys) for party in SHARERS]
 
-    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
-        sums = [ShareSum.empty(job.table_form, party) for party in range(len(SHARERS))]
-        for piece in pieces:
+    def add(manifest: Manifest, chunks: Iterable[Messages]) -> bytes:
+        sums = [ShareSum.empty(job.table_format, party) for party in range(len(SHARERS))]
+        for words in chunks:
             for total, opener in zip(sums, openers, strict=True):
-                add_shares(total, opener, manifest.epoch, piece)
+                add_shares(total, opener, manifest.epoch, words)
         first, second = (
             partial_of(job, total, own.words(manifest.epoch))
             for total, own in zip(sums, added, strict=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     reason: Reason
     detail: str
 
@@ -32,9 +32,11 @@ WRITTEN_OUT_MAX = 1 << 24
 
 
 def dead_letter(
-    job: DeployedJob, role: Role, partition: int, offset: int, value: bytes, refusal: Refusal
+    job: DeployedJob, role: Role, partition: int, offset: int, value: bytes, rejection: Rejection
 ) -> Append:
-    letter = DeadLetter(job.topic(role), partition, offset, refusal.reason, refusal.detail, value)
+    letter = DeadLetter(
+        job.topic(role), partition, offset, rejection.reason, rejection.detail, value
+    )
     body, headers = letter.to_record()
     return Append(Role.DEAD_LETTERS, 0, body, headers=tuple(headers))
 
@@ -56,27 +58,26 @@ class Addressed(Protocol):
         ...
 
 
-def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Refusal:
+def readable(decode: Callable[[bytes], Record], value: bytes) -> Record | Rejection:
     """Decode a record, or return why it is unreadable."""
     try:
         return decode(value)
     except VersionError as error:
-        return Refusal(Reason.VERSION, str(error))
+        return Rejection(Reason.VERSION, str(error))
     except OversizedError as error:
-        return Refusal(Reason.OVERSIZED, str(error))
+        return Rejection(Reason.OVERSIZED, str(error))
     except CodecError as error:
-        return Refusal(Reason.UNREADABLE, str(error))
+        return Rejection(Reason.UNREADABLE, str(error))
 
 
-def identity_refusal(job: DeployedJob, record: Addressed) -> Refusal | None:
-    """Return the rejection of a record of another deployment or job, or None."""
+def identity_rejection(job: DeployedJob, record: Addressed) -> Rejection | None:
     if record.deployment != job.deployment:
-        return Refusal(
+        return Rejection(
             Reason.DEPLOYMENT,
             f"deployment: got {record.deployment.hex()}; expected {job.deployment.hex()}",
         )
     if record.fingerprint != job.fingerprint:
-        return Refusal(
+        return Rejection(
             Reason.FINGERPRINT,
             f"fingerprint: got {record.fingerprint.hex()}; expected {job.fingerprint.hex()}",
         )
@@ -97,17 +98,17 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
     raise CodecError(f"a {kind.name.lower()} does not belong in this topic")
 
 
-class WordCheck:
+class MessageCheck:
     """Check the messages of a job's reports in the topic of a role."""
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
-        self._form = job.form_of(role)
+        self._form = job.format_of(role)
         # An aggregating stage releases sums instead of reports.
         checks = job.aggregator() if job.stage_sum is None else job.stage_sum
-        self._check_words = checks.check_words
+        self._check_messages = checks.check_messages
 
-    def form_problem(self, values: NDArray[np.unsignedinteger]) -> str | None:
+    def format_problem(self, values: NDArray[np.unsignedinteger]) -> str | None:
         """Describe a wrong dtype or width of reports, or return None if both are right."""
         if values.dtype != self._form.dtype or values.shape[1] != self._form.width:
             return (
@@ -116,7 +117,7 @@ class WordCheck:
             )
         return None
 
-    def word_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
+    def message_problem(self, epoch: int, values: NDArray[np.unsignedinteger]) -> str | None:
         """Describe the first invalid message in values (reports, width), or return None."""
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
@@ -125,7 +126,7 @@ class WordCheck:
                 f"{distinct}"
             )
         try:
-            self._check_words(self._job.epochs.local(epoch), values)
+            self._check_messages(self._job.epochs.local(epoch), values)
         except ValueError as error:
             return str(error)
         return None
@@ -139,50 +140,50 @@ class Admission:
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
-        self._words = WordCheck(job, role)
+        self._words = MessageCheck(job, role)
 
-    def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
+    def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Rejection:
         """Return a batch or punctuation of this job and partition, or the reason to reject it."""
         record = self.addressed(partition, value)
-        if isinstance(record, Refusal | Punctuation):
+        if isinstance(record, Rejection | Punctuation):
             return record
         batch = self._opened(record)
-        return (self._foreign_words(batch) if isinstance(batch, Batch) else None) or batch
+        return (self._foreign_messages(batch) if isinstance(batch, Batch) else None) or batch
 
     def addressed(
         self, partition: int, value: bytes
-    ) -> Batch | SealedBatch | Punctuation | Refusal:
+    ) -> Batch | SealedBatch | Punctuation | Rejection:
         """Validate a record as `admit` does, but without keys and without reading its reports."""
         record = readable(decode_raw, value)
-        if isinstance(record, Refusal):
+        if isinstance(record, Rejection):
             return record
-        refusal = identity_refusal(self._job, record)
-        if refusal is not None:
-            return refusal
+        rejection = identity_rejection(self._job, record)
+        if rejection is not None:
+            return rejection
         problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
-            return Refusal(Reason.EPOCH, problem)
+            return Rejection(Reason.EPOCH, problem)
         return self._wrongly_sealed(record) or record
 
-    def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Refusal | None:
+    def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Rejection | None:
         if isinstance(record, Batch | Punctuation):
             return None
-        return Refusal(Reason.SEALED, "sealed, but reports of this job are not")
+        return Rejection(Reason.SEALED, "sealed, but reports of this job are not")
 
-    def _opened(self, record: Batch | SealedBatch) -> Batch | Refusal:
+    def _opened(self, record: Batch | SealedBatch) -> Batch | Rejection:
         assert isinstance(record, Batch)
         return record
 
-    def _foreign_words(self, batch: Batch) -> Refusal | None:
+    def _foreign_messages(self, batch: Batch) -> Rejection | None:
         values = batch.words.values
-        problem = self._words.form_problem(values)
+        problem = self._words.format_problem(values)
         if problem is not None:
-            return Refusal(Reason.PROTOCOL, problem)
+            return Rejection(Reason.PROTOCOL, problem)
         if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
-            return Refusal(
+            return Rejection(
                 Reason.OVERSIZED,
                 f"record: got {batch.words.messages} messages; with order: random, at most "
                 f"{WRITTEN_OUT_MAX} are allowed",
             )
-        problem = self._words.word_problem(batch.epoch, values)
-        return None if problem is None else Refusal(Reason.PROTOCOL, problem)
+        problem = self._words.message_problem(batch.epoch, values)
+        return None if problem is None else Rejection(Reason.PROTOCOL, problem)

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
-from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.admission import Rejection, identity_rejection, readable
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
@@ -23,14 +23,14 @@ from dpstream.topics.records import Reason
 Content = TypeVar("Content")
 
 
-def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Refusal:
+def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Rejection:
     """Return the chunk of a record, or the reason it does not belong in the partition."""
     chunk = readable(decode_chunk, value)
-    if isinstance(chunk, Refusal):
+    if isinstance(chunk, Rejection):
         return chunk
     problem = place_problem(job, chunk.epoch, partition)
-    misplaced = None if problem is None else Refusal(Reason.EPOCH, problem)
-    return identity_refusal(job, chunk) or misplaced or chunk
+    misplaced = None if problem is None else Rejection(Reason.EPOCH, problem)
+    return identity_rejection(job, chunk) or misplaced or chunk
 
 
 def chunks_of_attempt(
@@ -39,11 +39,11 @@ def chunks_of_attempt(
     epoch: int,
     manifest_offset: int,
     attempt: bytes,
-    pieces: Pieces,
+    chunks: Chunks,
     instance: int = 1,
 ) -> Iterator[Append]:
-    """Yield the records of one writing of a window: one chunk per element of `pieces`."""
-    for index, piece in enumerate(pieces.words):
+    """Yield the records of one writing of a window: one chunk per element of `chunks`."""
+    for index, words in enumerate(chunks.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,
             deployment=job.deployment,
@@ -51,8 +51,8 @@ def chunks_of_attempt(
             manifest_offset=manifest_offset,
             attempt=attempt,
             index=index,
-            total=pieces.total,
-            words=piece,
+            total=chunks.total,
+            words=words,
             instance=instance,
         )
         yield Append(role, job.topics.partition_of(epoch), encode_chunk(chunk))

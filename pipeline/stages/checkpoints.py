@@ -20,7 +20,7 @@ from typing import Any
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import epoch_problem
-from dpstream.pipeline.stages.epoch_log import EpochPlace
+from dpstream.pipeline.stages.epoch_log import EpochPosition
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.topics.frames import CodecError
@@ -50,7 +50,7 @@ class Checkpoint:
 
     deployment: bytes
     fingerprint: bytes
-    place: EpochPlace
+    place: EpochPosition
     state: Mapping[str, Any]
 
     @property
@@ -97,7 +97,7 @@ class Checkpoint:
             return cls(
                 bytes.fromhex(body["deployment"]),
                 bytes.fromhex(body["fingerprint"]),
-                EpochPlace(
+                EpochPosition(
                     epoch,
                     first_epoch,
                     manifest_offset,
@@ -118,11 +118,11 @@ def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpo
     if key != KEY:
         return None
     try:
-        found = Checkpoint.from_bytes(value)
+        checkpoint = Checkpoint.from_bytes(value)
     except CodecError:
         return None
-    own = (found.deployment, found.fingerprint) == (job.deployment, job.fingerprint)
-    return found if own and epoch_problem(job, found.epoch) is None else None
+    own = (checkpoint.deployment, checkpoint.fingerprint) == (job.deployment, job.fingerprint)
+    return checkpoint if own and epoch_problem(job, checkpoint.epoch) is None else None
 
 
 def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:

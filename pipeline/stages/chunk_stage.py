@@ -16,7 +16,7 @@ from typing import Generic
 
 from dpstream.pipeline.actions import Commit, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.pipeline.stages.admission import Rejection, dead_letter
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.complete_partials import CompletePartials
 from dpstream.pipeline.stages.deleted_records import needs_below
@@ -24,7 +24,7 @@ from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
 from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.pipeline.stages.window_transform import Content, WindowTransform
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
 
 # Seconds a window may stay incomplete before older partials are searched for it.
@@ -35,15 +35,15 @@ _LONG_SECONDS = 30.0
 class _ChunkPartition(Generic[Content]):
     """State of an owned partition.
 
-    `parts` has the first complete attempt of each parallel shuffler, for epochs in progress;
-    `written` has the finished windows.
+    `partial_windows` has the first complete attempt of each parallel shuffler, for epochs in
+    progress; `written` has the finished windows.
     """
 
     number: int
     position: int
     floor: int
     attempts: Attempts[Content]
-    parts: dict[int, dict[int, Attempt[Content]]] = field(default_factory=dict)
+    partial_windows: dict[int, dict[int, Attempt[Content]]] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
 
 
@@ -60,7 +60,7 @@ class ChunkStage(Generic[Content]):
         self._job = job
         self._transform = transform
         self._listener = listener
-        self._instances = job.window_parts if self.role is job.route.decided else 1
+        self._instances = job.partial_window_count if self.role is job.route.decided else 1
         self._partitions: dict[int, _ChunkPartition[Content]] = {}
         self._partials = CompletePartials(job, transform.partials)
         self._unflushed = False
@@ -74,8 +74,8 @@ class ChunkStage(Generic[Content]):
         yield from self._partials.catch_up()
         while not self._partials.whole and self._first_complete(partition) is None:
             yield from self._partials.read_back()
-        made = self._transform
-        attempts = Attempts(made.begin, made.add, made.end)
+        transform = self._transform
+        attempts = Attempts(transform.begin, transform.add, transform.end)
         self._partitions[partition] = _ChunkPartition(partition, floor, floor, attempts)
         return floor
 
@@ -96,9 +96,9 @@ class ChunkStage(Generic[Content]):
         chunk = read_chunk(self._job, partition, value)
         if isinstance(chunk, Chunk) and chunk.instance > self._instances:
             detail = f"shuffle instance: got {chunk.instance}; expected less than {self._instances}"
-            chunk = Refusal(Reason.PROTOCOL, detail)
-        if isinstance(chunk, Refusal):
-            yield from self._refuse(state, offset, value, chunk)
+            chunk = Rejection(Reason.PROTOCOL, detail)
+        if isinstance(chunk, Rejection):
+            yield from self._reject(state, offset, value, chunk)
             return
         while not self._partials.reach(chunk.epoch):
             yield from self._partials.read_back()
@@ -107,21 +107,23 @@ class ChunkStage(Generic[Content]):
         try:
             attempt = state.attempts.take_in(offset, chunk, now)
         except ValueError as error:
-            yield from self._refuse(state, offset, value, Refusal(Reason.PROTOCOL, str(error)))
+            yield from self._reject(state, offset, value, Rejection(Reason.PROTOCOL, str(error)))
             return
         if attempt is None:
             return
-        parts = state.parts.setdefault(chunk.epoch, {})
-        parts.setdefault(chunk.instance, attempt)
-        if len(parts) < self._instances:
+        partial_windows = state.partial_windows.setdefault(chunk.epoch, {})
+        partial_windows.setdefault(chunk.instance, attempt)
+        if len(partial_windows) < self._instances:
             return
-        ordered = [parts[instance] for instance in sorted(parts)]
-        yield from self._transform.write(chunk, [part.content for part in ordered])
+        ordered = [partial_windows[instance] for instance in sorted(partial_windows)]
+        yield from self._transform.write(
+            chunk, [partial_window.content for partial_window in ordered]
+        )
         yield from self._partials.flush()
         self._unflushed = False
         state.written.add(chunk.epoch)
-        began = min(part.began for part in ordered)
-        self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
+        began = min(partial_window.began for partial_window in ordered)
+        self._listener(FinishedWindow(chunk.epoch, WindowStatus.RELEASED, began=began))
         yield from self._commit_floor(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -134,8 +136,8 @@ class ChunkStage(Generic[Content]):
         for state in states:
             yield from self._commit_floor(state)
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`: incomplete windows hold the floor, and no clock takes part."""
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`: incomplete windows hold the floor, and no clock takes part."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None
@@ -169,18 +171,18 @@ class ChunkStage(Generic[Content]):
         written = self._transform.writes_once and epoch in state.written
         return written or epoch in self._partials.complete
 
-    def _refuse(
-        self, state: _ChunkPartition[Content], offset: int, value: bytes, refusal: Refusal
+    def _reject(
+        self, state: _ChunkPartition[Content], offset: int, value: bytes, rejection: Rejection
     ) -> Steps[None]:
         self._unflushed = True
-        self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+        self.counts[f"dead letters {rejection.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
         """Commit the first offset of the oldest attempt that may still become the window."""
         state.attempts.drop(lambda epoch: self._through(state, epoch))
-        for epoch in [each for each in state.parts if self._through(state, each)]:
-            del state.parts[epoch]
+        for epoch in [each for each in state.partial_windows if self._through(state, each)]:
+            del state.partial_windows[epoch]
         floor = state.attempts.floor(state.position)
         if floor <= state.floor:
             return

@@ -31,7 +31,7 @@ class CompletePartials:
         self._job = job
         self._role = role
         self._places: Iterator[int] | None = None
-        self._begin_at(job.start_offset(role))
+        self._start_at(job.start_offset(role))
         self.whole = False
 
     @property
@@ -45,8 +45,7 @@ class CompletePartials:
     def catch_up(self) -> Steps[None]:
         """Read new partials; at first, those at the end of the topic.
 
-        Sealed jobs read the whole topic, because an epoch whose keys are erased can no longer be
-        processed.
+        Sealed jobs read the whole topic: an epoch whose keys are erased can no longer be processed.
         """
         if self._places is not None:
             yield from self._cursor.catch_up()
@@ -67,11 +66,11 @@ class CompletePartials:
         assert self._places is not None, "the end must be read first"
         place = next(self._places, None)
         if place is not None:
-            self._begin_at(place)
+            self._start_at(place)
             yield from self._cursor.catch_up()
             self.whole = place == self._job.start_offset(self._role)
 
-    def _begin_at(self, offset: int) -> None:
+    def _start_at(self, offset: int) -> None:
         self._log = PartialLog(self._job, role=self._role)
         self._cursor = self._job.cursor(self._role, self._log.apply)
         self._cursor.position = offset

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 from dpstream.randomizers.noise_tables import NoiseTable, discrete_laplace_table
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 
-def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator) -> Words:
+def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
     """Return the remaining messages of the crowds that are large enough.
 
     The numbers of all crowds are drawn first, including those without a message. The draw of a
@@ -33,17 +33,19 @@ def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator)
     kept[: ends[0]] = 0
     bounds = list(pairwise(ends.tolist()))
     sizes = np.array([kept[first:end].sum() for first, end in bounds], np.int64)
-    left = numbers_left(law.counts, sizes, generator)
-    for (first, end), size, wanted in zip(bounds, sizes.tolist(), left.tolist(), strict=True):
-        if wanted < law.minimum:
+    sizes_left = numbers_left(law.counts, sizes, generator)
+    for (first, end), size, remaining in zip(
+        bounds, sizes.tolist(), sizes_left.tolist(), strict=True
+    ):
+        if remaining < law.minimum:
             kept[first:end] = 0
         else:
-            kept[first:end] -= uniform_choice(kept[first:end], size - wanted, generator)
+            kept[first:end] -= uniform_choice(kept[first:end], size - remaining, generator)
     rows = kept > 0
     values = words.values[rows]
     if words.counts is None:
-        return Words(values)
-    return Words(values, kept[rows].astype(words.counts.dtype))
+        return Messages(values)
+    return Messages(values, kept[rows].astype(words.counts.dtype))
 
 
 def numbers_left(
@@ -84,5 +86,5 @@ def uniform_choice(
         place = int(generator.integers(0, last, endpoint=True))
         places.add(last if place in places else place)
     kinds = np.searchsorted(ends, np.array(sorted(places), np.int64), side="right")
-    found: NDArray[np.int64] = np.bincount(kinds, minlength=len(counts)).astype(np.int64)
-    return found
+    chosen_counts: NDArray[np.int64] = np.bincount(kinds, minlength=len(counts)).astype(np.int64)
+    return chosen_counts

@@ -22,9 +22,9 @@ from dpstream.pipeline.stages.latest_windows import FEW, LatestWindows
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifest_rows import ManifestRows, membership_of, read_rows
 from dpstream.topics.manifests import (
-    DECIDED_FATES,
-    Fate,
+    MANIFEST_STATUSES,
     Manifest,
+    WindowStatus,
     decode_manifest,
     has_bit,
 )
@@ -32,7 +32,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
 # A producer that missed this many consecutive decided epochs is not awaited until it returns.
-PATIENCE = 3
+MAX_MISSED_EPOCHS = 3
 # Maximum number of manifests read together: few of a longer row could be stored. Fewer than
 # `_FEW_ROWS` are read one by one, which is as fast.
 _ROWS, _FEW_ROWS = 1024, 8
@@ -55,7 +55,7 @@ class RememberedDecision:
             window. Producers beyond the last bit are not in.
     """
 
-    fate: Fate
+    window_status: WindowStatus
     first_offset: int
     cut_offset: int
     bits: bytes
@@ -96,7 +96,7 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
     return reader.decode(offset, record.value)
 
 
-def own_part(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
+def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
     """Read a further shuffler's manifest of its partial window, or return None for other records.
 
     Shufflers are numbered from 2 on; manifests of the first are decisions.
@@ -215,10 +215,14 @@ class DecisionLog:
         for epoch in epochs.tolist():
             self.decided.add(epoch)
         bits = self._bits_of(latest)
-        numbers = rows.epochs, rows.fates, rows.first_offsets, rows.cut_offsets
+        numbers = rows.epochs, rows.statuses, rows.first_offsets, rows.cut_offsets
         offsets = tuple(record.offset for record in records)
-        for epoch, fate, first, cut in zip(*(each.tolist() for each in numbers), strict=True):
-            self._note(epoch, RememberedDecision(DECIDED_FATES[fate], first, cut, bits))
+        for epoch, window_status, first, cut in zip(
+            *(each.tolist() for each in numbers), strict=True
+        ):
+            self._note(
+                epoch, RememberedDecision(MANIFEST_STATUSES[window_status], first, cut, bits)
+            )
         # All of these manifests have the same members.
         self._latest.note(latest)
         if self._on_decisions is not None:
@@ -252,7 +256,7 @@ class DecisionLog:
         manifest = decision.manifest
         bits = self._bits_of(manifest)
         outcome = RememberedDecision(
-            manifest.fate, manifest.first_offset, manifest.cut_offset, bits
+            manifest.window_status, manifest.first_offset, manifest.cut_offset, bits
         )
         self._note(manifest.epoch, outcome)
         self._latest.note(manifest)
@@ -295,19 +299,19 @@ class DecisionLog:
         epochs = self._latest.epochs()
         return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
-    def oldest_undecided(self, roster_first_epoch: int) -> int:
+    def oldest_undecided(self, registry_first_epoch: int) -> int:
         """Return the lowest epoch that exists and has no manifest."""
-        first = roster_first_epoch if self.first_epoch is None else self.first_epoch
+        first = registry_first_epoch if self.first_epoch is None else self.first_epoch
         return self.decided.first_missing(first)
 
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
-        """Return whether a producer missed the last `PATIENCE` decided epochs before `epoch`.
+        """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decisions before `epoch`.
 
         Decisions before `first_epoch`, its first one, do not count.
         """
         latest = self.latest_before(epoch)
         return (
-            len(latest) == PATIENCE
+            len(latest) == MAX_MISSED_EPOCHS
             and latest[-1][0] >= first_epoch
             and not any(outcome is None or outcome.has(index) for _, outcome in latest)
         )
@@ -318,14 +322,14 @@ class DecisionLog:
         seen = np.zeros(producers, np.bool_)
         for _, outcome in latest:
             seen |= True if outcome is None else outcome.inside(producers)
-        if len(latest) < PATIENCE:
+        if len(latest) < MAX_MISSED_EPOCHS:
             return np.zeros(producers, np.bool_)
         return ~seen & (first_epochs <= latest[-1][0])
 
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
-        """Return the last `PATIENCE` decided epochs before `epoch`, latest first, with decisions.
+        """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, with decisions.
 
-        A decision that is no longer stored becomes None; every producer then counts as in.
+        Latest first. A decision no longer stored becomes None; every producer then counts as in.
         """
-        earlier = islice(self.decided.below(epoch), PATIENCE)
+        earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)

@@ -11,24 +11,23 @@ from __future__ import annotations
 from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.attempts import read_chunk
-from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, own_part
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, own_partial_window
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.published_epochs import place_of_latest
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 
 
 def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> Steps[bool]:
     """Return whether records below an offset of a partition may still be needed.
 
-    `role` is that of a topic of raw reports, or of chunks. `offset` is the partition's current
-    start.
+    `role` is that of a topic of raw reports, or of chunks. `offset` is the partition's start.
     """
     published = yield from latest_published(job)
     instance = 1 + job.route.reports.index(role) if role in job.route.reports else 1
     pending: dict[int, int] = {}
-    parts: dict[int, Manifest] = {}
+    partial_windows: dict[int, Manifest] = {}
     cut = 0
 
     def note(decision: Decision) -> None:
@@ -36,28 +35,32 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
         manifest = decision.manifest
         if job.topics.partition_of(manifest.epoch) != partition:
             return
-        if manifest.fate is Fate.RELEASED and manifest.epoch > published:
+        if manifest.window_status is WindowStatus.RELEASED and manifest.epoch > published:
             pending[manifest.epoch] = manifest.first_offset
         if instance == 1:
             cut = max(cut, manifest.cut_offset)
 
     def apply(record: LogRecord) -> None:
         decisions.apply(record)
-        part = own_part(job, instance, record)
-        if part is not None and part.epoch in decisions.decided:
-            parts.setdefault(part.epoch, part)
+        partial_window = own_partial_window(job, instance, record)
+        if partial_window is not None and partial_window.epoch in decisions.decided:
+            partial_windows.setdefault(partial_window.epoch, partial_window)
 
     decisions = DecisionLog(job, note)
     yield from job.cursor(Role.MANIFESTS, apply).catch_up()
     if role not in job.route.reports:
-        return not pending.keys() <= (yield from _epochs_begun(job, role, partition, offset))
+        return not pending.keys() <= (yield from _epochs_started(job, role, partition, offset))
     if instance > 1:
-        if not pending.keys() <= parts.keys():
+        if not pending.keys() <= partial_windows.keys():
             # The first offset of a released epoch's reports is not known yet.
             return True
-        own = [part for part in parts.values() if job.topics.partition_of(part.epoch) == partition]
-        cut = max((part.cut_offset for part in own), default=0)
-        pending = {epoch: parts[epoch].first_offset for epoch in pending}
+        own = [
+            partial_window
+            for partial_window in partial_windows.values()
+            if job.topics.partition_of(partial_window.epoch) == partition
+        ]
+        cut = max((partial_window.cut_offset for partial_window in own), default=0)
+        pending = {epoch: partial_windows[epoch].first_offset for epoch in pending}
     # Records beyond the last window belong to undecided epochs.
     return offset > cut or any(first < offset for first in pending.values())
 
@@ -73,7 +76,7 @@ def latest_published(job: DeployedJob) -> Steps[int]:
     return epochs.first_missing(epochs.lowest or 1) - 1
 
 
-def _epochs_begun(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
+def _epochs_started(job: DeployedJob, role: Role, partition: int, start: int) -> Steps[set[int]]:
     """Collect the epochs whose first chunk is still in a topic of chunks."""
     begun: set[int] = set()
 

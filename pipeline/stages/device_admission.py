@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
+from dpstream.pipeline.stages.admission import Rejection, identity_rejection, readable
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.loose_batches import (
@@ -23,7 +23,7 @@ from dpstream.topics.loose_batches import (
 )
 from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import SealedBatch
-from dpstream.topics.sealing import BOX_BYTES, device_context, key_id, unseal_each
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, device_context, key_id, unseal_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,15 +34,15 @@ class AdmittedReports:
         tags: Tags of their devices, uint64 of shape (reports,).
         contents: Opened contents, uint8 of shape (reports, bytes of a content).
         left_out: Number of invalid reports in the batch.
-        boxes: Identities that tell sealed reports from copies, uint64 of shape (reports,): 8 bytes
-            of the random ids the ciphertexts are bound to. None if reports are not sealed.
+        ciphertexts: Identities that tell sealed reports from copies, uint64 of shape (reports,): 8
+            bytes of the random ids the ciphertexts are bound to. None if reports are not sealed.
     """
 
     epoch: int
     tags: NDArray[np.uint64]
     contents: NDArray[np.uint8]
     left_out: int
-    boxes: NDArray[np.uint64] | None = None
+    ciphertexts: NDArray[np.uint64] | None = None
 
 
 def decode_collected(value: bytes) -> LooseBatch | Watermark:
@@ -65,17 +65,17 @@ class DeviceAdmission:
         self._job = job
         self._devices = job.devices
         self._keys = keys
-        self._form = job.content_form
+        self._form = job.content_format
         checks = job.aggregator() if job.stage_sum is None else job.stage_sum
-        self._check_words = checks.check_words
+        self._check_messages = checks.check_messages
 
     def check_keys(self) -> None:
         """Raise `WrongKeyError` if a private key that will still be used is missing."""
-        held = [self._keys.find(key) is not None for key in self._devices.keys]
-        if held and (not held[-1] or held != sorted(held)):
+        available = [self._keys.find(key) is not None for key in self._devices.keys]
+        if available and (not available[-1] or available != sorted(available)):
             missing = [
                 key_id(key).hex()
-                for key, here in zip(self._devices.keys, held, strict=True)
+                for key, here in zip(self._devices.keys, available, strict=True)
                 if not here
             ]
             raise WrongKeyError(
@@ -84,50 +84,50 @@ class DeviceAdmission:
                 "it: copy it here, or give its folder with --keys"
             )
 
-    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
+    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:
         """Return the content of a record of this job and partition, or the reason to reject it."""
         record = self.addressed(partition, value)
         return self._reports(record) if isinstance(record, LooseBatch) else record
 
-    def addressed(self, partition: int, value: bytes) -> LooseBatch | Watermark | Refusal:
+    def addressed(self, partition: int, value: bytes) -> LooseBatch | Watermark | Rejection:
         """Validate a record as `admit` does, but without keys and without reading its reports."""
         record = readable(decode_collected, value)
-        if isinstance(record, Refusal):
+        if isinstance(record, Rejection):
             return record
-        refusal = identity_refusal(self._job, record)
-        if refusal is not None:
-            return refusal
+        rejection = identity_rejection(self._job, record)
+        if rejection is not None:
+            return rejection
         problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
-            return Refusal(Reason.EPOCH, problem)
+            return Rejection(Reason.EPOCH, problem)
         return self._foreign(record) if isinstance(record, LooseBatch) else record
 
-    def _foreign(self, batch: LooseBatch) -> LooseBatch | Refusal:
+    def _foreign(self, batch: LooseBatch) -> LooseBatch | Rejection:
         public_key = self._devices.key_at(batch.epoch)
-        wanted = None if public_key is None else key_id(public_key)
-        if batch.key != wanted:
+        expected = None if public_key is None else key_id(public_key)
+        if batch.key != expected:
             names = [
-                "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, wanted)
+                "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, expected)
             ]
-            return Refusal(
+            return Rejection(
                 Reason.SEALED, f"got {names[0]}; epoch {batch.epoch} requires {names[1]}"
             )
-        size = self._form.size + (0 if wanted is None else BOX_BYTES)
+        size = self._form.size + (0 if expected is None else CIPHERTEXT_BYTES)
         if batch.contents.shape[1] != size:
-            return Refusal(
+            return Rejection(
                 Reason.PROTOCOL,
                 f"contents: got {batch.contents.shape[1]} bytes; expected {size}",
             )
         return batch
 
-    def _reports(self, batch: LooseBatch) -> AdmittedReports | Refusal:
-        tags, contents, boxes = batch.tags, batch.contents, None
+    def _reports(self, batch: LooseBatch) -> AdmittedReports | Rejection:
+        tags, contents, ciphertexts = batch.tags, batch.contents, None
         if batch.key is not None:
             opened = self._opened(batch)
-            if isinstance(opened, Refusal):
+            if isinstance(opened, Rejection):
                 return opened
             here = np.array([content is not None for content in opened], np.bool_)
-            tags, boxes = tags[here], _identities(batch)[here]
+            tags, ciphertexts = tags[here], _identities(batch)[here]
             contents = np.frombuffer(
                 b"".join(content for content in opened if content is not None), np.uint8
             ).reshape(-1, self._form.size)
@@ -137,18 +137,18 @@ class DeviceAdmission:
             tags[known],
             contents[known],
             len(batch.rows) - int(known.sum()),
-            None if boxes is None else boxes[known],
+            None if ciphertexts is None else ciphertexts[known],
         )
 
-    def _opened(self, batch: LooseBatch) -> list[bytes | None] | Refusal:
+    def _opened(self, batch: LooseBatch) -> list[bytes | None] | Rejection:
         public_key = self._devices.key_at(batch.epoch)
         private_key = None if public_key is None else self._keys.find(public_key)
         if private_key is None:
-            return Refusal(Reason.SEALED, "sealed to a key that is no longer here")
+            return Rejection(Reason.SEALED, "sealed to a key that was erased")
         about = device_context(batch.deployment, batch.fingerprint, batch.epoch, b"")
-        boxes = [box.tobytes() for box in batch.contents]
+        ciphertexts = [ciphertext.tobytes() for ciphertext in batch.contents]
         contexts = [about + report.tobytes() for report in batch.reports]
-        return unseal_each(boxes, private_key, contexts)
+        return unseal_each(ciphertexts, private_key, contexts)
 
     def known(self, epoch: int, contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which opened contents, shape (n, bytes of one), hold valid reports; shape (n,)."""
@@ -180,12 +180,12 @@ class DeviceAdmission:
         slots: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint16],
     ) -> bool:
-        words = used_words(slots, counts)
-        distinct = self._job.word_form.distinct
+        words = used_messages(slots, counts)
+        distinct = self._job.message_format.distinct
         if distinct is not None and words.size and int(words.max()) >= distinct:
             return False
         try:
-            self._check_words(local_epoch, words)
+            self._check_messages(local_epoch, words)
         except ValueError:
             return False
         return True
@@ -199,7 +199,7 @@ RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermar
 """Record of a topic of raw reports, from a producer or a collector."""
 
 
-def used_words(
+def used_messages(
     slots: NDArray[np.unsignedinteger], counts: NDArray[np.uint16]
 ) -> NDArray[np.unsignedinteger]:
     """Return the messages of contents, shape (messages, width).

@@ -14,7 +14,7 @@ from typing import Final
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_windows import DeviceWindow
 from dpstream.pipeline.stages.populations import Population
@@ -60,13 +60,13 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def __init__(
         self,
         job: DeployedJob,
-        roster: Roster,
+        registry: ProducerRegistry,
         log: DecisionLog,
         timeline: Timeline,
         collectors: Collectors,
         population: Population,
     ) -> None:
-        super().__init__(job, roster, log, timeline)
+        super().__init__(job, registry, log, timeline)
         self._collectors = collectors
         self._population = population
 
@@ -91,7 +91,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def time_has_come(self, epoch: int, window: DeviceWindow | None) -> bool:
         return self._timeline.has_ended(epoch) is True
 
-    def due_silent_epochs(
+    def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
         """See `WindowDecision`; for device jobs the calendar alone ends an epoch.
@@ -119,7 +119,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=window.epoch,
-            fate=self._fate(contributors),
+            window_status=self._window_status(contributors),
             first_offset=position if window.first_offset is None else window.first_offset,
             cut_offset=position,
             first_epoch=self.first_epoch if first_epoch is None else first_epoch,

@@ -9,14 +9,14 @@ from typing import Final
 from dpstream.pipeline.actions import Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
 from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
 from dpstream.pipeline.stages.device_windows import DeviceWindow, DeviceWindows
-from dpstream.pipeline.stages.environment import Scratch
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.environment import OpenSpillFile
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.populations import Population
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_source import WindowSource
@@ -37,11 +37,11 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
     _log: DecisionLog
     _decision: DeviceDecision
 
-    def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
+    def __init__(self, job: DeployedJob, keys: KeyRing, open_spill_file: OpenSpillFile) -> None:
         assert job.devices is not None
         self._job = job
         self._devices = job.devices
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._admission = DeviceAdmission(job, keys)
         self._admission.check_keys()
         self._collectors = Collectors(job)
@@ -50,29 +50,33 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         self._population = Population(job)
         self._enrollment_log = job.cursor(Role.DEVICES, self._population.apply)
 
-    def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> DeviceDecision:
+    def begin(
+        self, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
+    ) -> DeviceDecision:
         self._log, self._timeline = log, timeline
         self._decision = DeviceDecision(
-            self._job, roster, log, timeline, self._collectors, self._population
+            self._job, registry, log, timeline, self._collectors, self._population
         )
         return self._decision
 
-    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
+    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:
         return self._admission.admit(partition, value)
 
     def new_window(
-        self, epoch: int, now: float, multiset: Callable[[], WordMultiset]
+        self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
     ) -> DeviceWindow:
         return DeviceWindow(
             epoch,
             now,
-            self._job.content_form,
+            self._job.content_format,
             multiset,
-            self._scratch,
+            self._open_spill_file,
             sealed=self._devices.key_at(epoch) is not None,
         )
 
-    def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> DeviceWindows:
+    def windows_again(
+        self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
+    ) -> DeviceWindows:
         return DeviceWindows(
             self._job,
             self._admission,
@@ -112,8 +116,8 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
     def counts(self, window: DeviceWindow) -> Mapping[str, int]:
         return {"contradicting_reports": window.contradicting}
 
-    def seconds_of_rest(self) -> float | None:
-        """See `WindowSource.seconds_of_rest`; the calendar alone ends an epoch."""
+    def idle_seconds(self) -> float | None:
+        """See `WindowSource.idle_seconds`; the calendar alone ends an epoch."""
         oldest, last = self._decision.oldest_undecided, self._job.last_epoch
         if last is not None and oldest > last:
             return math.inf

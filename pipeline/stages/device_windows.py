@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
-from dpstream.pipeline.stages.environment import Scratch
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.device_admission import (
+    AdmittedReports,
+    DeviceAdmission,
+    used_messages,
+)
+from dpstream.pipeline.stages.environment import OpenSpillFile
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.pipeline.stages.windows import OpenWindow
-from dpstream.topics.envelopes import ContentForm
+from dpstream.topics.envelopes import ContentFormat
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
-_BOX = np.dtype("<u8")
+_CIPHERTEXT = np.dtype("<u8")
 
 
 class DeviceWindow(OpenWindow):
@@ -32,17 +36,16 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: Ids of the collectors that accept no more reports of the epoch.
-        contradicting: Number of reports that differ from the first one of their tag, counted with
-            the devices.
+        contradicting: Number of reports unlike the first of their tag, counted with devices.
     """
 
     def __init__(
         self,
         epoch: int,
         opened_at: float,
-        form: ContentForm,
-        multiset: Callable[[], WordMultiset],
-        scratch: Scratch,
+        form: ContentFormat,
+        multiset: Callable[[], MessageMultiset],
+        open_spill_file: OpenSpillFile,
         *,
         sealed: bool = False,
     ) -> None:
@@ -50,25 +53,25 @@ class DeviceWindow(OpenWindow):
         self.watermarks: set[bytes] = set()
         self.contradicting = 0
         self._form = form
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._sealed = sealed
-        self._contents = TaggedContents(form.size + sealed * _BOX.itemsize, scratch)
+        self._contents = TaggedContents(form.size + sealed * _CIPHERTEXT.itemsize, open_spill_file)
         self._multiset = multiset
-        self._counted: tuple[int, WordMultiset] | None = None
+        self._counted: tuple[int, MessageMultiset] | None = None
 
     def add(self, reports: AdmittedReports) -> None:
         """Add reports; of two with one tag, the first counts."""
         self._uncount()
         contents = reports.contents
         if self._sealed:
-            assert reports.boxes is not None
-            boxes = reports.boxes.astype(_BOX)[:, None].view(np.uint8)
-            contents = np.concatenate([boxes, contents], axis=1)
+            assert reports.ciphertexts is not None
+            ciphertexts = reports.ciphertexts.astype(_CIPHERTEXT)[:, None].view(np.uint8)
+            contents = np.concatenate([ciphertexts, contents], axis=1)
         self._contents.add(reports.tags, contents)
 
     @property
-    def held_bytes(self) -> int:
-        return self._contents.held_bytes
+    def buffered_bytes(self) -> int:
+        return self._contents.buffered_bytes
 
     @property
     def messages(self) -> int:
@@ -84,17 +87,17 @@ class DeviceWindow(OpenWindow):
         return len(self.watermarks)
 
     @property
-    def words(self) -> WordMultiset:
+    def words(self) -> MessageMultiset:
         return self._count()[1]
 
     @property
     def devices(self) -> int:
         return self._count()[0]
 
-    def drop_words(self) -> None:
+    def drop_messages(self) -> None:
         self._contents.spill()
 
-    def take_words(self) -> WordMultiset:
+    def take_messages(self) -> MessageMultiset:
         """Return the messages, which the caller then owns, and close the window."""
         _, words = self._count()
         self._counted = None
@@ -105,12 +108,12 @@ class DeviceWindow(OpenWindow):
         self._uncount()
         self._contents.close()
 
-    def _count(self) -> tuple[int, WordMultiset]:
+    def _count(self) -> tuple[int, MessageMultiset]:
         if self._counted is None:
             devices, words = 0, self._multiset()
             for contents in self._one_of_each():
                 slots, counts, _ = self._form.unpack(contents)
-                words.add(Words(used_words(slots, counts)))
+                words.add(Messages(used_messages(slots, counts)))
                 devices += len(contents)
             self._counted = devices, words
             self.contradicting = self._contents.contradicting
@@ -120,14 +123,16 @@ class DeviceWindow(OpenWindow):
         if not self._sealed:
             yield from self._contents.first_of_each()
             return
-        by_box = TaggedContents(self._form.size, self._scratch)
+        by_ciphertext = TaggedContents(self._form.size, self._open_spill_file)
         try:
             for rows in self._contents.first_of_each():
-                boxes = np.ascontiguousarray(rows[:, : _BOX.itemsize]).view(_BOX)[:, 0]
-                by_box.add(boxes, rows[:, _BOX.itemsize :])
-            yield from by_box.first_of_each()
+                ciphertexts = np.ascontiguousarray(rows[:, : _CIPHERTEXT.itemsize]).view(
+                    _CIPHERTEXT
+                )[:, 0]
+                by_ciphertext.add(ciphertexts, rows[:, _CIPHERTEXT.itemsize :])
+            yield from by_ciphertext.first_of_each()
         finally:
-            by_box.close()
+            by_ciphertext.close()
 
     def _uncount(self) -> None:
         if self._counted is not None:
@@ -148,7 +153,7 @@ class DeviceWindows:
         self._admission = admission
         self._new_window = new_window
 
-    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+    def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
         """Return the messages of the devices whose reports are before the manifest's cut."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
@@ -161,4 +166,4 @@ class DeviceWindows:
         end = yield from end_offset(Role.REPORTS, partition)
         stop = min(manifest.cut_offset, end)
         yield from scan(Role.REPORTS, partition, manifest.first_offset, stop, collect)
-        return window.take_words()
+        return window.take_messages()

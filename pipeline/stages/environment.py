@@ -14,7 +14,7 @@ import numpy as np
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.randomizers.randomness import cryptographic_generator
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 if TYPE_CHECKING:
     from dpstream.pipeline.jobs.key_files import NoiseKey
@@ -34,7 +34,7 @@ class FinishedWindow:
     """
 
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     contributors: int | None = None
     began: float | None = None
     decided_at: int | None = None
@@ -42,9 +42,9 @@ class FinishedWindow:
     def seconds(self, clock: float, wall_clock: int) -> float:
         """Return the stage's processing time, given the times of its driver and of the broker.
 
-        >>> FinishedWindow(7, Fate.RELEASED, 100, began=20.0).seconds(22.5, 0)
+        >>> FinishedWindow(7, WindowStatus.RELEASED, 100, began=20.0).seconds(22.5, 0)
         2.5
-        >>> FinishedWindow(7, Fate.RELEASED, decided_at=20_000).seconds(9.0, 22_500)
+        >>> FinishedWindow(7, WindowStatus.RELEASED, decided_at=20_000).seconds(9.0, 22_500)
         2.5
         """
         if self.began is not None:
@@ -59,10 +59,10 @@ def ignore_window(window: FinishedWindow) -> None:
     """Ignore a finished window."""
 
 
-Scratch: TypeAlias = Callable[[], BinaryIO]
+OpenSpillFile: TypeAlias = Callable[[], BinaryIO]
 """Function that opens a spill file."""
 
-SCRATCH_FILE_BYTES: Final = 1 << 20
+SPILL_FILE_BYTES: Final = 1 << 20
 """Bytes that an open spill file counts for in the memory of a stage; there are few."""
 BLOCK_BYTES: Final = 1 << 22
 """Bytes read from spill files at a time."""
@@ -91,7 +91,7 @@ class Environment:
         broker_time: Milliseconds since 1970 by the broker's clock; None while unknown, and then no
             calendar decides a window.
         generator: Cryptographic generator for ``order: random``.
-        scratch: Opens spill files for windows whose messages do not fit a table of counts.
+        open_spill_file: Opens spill files for windows whose messages do not fit a table of counts.
         listener: Called with every window this worker has decided or written.
     """
 
@@ -99,7 +99,7 @@ class Environment:
     wall_clock: Callable[[], int] = _milliseconds
     broker_time: Callable[[], int | None] = lambda: None
     generator: np.random.Generator = field(default_factory=cryptographic_generator)
-    scratch: Scratch = temporary_file
+    open_spill_file: OpenSpillFile = temporary_file
     noise_key: NoiseKey | None = None
     keys: KeyRing = NO_KEYS
     listener: WindowListener = ignore_window

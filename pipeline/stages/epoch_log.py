@@ -20,9 +20,9 @@ from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifes
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
-from dpstream.topics.partials import spoiled_reason
+from dpstream.topics.partials import corruption_reason
 
 
 class LostEpochError(DpstreamError):
@@ -30,7 +30,7 @@ class LostEpochError(DpstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochPlace:
+class EpochPosition:
     """Offsets at which reading continues after an epoch, without earlier records.
 
     Attributes:
@@ -67,14 +67,14 @@ class DecidedEpoch:
         return self.manifest.epoch
 
     @property
-    def spoiled(self) -> str | None:
+    def corruption(self) -> str | None:
         """Reason why the counts of a released window are unknown; None otherwise."""
-        return None if self.payload is None else spoiled_reason(self.payload)
+        return None if self.payload is None else corruption_reason(self.payload)
 
     @property
     def counts(self) -> bytes | None:
         """State of the job's aggregator; None if there are no counts."""
-        return None if self.spoiled is not None else self.payload
+        return None if self.corruption is not None else self.payload
 
 
 class EpochLog:
@@ -134,7 +134,7 @@ class EpochLog:
         last, following = self._job.last_epoch, self.next_epoch
         return last is not None and following is not None and following > last
 
-    def place(self) -> EpochPlace | None:
+    def place(self) -> EpochPosition | None:
         """Return the place after the epoch last returned by `next`, or None without one.
 
         A place exists where epochs were decided in order.
@@ -144,7 +144,7 @@ class EpochLog:
         epoch, record = self._decided_in_order
         if epoch + 1 != self.next_epoch or self.next_epoch < self._first:
             return None
-        return EpochPlace(
+        return EpochPosition(
             epoch,
             self._decisions.first_epoch or 1,
             record.offset,
@@ -154,13 +154,13 @@ class EpochLog:
         )
 
     @classmethod
-    def going_on(cls, job: DeployedJob, place: EpochPlace, first: int) -> Steps[Self | None]:
+    def resume_at(cls, job: DeployedJob, place: EpochPosition, first: int) -> Steps[Self | None]:
         """Return a log that continues after a place, or None if the logs contradict the place."""
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log
         yield from find_ends(log.logs)
-        wanted = sorted({*place.whole_manifests, place.manifest_offset})
-        if not manifests.position <= wanted[0] <= wanted[-1] == place.manifest_offset:
+        offsets = sorted({*place.whole_manifests, place.manifest_offset})
+        if not manifests.position <= offsets[0] <= offsets[-1] == place.manifest_offset:
             return None
         if place.manifest_offset >= manifests.end or not (
             partials.position <= place.partials_offset <= partials.end
@@ -170,7 +170,7 @@ class EpochLog:
         if sha256(record.value).digest() != place.manifest_digest:
             return None
         try:
-            for offset in wanted:
+            for offset in offsets:
                 record = yield from record_at(Role.MANIFESTS, 0, offset)
                 manifest = log._decisions.recall(record)
         except CodecError:
@@ -204,21 +204,21 @@ class EpochLog:
 
         Raises `LostEpochError` if it is published and the records behind it are gone.
         """
-        estimate, wanted = None, self._first
+        estimate, offsets = None, self._first
         if self._only_published:
             while not self._estimates:
                 if not (yield from self._estimate_log.read_some()):
                     return None
             estimate = self._estimates[0]
-            wanted = estimate.epoch
+            offsets = estimate.epoch
         manifest = yield from self._next_manifest()
-        while manifest is not None and manifest.epoch < wanted:
+        while manifest is not None and manifest.epoch < offsets:
             self._pass_over(manifest.epoch)
             manifest = yield from self._next_manifest()
         if estimate is not None:
-            if manifest is None or manifest.epoch != wanted:
+            if manifest is None or manifest.epoch != offsets:
                 raise LostEpochError(
-                    f"epoch {wanted:,} of job {self._job.name} is published, but its manifest "
+                    f"epoch {offsets:,} of job {self._job.name} is published, but its manifest "
                     "or partial is missing from topics that must keep all records"
                 )
             self._estimates.popleft()
@@ -257,8 +257,8 @@ class EpochLog:
                 return None
 
     def _lacks_partial(self, manifest: Manifest) -> bool:
-        wanted = manifest.fate is Fate.RELEASED and manifest.epoch >= self._first
-        return wanted and manifest.epoch not in self._payloads
+        offsets = manifest.window_status is WindowStatus.RELEASED and manifest.epoch >= self._first
+        return offsets and manifest.epoch not in self._payloads
 
     def _pass_over(self, epoch: int) -> bytes | None:
         self._turn = None

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from dpstream.pipeline.stages.epoch_sets import EpochSet
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 VERSION = 1
 # Created once, and without detecting the encoding: there are many records.
@@ -42,7 +42,7 @@ class EstimateRecord:
 
     deployment: bytes
     epoch: int
-    fate: Fate
+    window_status: WindowStatus
     closed_at: int
     contributors: int
     population: int
@@ -68,15 +68,22 @@ class EstimateRecord:
     @property
     def notes(self) -> list[str]:
         """Warnings for readers: status of a window that was not released, and flags."""
-        fate = self.fate.value if self.reason is None else f"{self.fate.value}: {self.reason}"
-        return [*([] if self.fate is Fate.RELEASED else [fate]), *self.flags]
+        window_status = (
+            self.window_status.value
+            if self.reason is None
+            else f"{self.window_status.value}: {self.reason}"
+        )
+        return [
+            *([] if self.window_status is WindowStatus.RELEASED else [window_status]),
+            *self.flags,
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "deployment": self.deployment.hex(),
             "epoch": self.epoch,
-            "fate": self.fate.value,
+            "window_status": self.window_status.value,
             "closed_at": self.closed_at,
             "contributors": self.contributors,
             "population": self.population,
@@ -103,7 +110,7 @@ class EstimateRecord:
             record = cls(
                 deployment=bytes.fromhex(body["deployment"]),
                 epoch=int(body["epoch"]),
-                fate=Fate(body["fate"]),
+                window_status=WindowStatus(body["window_status"]),
                 closed_at=int(body["closed_at"]),
                 contributors=int(body["contributors"]),
                 population=int(body["population"]),
@@ -140,7 +147,7 @@ class EstimateRecord:
 
 _BY_KEY: Final = {
     "crowds": ("crowd_estimates", "CrowdEstimates"),
-    "found": ("found_items", "FoundItems"),
+    "found": ("heavy_hitters", "HeavyHitters"),
     "level_variances": ("range_estimates", "RangeEstimates"),
     "branching": ("level_estimates", "LevelEstimates"),
     "items": ("item_estimates", "ItemEstimates"),
@@ -164,7 +171,7 @@ class EstimateListener(Protocol):
     """Receives published records in the order of epochs, starting with the latest ones."""
 
     @property
-    def looks_back(self) -> bool:
+    def reads_horizon(self) -> bool:
         """True if it needs a horizon from its first epoch on."""
         ...
 

@@ -2,8 +2,7 @@
 
 * The state is a function of the manifests and partials, added in epoch order.
 * Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* Job epochs count on forever; counts, participation and estimators number the epochs of their
-  horizon from 1.
+* Job epochs count on; counts, participation and estimators number a horizon's epochs from 1.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import OUTSIDE, Attendance, Estimate, Published
+from dpstream.aggregators.estimate import OUTSIDE, Estimate, Participation, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 class Estimation:
@@ -29,7 +28,7 @@ class Estimation:
 
     Attributes:
         horizon: Index of the horizon being estimated, from 0.
-        attendance: Participation per epoch, numbered from 1 within the horizon.
+        participation: Participation per epoch, numbered from 1 within the horizon.
         last_epoch: Latest epoch added, numbered within the horizon; 0 before the first.
         received: True if reports of that epoch were released.
     """
@@ -38,7 +37,7 @@ class Estimation:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        self._counts_people = job.domain.measured is None
+        self._counts_users = job.domain.measured is None
         self._begin(0)
 
     def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
@@ -55,11 +54,11 @@ class Estimation:
         self.received = counts is not None
         if counts is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(counts))
-        elif manifest.fate is Fate.RELEASED:
+        elif manifest.window_status is WindowStatus.RELEASED:
             # No reports are known, and this must imply nothing about their values.
             contributors = 0
         self.last_epoch = self._job.epochs.local(manifest.epoch)
-        self.attendance.set(self.last_epoch, contributors, manifest.population)
+        self.participation.set(self.last_epoch, contributors, manifest.population)
 
     def estimate(self) -> Published | None:
         """Estimate the epoch added last, or return None if none of its reports were released.
@@ -68,8 +67,8 @@ class Estimation:
         """
         if not self.received:
             return None
-        estimate = self.aggregator.estimate(self.last_epoch, self.attendance)
-        if isinstance(estimate, Estimate) and self._counts_people:
+        estimate = self.aggregator.estimate(self.last_epoch, self.participation)
+        if isinstance(estimate, Estimate) and self._counts_users:
             value = estimate.value
             if value is not None and not 0 <= value <= estimate.population:
                 return replace(estimate, flags=(*estimate.flags, OUTSIDE))
@@ -88,10 +87,10 @@ class Estimation:
             return None
         # Intervals that end later start after one of these epochs, or with the horizon.
         begins = sorted({last >> order << order for order in range(last.bit_length())})
-        heads = self.attendance
+        heads = self.participation
         return {
             "counts": self.aggregator.state_after(last, heads),
-            "attendance": [
+            "participation": [
                 [each, int(heads.contributors[each]), int(heads.population[each])]
                 for each in begins
             ],
@@ -111,11 +110,11 @@ class Estimation:
         if not isinstance(estimation.aggregator, ResumableAggregator):
             raise ValueError("the protocol has no resumable states")
         try:
-            for local, contributors, population in state["attendance"]:
+            for local, contributors, population in state["participation"]:
                 if not 1 <= local <= estimation.last_epoch:
                     raise ValueError(f"participation of epoch {local} of the horizon")
-                estimation.attendance.set(local, contributors, population)
-            estimation.aggregator.resume(state["counts"], estimation.attendance)
+                estimation.participation.set(local, contributors, population)
+            estimation.aggregator.resume(state["counts"], estimation.participation)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a state of an estimate: {error!r}") from None
         return estimation
@@ -127,7 +126,7 @@ class Estimation:
     def _begin(self, horizon: int) -> None:
         self.horizon = horizon
         self.aggregator = self._job.aggregator()
-        self.attendance = Attendance.empty(
+        self.participation = Participation.empty(
             self._job.epochs.count, self._job.added_by_all(self._job.law)
         )
         self.last_epoch = 0

@@ -1,9 +1,9 @@
 """Conditions under which the workers of a stage may idle, and the events that wake them.
 
 The actions of a stage follow from the topics it reads and from clocks. A stage is idle when
-`Stage.rests` says so and every record of its topic is processed. Nothing is then left to do before
-one of these topics grows, or before the stage's timer expires, and no worker needs to run. The
-condition records the ends of these topics, read before the stage was queried. Any later write,
+`Stage.idle_seconds` says so and every record of its topic is processed. Nothing is then left to do
+before one of these topics grows, or before the stage's timer expires, and no worker needs to run.
+The condition records the ends of these topics, read before the stage was queried. Any later write,
 including one in between, therefore changes an end.
 """
 
@@ -35,12 +35,12 @@ class IdleCondition:
         ends: End offsets of the topics that wake it, for the deployment's partitions.
         seconds: Duration from its start; infinite if no clock takes part.
 
-    >>> rest = IdleCondition({Role.PARTIALS: (7,), Role.MANIFESTS: (9,)}, 60.0)
-    >>> rest.holds({Role.PARTIALS: [7], Role.MANIFESTS: [9]})
+    >>> condition = IdleCondition({Role.PARTIALS: (7,), Role.MANIFESTS: (9,)}, 60.0)
+    >>> condition.holds({Role.PARTIALS: [7], Role.MANIFESTS: [9]})
     True
-    >>> rest.holds({Role.PARTIALS: [7], Role.MANIFESTS: [10]})
+    >>> condition.holds({Role.PARTIALS: [7], Role.MANIFESTS: [10]})
     False
-    >>> rest.holds({Role.PARTIALS: [7]})
+    >>> condition.holds({Role.PARTIALS: [7]})
     False
     """
 
@@ -54,7 +54,7 @@ class IdleCondition:
         )
 
 
-def rest_before_all(job: DeployedJob, stage: str) -> IdleCondition | None:
+def initial_idle_condition(job: DeployedJob, stage: str) -> IdleCondition | None:
     """Return the idle condition of a stage while nothing was written since deployment.
 
     None if a clock alone can create work: epochs of devices also end when none reports.

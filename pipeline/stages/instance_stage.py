@@ -27,16 +27,21 @@ from dpstream.pipeline.actions import (
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.stages.admission import Admission, Refusal
-from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at, own_part
+from dpstream.pipeline.stages.admission import Admission, Rejection
+from dpstream.pipeline.stages.decision_log import (
+    Decision,
+    DecisionLog,
+    manifest_at,
+    own_partial_window,
+)
 from dpstream.pipeline.stages.environment import Environment, FinishedWindow
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
+from dpstream.pipeline.stages.multisets import MessageMultiset
+from dpstream.pipeline.stages.raw_stage import PendingWrite, RawPartition, RawStage
 from dpstream.pipeline.stages.window_writer import ProducerWindows, WindowRelease, drawings_in
 from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
 from dpstream.topics.batches import Batch, Punctuation
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
@@ -77,7 +82,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         super().__init__(job, instance, release, environment)
         self._proposed: Manifest | None = None
         self._accepted = False
-        self._begin_logs()
+        self._start_logs()
 
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
@@ -85,13 +90,13 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._admission.admit(partition, value)
-        refusal = (
+        rejection = (
             admitted
-            if isinstance(admitted, Refusal)
+            if isinstance(admitted, Rejection)
             else (yield from self._place(state, offset, admitted, now))
         )
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        if rejection is not None:
+            yield from self._reject(state, offset, value, rejection)
         yield from self._write_what_is_read(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -105,26 +110,28 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
                 # are below this end.
                 state.ends[epoch] = yield from end_offset(self.role, state.number)
             yield from self._write_what_is_read(state)
-            yield from self._write_owed(state)
+            yield from self._write_pending(state)
             for epoch in list(state.windows):
                 if self._through(state, epoch) or not self._decisions.exists(epoch):
-                    self._forget(state, epoch)
+                    self._drop(state, epoch)
             yield from self._commit_floor(state)
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`; all partial windows need a manifest, also in other partitions."""
-        return None if self._released > self._said else super().rests()
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`; all partial windows need a manifest, in every partition."""
+        return None if self._released > self._declared else super().idle_seconds()
 
     def unfinished(self, partition: int) -> str:
         first = self._oldest_undecided
         while first in self._decisions.decided or self._job.topics.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
-        begun = () if state is None else (*state.decided, *state.owed)
+        begun = () if state is None else (*state.decided, *state.pending)
         return f"epoch {min([first, *begun])} and later ones of its partition"
 
     def _windows_again(self) -> ProducerWindows:
-        return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
+        return ProducerWindows(
+            self._job, self._admission, self._registry, self._multiset, self.role
+        )
 
     def heartbeat(self) -> dict[str, object]:
         return {
@@ -136,68 +143,68 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _own(self, partition: int, floor: int) -> _InstancePartition:
         return _InstancePartition(partition, position=floor, floor=floor)
 
-    def _begin_logs(self) -> None:
+    def _start_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
-        self._parts = EpochSet()
-        self._released = self._said = 0
+        self._partial_windows = EpochSet()
+        self._released = self._declared = 0
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
         self._decisions.apply(record)
-        part = own_part(self._job, self._instance, record)
-        if part is not None:
-            self._owe(part, record.offset)
+        partial_window = own_partial_window(self._job, self._instance, record)
+        if partial_window is not None:
+            self._schedule_write(partial_window, record.offset)
 
     def _decide(self, decision: Decision) -> None:
         epoch = decision.manifest.epoch
-        if decision.manifest.fate is not Fate.RELEASED:
+        if decision.manifest.window_status is not WindowStatus.RELEASED:
             return
         self._released += 1
         state = self._partitions.get(self._job.topics.partition_of(epoch))
         if state is not None:
             state.decided[epoch] = decision.offset
 
-    def _owe(self, part: Manifest, offset: int) -> None:
+    def _schedule_write(self, partial_window: Manifest, offset: int) -> None:
         """Schedule a partial window for its partition's owner; the first manifest counts.
 
         The floor never passes the first offset of an unfinished partial window, so one that starts
         below it is finished.
         """
-        epoch = part.epoch
-        if epoch not in self._decisions.decided or not self._parts.add(epoch):
+        epoch = partial_window.epoch
+        if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):
             return
-        self._said += 1
-        if part == self._proposed:
+        self._declared += 1
+        if partial_window == self._proposed:
             self._accepted = True
         state = self._partitions.get(self._job.topics.partition_of(epoch))
         decision = None if state is None else state.decided.pop(epoch, None)
         if state is None or decision is None:
             return
         state.ends.pop(epoch, None)
-        if part.first_offset >= state.floor and epoch not in state.written:
-            state.owed[epoch] = Owed(part.first_offset, offset, decision)
+        if partial_window.first_offset >= state.floor and epoch not in state.written:
+            state.pending[epoch] = PendingWrite(partial_window.first_offset, offset, decision)
 
     @property
     def _oldest_undecided(self) -> int:
-        return self._decisions.oldest_undecided(self._roster.first_epoch)
+        return self._decisions.oldest_undecided(self._registry.first_epoch)
 
     def _place(
         self, state: _InstancePartition, offset: int, record: Batch | Punctuation, now: float
-    ) -> Steps[Refusal | None]:
+    ) -> Steps[Rejection | None]:
         """Add a record to its window, or return the reason it has none.
 
         A record the first shuffler accepts must not be rejected here, where it may be read at
         another time. Calendars and retirement of producers are therefore not checked.
         """
-        if self._roster.find(record.enrollment) is None:
+        if self._registry.find(record.enrollment) is None:
             yield from self._producer_log.catch_up()
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
             yield from self._manifest_log.catch_up()
         if self._through(state, record.epoch):
             return None
-        refusal = self._unexpected(record)
-        if refusal is not None:
-            return refusal
+        rejection = self._unexpected(record)
+        if rejection is not None:
+            return rejection
         window = state.windows.get(record.epoch)
         if window is None:
             window = state.windows[record.epoch] = Window(record.epoch, now, self._multiset)
@@ -205,7 +212,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         try:
             new = window.add(record)
         except PunctuationError as error:
-            return Refusal(Reason.PUNCTUATION, str(error))
+            return Rejection(Reason.PUNCTUATION, str(error))
         if new:
             self.counts["reports"] += public_size(record, hides_messages=self._hides_messages)
         return None
@@ -214,22 +221,23 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         """Return whether an epoch is decided and its partial window has a manifest."""
         return epoch in self._decisions.decided and epoch not in state.decided
 
-    def _unexpected(self, record: Batch | Punctuation) -> Refusal | None:
-        producer = self._roster.find(record.enrollment)
+    def _unexpected(self, record: Batch | Punctuation) -> Rejection | None:
+        producer = self._registry.find(record.enrollment)
         if producer is None:
-            return Refusal(
-                Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
+            return Rejection(
+                Reason.ENROLLMENT,
+                "no producer is registered under this enrollment id, or its name was taken before",
             )
         if record.epoch < producer.first_epoch:
-            return Refusal(
+            return Rejection(
                 Reason.ENROLLMENT,
                 f"the producer is registered from epoch {producer.first_epoch}, but this is "
                 f"epoch {record.epoch}",
             )
         if not self._decisions.exists(record.epoch):
-            return Refusal(Reason.EPOCH, "this deployment starts with a later epoch")
+            return Rejection(Reason.EPOCH, "this deployment starts with a later epoch")
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
-            return Refusal(
+            return Rejection(
                 Reason.EPOCH,
                 f"epoch {record.epoch} is more than {_EPOCHS_AHEAD} epochs ahead of the oldest "
                 f"open one, {self._oldest_undecided}",
@@ -240,9 +248,9 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         """Write the manifest and the partial window of every window that is read completely."""
         for epoch in sorted(each for each, end in state.ends.items() if state.position >= end):
             if epoch in state.ends:
-                yield from self._write_part(state, epoch)
+                yield from self._write_partial_window(state, epoch)
 
-    def _write_part(self, state: _InstancePartition, epoch: int) -> Steps[None]:
+    def _write_partial_window(self, state: _InstancePartition, epoch: int) -> Steps[None]:
         window = state.windows.get(epoch)
         first = None if window is None else window.first_offset
         decided_at = state.decided[epoch]
@@ -257,31 +265,31 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         yield Append(Role.MANIFESTS, 0, encode_manifest(own))
         yield Flush()
         yield from self._catch_up()
-        if epoch in state.owed and self._accepted and window is not None:
+        if epoch in state.pending and self._accepted and window is not None:
             self._listener(
-                FinishedWindow(epoch, own.fate, own.contributors, began=window.opened_at)
+                FinishedWindow(epoch, own.window_status, own.contributors, began=window.opened_at)
             )
             if self._holds(window, own):
                 yield from self._write(state, Decision(own, decided_at), window.words)
-        self._forget(state, epoch)
-        yield from self._write_owed(state)
+        self._drop(state, epoch)
+        yield from self._write_pending(state)
         yield from self._commit_floor(state)
 
-    def _holds(self, window: Window, part: Manifest) -> bool:
+    def _holds(self, window: Window, partial_window: Manifest) -> bool:
         complete = {
             enrollment: contribution.complete.drawing
             for enrollment, contribution in window.contributions.items()
             if contribution.complete is not None
         }
-        return not window.set_aside and complete == drawings_in(part, self._roster)
+        return not window.set_aside and complete == drawings_in(partial_window, self._registry)
 
     def _write(
-        self, state: _InstancePartition, decision: Decision, words: WordMultiset
+        self, state: _InstancePartition, decision: Decision, words: MessageMultiset
     ) -> Steps[None]:
         yield from super()._write(state, decision, words)
         self.counts["windows"] += 1
 
-    def _forget(self, state: _InstancePartition, epoch: int) -> None:
+    def _drop(self, state: _InstancePartition, epoch: int) -> None:
         window = state.windows.pop(epoch, None)
         if window is not None:
             window.close()

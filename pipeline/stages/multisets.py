@@ -9,17 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps
-from dpstream.pipeline.stages.environment import BLOCK_BYTES, Scratch, temporary_file
-from dpstream.pipeline.stages.ordered_pieces import (
-    Pieces,
-    ordered_pieces,
-    pieces_once,
+from dpstream.pipeline.stages.environment import BLOCK_BYTES, OpenSpillFile, temporary_file
+from dpstream.pipeline.stages.ordered_chunks import (
+    Chunks,
+    distinct_chunks,
+    ordered_chunks,
     recut,
     written_out,
 )
 from dpstream.topics.frames import PAYLOAD_TARGET
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray, Words, pairs_are_smaller, rows_of_a_piece, split_words
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import (
+    MessageArray,
+    Messages,
+    pairs_are_smaller,
+    rows_per_chunk,
+    split_messages,
+)
 
 if TYPE_CHECKING:
     from dpstream.pipeline.stages.sorted_runs import SortedRuns
@@ -31,16 +37,17 @@ _TABLE_WORD_SIZE = 2
 _MEMORY_LIMIT = 1 << 22
 
 
-class WordMultiset:
+class MessageMultiset:
     """Messages of one format, added in any order, released in an order independent of arrival.
 
     Single-word messages with few distinct values become a table of counts, whose size does not
     depend on the number added. Others are stored as received, in a spill file beyond a few MiB.
-    Counted ones are never expanded. If `form` states the number of distinct messages, no others are
-    added.
+    Counted ones are never expanded. If `form` states how many are distinct, no others are added.
     """
 
-    def __init__(self, form: WordForm, scratch: Scratch = temporary_file) -> None:
+    def __init__(
+        self, form: MessageFormat, open_spill_file: OpenSpillFile = temporary_file
+    ) -> None:
         self._dtype = form.dtype
         self._width = form.width
         self._row_bytes = form.report_bytes
@@ -49,32 +56,32 @@ class WordMultiset:
             size = 1 << 8 * form.report_bytes
         self._tabular = size is not None
         self._table_size = size or 0
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._runs: SortedRuns | None = None
-        self._forget()
+        self._drop()
 
     def close(self) -> None:
         self._close_runs()
-        self._forget()
+        self._drop()
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._table: NDArray[np.int64] | None = None
-        self._plain: list[WordArray] = []
+        self._plain: list[MessageArray] = []
         self._plain_bytes = 0
-        self._counted: list[Words] = []
+        self._counted: list[Messages] = []
         self._counted_bytes = 0
         self._summed_bytes = 0
         self.messages = 0
 
     @property
-    def held_bytes(self) -> int:
-        """Memory in use, in bytes; see `SortedRuns.held_bytes` for spill files."""
+    def buffered_bytes(self) -> int:
+        """Memory in use, in bytes; see `SortedRuns.buffered_bytes` for spill files."""
         table = 0 if self._table is None else self._table.nbytes
         waiting = self._plain_bytes + self._counted_bytes + self._summed_bytes
-        runs = 0 if self._runs is None else self._runs.held_bytes
+        runs = 0 if self._runs is None else self._runs.buffered_bytes
         return table + runs + waiting
 
-    def add(self, words: Words) -> None:
+    def add(self, words: Messages) -> None:
         """Add messages, plain or counted; they are stored, so they must not be modified later."""
         self.messages += words.messages
         if words.counts is None:
@@ -92,7 +99,7 @@ class WordMultiset:
             # Start again from 0, because summing costs as much as there are distinct messages.
             self._counted_bytes, self._summed_bytes = 0, self._counted[0].nbytes
 
-    def merge(self, other: WordMultiset) -> None:
+    def merge(self, other: MessageMultiset) -> None:
         """Add everything in another multiset of the same format, which ends empty."""
         if other._table is not None:
             self._tabulate()
@@ -103,49 +110,49 @@ class WordMultiset:
             self.messages += other._runs.rows
             self._in_files.take(other._runs)
         for values in other._plain_blocks():
-            self.add(Words(values))
+            self.add(Messages(values))
         for words in other._counted:
             self.add(words)
         other.close()
 
-    def sorted(self) -> Words:
+    def sorted(self) -> Messages:
         """Return the whole multiset in canonical order, counted where that is smaller.
 
         If `in_files`, memory grows with the number of distinct messages, not with the total.
         """
         if self._tabular:
-            return Words.from_counts(self._tabulate(), self._dtype)
+            return Messages.from_counts(self._tabulate(), self._dtype)
         if self.in_files:
             blocks = list(distinct_of_all([self]))
             values = np.concatenate([block.values for block in blocks])
-            total = Words(values, np.concatenate([block.occurrences for block in blocks]))
+            total = Messages(values, np.concatenate([block.occurrences for block in blocks]))
         else:
-            plain = Words.canonical(self._all_plain())
+            plain = Messages.canonical(self._all_plain())
             if not self._counted:
                 return plain
             total = _sum([plain, *self._counted])
         counted = pairs_are_smaller(self._row_bytes, total.rows, self.messages)
-        return total if counted else Words(_written_out(total))
+        return total if counted else Messages(_written_out(total))
 
     @property
     def in_files(self) -> bool:
         """True if it is too large to sort in memory; `ordered` and `once` need little."""
         return self._runs is not None and self._runs.rows > 0
 
-    def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
-        """Return the result of `split_words` on `sorted`, in little memory if `in_files`."""
+    def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
+        """Return the result of `split_messages` on `sorted`, in little memory if `in_files`."""
         if not self.in_files:
-            return Pieces.of(split_words(self.sorted(), payload_bytes))
+            return Chunks.of(split_messages(self.sorted(), payload_bytes))
         distinct = self._distinct()
-        return (yield from ordered_pieces(distinct, self.messages, self._row_bytes, payload_bytes))
+        return (yield from ordered_chunks(distinct, self.messages, self._row_bytes, payload_bytes))
 
-    def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
+    def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
         """Return distinct messages in increasing order, in little memory; requires `in_files`."""
-        return (yield from pieces_once(self._distinct(), self._row_bytes, payload_bytes))
+        return (yield from distinct_chunks(self._distinct(), self._row_bytes, payload_bytes))
 
     def permuted(
         self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
-    ) -> Steps[Pieces]:
+    ) -> Steps[Chunks]:
         """Return every message in a random order, in little memory if there are many."""
         from dpstream.pipeline.stages.random_order import in_random_order, permutation
 
@@ -153,21 +160,25 @@ class WordMultiset:
         if shares <= 1:
             empty = np.empty((0, self._width), self._dtype)
             values = np.concatenate([empty, *self._one_by_one()])
-            return Pieces.of(split_words(Words(permutation(values, generator)), payload_bytes))
-        drawn = yield from in_random_order(self._one_by_one(), shares, self._scratch, generator)
-        rows = rows_of_a_piece(self._row_bytes, payload_bytes)
-        return Pieces(-(-self.messages // rows), recut(map(Words, drawn), rows))
+            return Chunks.of(
+                split_messages(Messages(permutation(values, generator)), payload_bytes)
+            )
+        drawn = yield from in_random_order(
+            self._one_by_one(), shares, self._open_spill_file, generator
+        )
+        rows = rows_per_chunk(self._row_bytes, payload_bytes)
+        return Chunks(-(-self.messages // rows), recut(map(Messages, drawn), rows))
 
-    def _distinct(self) -> Callable[[], Iterator[Words]]:
+    def _distinct(self) -> Callable[[], Iterator[Messages]]:
         return lambda: distinct_of_all([self])
 
-    def _one_by_one(self) -> Iterator[WordArray]:
+    def _one_by_one(self) -> Iterator[MessageArray]:
         """Yield every message as often as it occurs, a few MiB at a time."""
         counted = self._counted
         if self._tabular:
             table = self._tabulate()
             present = np.flatnonzero(table)
-            words = Words(present.astype(self._dtype)[:, None], table[present].astype(np.uint64))
+            words = Messages(present.astype(self._dtype)[:, None], table[present].astype(np.uint64))
             counted = [words] if words.rows else []
         yield from self._plain_blocks()
         for block in written_out(counted, max(1, BLOCK_BYTES // self._row_bytes)):
@@ -198,7 +209,7 @@ class WordMultiset:
         if self._runs is None:
             from dpstream.pipeline.stages.sorted_runs import SortedRuns
 
-            self._runs = SortedRuns(self._dtype, self._width, self._scratch)
+            self._runs = SortedRuns(self._dtype, self._width, self._open_spill_file)
         return self._runs
 
     def _close_runs(self) -> None:
@@ -206,19 +217,19 @@ class WordMultiset:
             self._runs.close()
             self._runs = None
 
-    def _plain_blocks(self) -> Iterator[WordArray]:
+    def _plain_blocks(self) -> Iterator[MessageArray]:
         if self._runs is not None:
             yield from self._runs.blocks()
         if self._plain:
             # Yielded at once: tallying a block costs at least the number of distinct messages.
             yield np.concatenate(self._plain)
 
-    def _all_plain(self) -> WordArray:
+    def _all_plain(self) -> MessageArray:
         empty = np.empty((0, self._width), self._dtype)
         return np.concatenate([empty, *self._plain_blocks()])
 
 
-def distinct_of_all(parts: Sequence[WordMultiset]) -> Iterator[Words]:
+def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
     """Yield the distinct messages of several multisets of one format, in increasing order.
 
     None may be a table. Yields blocks with counts, in little memory, and leaves all unchanged.
@@ -236,11 +247,11 @@ def distinct_of_all(parts: Sequence[WordMultiset]) -> Iterator[Words]:
     return parts[0]._in_files.with_those_of(runs).distinct(counted)
 
 
-def _written_out(words: Words) -> WordArray:
+def _written_out(words: Messages) -> MessageArray:
     return np.repeat(words.values, words.occurrences.astype(np.intp), axis=0)
 
 
-def _sum(parts: list[Words]) -> Words:
+def _sum(parts: list[Messages]) -> Messages:
     """Sum counted and plain messages: distinct, in increasing order, with their counts."""
     values = np.concatenate([part.values for part in parts])
     counts = np.concatenate([part.occurrences.astype(np.uint64) for part in parts])
@@ -249,4 +260,4 @@ def _sum(parts: list[Words]) -> Words:
     first = np.ones(len(values), np.bool_)
     first[1:] = (values[1:] != values[:-1]).any(axis=1)
     starts = np.flatnonzero(first)
-    return Words(values[starts], np.add.reduceat(counts, starts))
+    return Messages(values[starts], np.add.reduceat(counts, starts))

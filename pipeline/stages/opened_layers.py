@@ -16,18 +16,22 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.routes import stage_party
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
+from dpstream.pipeline.stages.ciphertexts_of_windows import (
+    Decryptor,
+    IncreasingCiphertexts,
+    ciphertexts_in_order,
+)
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 
 @dataclass(slots=True)
 class Opened:
-    words: WordMultiset
-    order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
+    words: MessageMultiset
+    order: IncreasingCiphertexts = field(default_factory=IncreasingCiphertexts)
 
 
 class OpenedLayers(WindowTransform[Opened]):
@@ -47,37 +51,39 @@ class OpenedLayers(WindowTransform[Opened]):
         self.role = job.route.hops[index - 1]
         self._job = job
         self._output = job.route.output(index)
-        self._opener = BoxOpener(job, stage_party(index), environment.keys)
+        self._opener = Decryptor(job, stage_party(index), environment.keys)
         self._added = AddedDevices(job, stage_party(index), environment.keys)
         self._environment = environment
 
     def begin(self) -> Opened:
-        return Opened(WordMultiset(self._job.form_of(self._output), self._environment.scratch))
+        return Opened(
+            MessageMultiset(self._job.format_of(self._output), self._environment.open_spill_file)
+        )
 
     def add(self, content: Opened, chunk: Chunk) -> None:
-        content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
+        content.order.add(chunk.index, chunk.words, self._job.format_of(self.role))
         inner = self._opener.open(chunk.epoch, chunk.words.values)
-        content.words.add(Words(inner))
+        content.words.add(Messages(inner))
         self.counts["reports"] += len(inner)
         self.counts["ciphertexts that do not open"] += chunk.words.rows - len(inner)
 
     def end(self, content: Opened) -> None:
         content.words.close()
 
-    def write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
+    def write(self, chunk: Chunk, partial_windows: Sequence[Opened]) -> Steps[None]:
         # Chained shufflers forward one shuffler's decision: there are no parallel shufflers.
-        (content,) = parts
-        for added in self._added.boxes(chunk.epoch, self._output):
-            content.words.add(Words(added))
+        (content,) = partial_windows
+        for added in self._added.ciphertexts(chunk.epoch, self._output):
+            content.words.add(Messages(added))
             yield Yield()
-        pieces = yield from boxes_in_order(content.words)
+        chunks = yield from ciphertexts_in_order(content.words)
         yield from chunks_of_attempt(
             self._job,
             self._output,
             chunk.epoch,
             chunk.manifest_offset,
             self._environment.identifiers(),
-            pieces,
+            chunks,
         )
         content.words.close()
         self.counts["windows"] += 1

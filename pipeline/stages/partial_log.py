@@ -12,11 +12,11 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import (
     PartialPart,
+    corruption_reason,
     decode_partial,
     encode_partial,
     join_parts,
     split_partial,
-    spoiled_reason,
 )
 
 
@@ -93,8 +93,8 @@ class PartialLog:
             if self._role in SUMS:
                 from dpstream.topics.shares import PartialSum
 
-                PartialSum.from_bytes(self._job.table_form, payload)
-            elif not (self._shared and spoiled_reason(payload) is not None):
+                PartialSum.from_bytes(self._job.table_format, payload)
+            elif not (self._shared and corruption_reason(payload) is not None):
                 self._job.aggregator_from_bytes(payload)
         except ValueError:
             return False
@@ -111,8 +111,7 @@ def append_partial(
 ) -> Steps[None]:
     """Append the partial of a window, in as many records as needed.
 
-    `payload` is a state of the job's aggregator, or a party's sum of shares. Parts of two attempts
-    never mix.
+    `payload` is an aggregator's state or a party's sum of shares. Parts of two attempts never mix.
     """
     parts = split_partial(
         fingerprint=job.fingerprint,

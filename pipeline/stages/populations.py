@@ -99,10 +99,10 @@ class _Enrolled:
 
     def _merge_division(self, division: int, tags: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Merge sorted tags into a division, and return which of them are new."""
-        held = self._divisions[division]
-        places = np.searchsorted(held, tags)
+        stored = self._divisions[division]
+        places = np.searchsorted(stored, tags)
         known = np.zeros(len(tags), np.bool_)
-        inside = places < len(held)
-        known[inside] = held[places[inside]] == tags[inside]
-        self._divisions[division] = np.insert(held, places[~known], tags[~known])
+        inside = places < len(stored)
+        known[inside] = stored[places[inside]] == tags[inside]
+        self._divisions[division] = np.insert(stored, places[~known], tags[~known])
         return ~known

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_source import WindowSource
@@ -28,9 +28,7 @@ ten times per second.
 
 
 class ProducerSource(WindowSource[Window, Batch | Punctuation]):
-    """Batches and punctuation of registered producers."""
-
-    _roster: Roster
+    _registry: ProducerRegistry
     _timeline: Timeline
     _decision: ShuffleDecision
 
@@ -39,29 +37,31 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         self._hides_messages = job.counts_devices
         self._admission = admission
 
-    def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> ShuffleDecision:
-        self._roster, self._timeline = roster, timeline
-        self._decision = ShuffleDecision(self._job, roster, log, timeline)
+    def begin(
+        self, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
+    ) -> ShuffleDecision:
+        self._registry, self._timeline = registry, timeline
+        self._decision = ShuffleDecision(self._job, registry, log, timeline)
         return self._decision
 
     @property
     def seconds_of_a_time_check(self) -> float:
-        return _SECONDS_PER_PRODUCER * len(self._roster)
+        return _SECONDS_PER_PRODUCER * len(self._registry)
 
     @property
     def known(self) -> object:
-        return self._roster.version, self._timeline.version
+        return self._registry.version, self._timeline.version
 
-    def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
+    def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Rejection:
         return self._admission.admit(partition, value)
 
-    def new_window(self, epoch: int, now: float, multiset: Callable[[], WordMultiset]) -> Window:
+    def new_window(self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]) -> Window:
         return Window(epoch, now, multiset)
 
     def windows_again(
-        self, roster: Roster, multiset: Callable[[], WordMultiset]
+        self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
     ) -> ProducerWindows:
-        return ProducerWindows(self._job, self._admission, roster, multiset, Role.REPORTS)
+        return ProducerWindows(self._job, self._admission, registry, multiset, Role.REPORTS)
 
     def add(self, window: Window, record: Batch | Punctuation) -> Mapping[str, int]:
         if window.add(record):
@@ -82,27 +82,28 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         return (producer.name for producer in self._decision.missing(window))
 
     def knows_sender(self, record: Batch | Punctuation) -> bool:
-        return self._roster.find(record.enrollment) is not None
+        return self._registry.find(record.enrollment) is not None
 
-    def refusal(self, record: Batch | Punctuation) -> Refusal | None:
-        producer = self._roster.find(record.enrollment)
+    def rejection(self, record: Batch | Punctuation) -> Rejection | None:
+        producer = self._registry.find(record.enrollment)
         if producer is None:
-            return Refusal(
-                Reason.ENROLLMENT, "no producer is registered (first) under this enrollment id"
+            return Rejection(
+                Reason.ENROLLMENT,
+                "no producer is registered under this enrollment id, or its name was taken before",
             )
         if not producer.reports_at(record.epoch):
-            return Refusal(
+            return Rejection(
                 Reason.ENROLLMENT,
                 f"the producer is registered from epoch {producer.first_epoch} to "
                 f"{producer.last_epoch or 'the end'}, but this is epoch {record.epoch}",
             )
         return None
 
-    def ahead_of_time(self, record: Batch | Punctuation, problem: str) -> Refusal:
-        producer = self._roster.find(record.enrollment)
+    def ahead_of_time(self, record: Batch | Punctuation, problem: str) -> Rejection:
+        producer = self._registry.find(record.enrollment)
         assert producer is not None
-        self._timeline.note_refusal(producer.enrollment, record.epoch)
-        return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
+        self._timeline.note_rejection(producer.enrollment, record.epoch)
+        return Rejection(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
 
     def note(self, record: Batch | Punctuation) -> None:
         if isinstance(record, Punctuation):

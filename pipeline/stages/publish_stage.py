@@ -31,7 +31,7 @@ from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.published_epochs import place_of_latest
 from dpstream.pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
 from dpstream.pipeline.stages.single_writer import SingleWriter
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class PublishStage(SingleWriter):
                 estimation = resumed(self._job, each, estimate)
             except ValueError:
                 continue
-            wanted = max(first, each.epoch + 1)
-            epochs = yield from EpochLog.going_on(self._job, each.place, wanted)
+            after = max(first, each.epoch + 1)
+            epochs = yield from EpochLog.resume_at(self._job, each.place, after)
             if epochs is not None:
                 self._estimation = estimation
                 self._checkpointed = self._condensed = each.epoch
@@ -142,8 +142,10 @@ class PublishStage(SingleWriter):
         if self._watcher is None:
             return first
         # The watcher needs the previous epoch for the change to the latest one.
-        looks_back = self._watcher.looks_back
-        return min(first, self._job.epochs.first_of_horizon(latest) if looks_back else latest - 1)
+        reads_horizon = self._watcher.reads_horizon
+        return min(
+            first, self._job.epochs.first_of_horizon(latest) if reads_horizon else latest - 1
+        )
 
     def _rests_on(self, epoch: int) -> int:
         """Return the first epoch on which the estimate of an epoch depends."""
@@ -153,9 +155,9 @@ class PublishStage(SingleWriter):
     def _write_due(self) -> Steps[None]:
         epochs = yield from self._read_on()
         written: list[FinishedWindow] = []
-        while (found := (yield from epochs.next())) is not None:
-            manifest = found.manifest
-            self._estimation.take_in(manifest, found.counts)
+        while (decided := (yield from epochs.next())) is not None:
+            manifest = decided.manifest
+            self._estimation.take_in(manifest, decided.counts)
             self._condense(manifest.epoch)
             if self._models is not None and manifest.epoch not in self._models.epochs:
                 # Written before the estimate, so that every published epoch has a model.
@@ -165,8 +167,8 @@ class PublishStage(SingleWriter):
                 yield Append(Role.MODEL, 0, model.to_bytes())
                 yield Flush()
             if manifest.epoch not in self._published.epochs:
-                yield self._publication(found)
-                written.append(_finished(found))
+                yield self._publication(decided)
+                written.append(_finished(decided))
                 yield from self._checkpoint()
         # Remaining parts of finished or repeated partials are not needed by any epoch.
         yield from epochs.read_partials()
@@ -235,18 +237,18 @@ class PublishStage(SingleWriter):
     def _waiting(self) -> bool:
         return self._epochs is not None and self._epochs.partials_wait
 
-    def _publication(self, found: DecidedEpoch) -> Append:
-        manifest = found.manifest
+    def _publication(self, decided: DecidedEpoch) -> Append:
+        manifest = decided.manifest
         record = EstimateRecord(
             deployment=self._job.deployment,
             epoch=manifest.epoch,
-            fate=_fate(found),
+            window_status=_window_status(decided),
             closed_at=manifest.timestamp,
             contributors=manifest.contributors,
             population=manifest.population,
             estimate=self._estimation.estimate(),
             guarantee=self._job.guarantee_at(manifest.epoch, manifest.first_epoch).to_json(),
-            reason=found.spoiled,
+            reason=decided.corruption,
             assumes_changes=self._job.assumes_changes,
         )
         self.counts["estimates"] += 1
@@ -261,12 +263,15 @@ def _models_of(job: DeployedJob) -> ModelLog | None:
     return ModelLog(job, keep=False)
 
 
-def _fate(found: DecidedEpoch) -> Fate:
-    return found.manifest.fate if found.spoiled is None else Fate.SPOILED
+def _window_status(decided: DecidedEpoch) -> WindowStatus:
+    return decided.manifest.window_status if decided.corruption is None else WindowStatus.CORRUPT
 
 
-def _finished(found: DecidedEpoch) -> FinishedWindow:
-    manifest = found.manifest
+def _finished(decided: DecidedEpoch) -> FinishedWindow:
+    manifest = decided.manifest
     return FinishedWindow(
-        manifest.epoch, _fate(found), manifest.contributors, decided_at=manifest.timestamp
+        manifest.epoch,
+        _window_status(decided),
+        manifest.contributors,
+        decided_at=manifest.timestamp,
     )

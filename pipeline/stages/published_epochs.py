@@ -19,7 +19,7 @@ from dpstream.topics.names import Role
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPosition:
     """Start of reading in the topic of estimates.
 
     All epochs up to `before` are published before the offset; 0 if none need be.
@@ -30,11 +30,11 @@ class Place:
 
 
 def place_of_latest(
-    job: DeployedJob, wanted: Callable[[int], int], *, after_checkpoint: bool = False
-) -> Steps[Place]:
+    job: DeployedJob, first_needed: Callable[[int], int], *, after_checkpoint: bool = False
+) -> Steps[ReadPosition]:
     """Find the offset from which to read.
 
-    `wanted` maps the latest published epoch to the first epoch whose record is needed. With
+    `first_needed` maps the latest published epoch to the first epoch whose record is needed. With
     `after_checkpoint`, a checkpoint and the estimate of its epoch are included, if there is one as
     near to the end as publishers write them.
     """
@@ -46,9 +46,9 @@ def place_of_latest(
         row = _Row(job)
         yield from scan(Role.ESTIMATES, 0, start, end, row.take)
         near = not after_checkpoint or row.has_checkpoint or end - start >= checkpoints.NEAR
-        if near and row.unbroken and row.first <= wanted(row.last):
-            return Place(start, row.first - 1)
-    return Place(begin, 0)
+        if near and row.unbroken and row.first <= first_needed(row.last):
+            return ReadPosition(start, row.first - 1)
+    return ReadPosition(begin, 0)
 
 
 def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:

@@ -9,25 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Steps, Yield
-from dpstream.pipeline.stages.environment import Scratch
-from dpstream.topics.words import WordArray
+from dpstream.pipeline.stages.environment import OpenSpillFile
+from dpstream.topics.messages import MessageArray
 
 
 def in_random_order(
-    blocks: Iterable[WordArray], shares: int, scratch: Scratch, generator: np.random.Generator
-) -> Steps[Iterator[WordArray]]:
+    blocks: Iterable[MessageArray],
+    shares: int,
+    open_spill_file: OpenSpillFile,
+    generator: np.random.Generator,
+) -> Steps[Iterator[MessageArray]]:
     """Return the rows in a uniformly random order: one share after the other, to be read once.
 
     Every row draws one of `shares` shares, which follow each other, each permuted in memory. Their
-    number must be large enough that one fits in memory. A spill file buffers them. Only integers
-    are drawn.
+    number must be so large that one fits in memory. A spill file buffers them. Draws only integers.
 
     Reference: Rao, *Generation of random permutations of given number of elements using random
     sampling numbers*, Sankhya A 23, 1961; Sandelius, *A simple randomization procedure*, 1962.
     """
     # NumPy sorts the narrowest numbers in linear time.
     narrow = np.min_scalar_type(shares - 1)
-    file, begins = scratch(), []
+    file, begins = open_spill_file(), []
     row_bytes = 0
     for block in blocks:
         drawn = generator.integers(0, shares, len(block), narrow)
@@ -46,7 +48,7 @@ def _permuted(
     begins: NDArray[np.int64],
     form: tuple[np.dtype[np.unsignedinteger], int],
     generator: np.random.Generator,
-) -> Iterator[WordArray]:
+) -> Iterator[MessageArray]:
     """Yield the shares; each block holds bytes of every share, from `begins` on."""
     dtype, width = form
     with file:
@@ -60,7 +62,7 @@ def _permuted(
             )
 
 
-def permutation(values: WordArray, generator: np.random.Generator) -> WordArray:
+def permutation(values: MessageArray, generator: np.random.Generator) -> MessageArray:
     """Return the rows in a uniformly random order, in memory."""
     # NumPy swaps numbers faster than rows of one number.
     rows = values[:, 0] if values.shape[1] == 1 else values

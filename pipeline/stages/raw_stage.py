@@ -1,9 +1,9 @@
 """Common part of stages that read raw reports: the shuffler, and parallel shufflers.
 
-Records of an epoch are collected in a window. A manifest in the log makes the window's messages a
-pending write. They are written as a multiset, from the window or from the topic, and only then does
-the committed offset pass its first record. A subclass decides when, and from which worker, a
-manifest is made.
+Records of an epoch are collected in a window. A manifest in the log makes its messages a pending
+write. They are written as a multiset, from the window or the topic, and only then does the
+committed offset pass its first record. A subclass decides when, and from which worker, a manifest
+is made.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, Final, Generic, TypeVar
 
 from dpstream.pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Rejection, dead_letter
 from dpstream.pipeline.stages.decision_log import Decision, manifest_at
 from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain, WindowWriter
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
 
-MEMORY_HELD: Final = 1 << 28
+MAX_BUFFERED_BYTES: Final = 1 << 28
 """Maximum bytes of messages buffered by open windows; the rest is read again when needed."""
 
 
@@ -36,7 +36,7 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class PendingWrite:
     """Log offsets of a window that is released but not yet written.
 
     Compact, because a manifest may list ten thousand producers.
@@ -44,8 +44,7 @@ class Owed:
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
         manifest: Offset of the manifest to write under.
-        decision: Offset of the deciding manifest; differs only in parallel shufflers after the
-            first.
+        decision: Offset of the deciding manifest; differs in parallel shufflers after the first.
     """
 
     first_offset: int
@@ -61,7 +60,7 @@ class RawPartition(Generic[WindowT]):
         position: Offset up to which it was read.
         floor: Offset below which no record is needed.
         windows: Records read of epochs in progress.
-        owed: Manifests, of any worker, under which this owner has messages to write.
+        pending: Manifests, of any worker, under which this owner has messages to write.
         written: Epochs this owner has written.
     """
 
@@ -69,15 +68,15 @@ class RawPartition(Generic[WindowT]):
     position: int
     floor: int
     windows: dict[int, WindowT] = field(default_factory=dict)
-    owed: dict[int, Owed] = field(default_factory=dict)
+    pending: dict[int, PendingWrite] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
 
     def unfinished_offsets(self) -> Iterator[int]:
         for window in self.windows.values():
             if window.first_offset is not None:
                 yield window.first_offset
-        for owed in self.owed.values():
-            yield owed.first_offset
+        for pending in self.pending.values():
+            yield pending.first_offset
 
 
 Partition = TypeVar("Partition", bound=RawPartition[Any])
@@ -97,20 +96,20 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     ) -> None:
         self.role = job.route.reports[instance - 1]
         self._job = job
-        self._form = job.form_of(self.role)
+        self._form = job.format_of(self.role)
         self._hides_messages = job.counts_devices
         self._wall_clock = environment.wall_clock
-        self._scratch = environment.scratch
+        self._open_spill_file = environment.open_spill_file
         self._listener = environment.listener
         self._partitions: dict[int, Partition] = {}
-        self._roster = Roster(job)
-        self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
+        self._registry = ProducerRegistry(job)
+        self._producer_log = job.cursor(Role.PRODUCERS, self._registry.apply)
         self._writer = WindowWriter(job, self._windows_again(), release, environment.identifiers)
         self._unflushed = False
         self.counts: Counter[str] = Counter()
 
     @abstractmethod
-    def _begin_logs(self) -> None:
+    def _start_logs(self) -> None:
         """Reset, to read the decisions from the beginning."""
 
     def _tells(self, partition: int, floor: int) -> bool:
@@ -136,9 +135,9 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         floor = start if committed is None else max(start, committed)
         state = self._partitions[partition] = self._own(partition, floor)
         if not self._tells(partition, floor):
-            self._begin_logs()
+            self._start_logs()
         yield from self._catch_up()
-        yield from self._write_owed(state)
+        yield from self._write_pending(state)
         return floor
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
@@ -149,8 +148,8 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         for window in state.windows.values() if state is not None else ():
             window.close()
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`: collected or pending windows hold the floor.
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`: collected or pending windows hold the floor.
 
         A subclass adds what clocks or decisions may require without any record.
         """
@@ -161,41 +160,43 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     def _catch_up(self) -> Steps[None]:
         yield from catch_up((self._producer_log, self._manifest_log))
 
-    def _multiset(self) -> WordMultiset:
-        return WordMultiset(self._form, self._scratch)
+    def _multiset(self) -> MessageMultiset:
+        return MessageMultiset(self._form, self._open_spill_file)
 
     def _bound_memory(self) -> None:
         """Drop the messages of the windows furthest ahead; they are read again when needed."""
-        held = sorted(
+        buffered = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,
         )
-        total = sum(window.held_bytes for window in held)
-        while total > MEMORY_HELD and len(held) > 1:
-            furthest = held.pop()
-            total -= furthest.held_bytes
-            if furthest.held_bytes:
-                furthest.drop_words()
+        total = sum(window.buffered_bytes for window in buffered)
+        while total > MAX_BUFFERED_BYTES and len(buffered) > 1:
+            furthest = buffered.pop()
+            total -= furthest.buffered_bytes
+            if furthest.buffered_bytes:
+                furthest.drop_messages()
 
-    def _write_owed(self, state: Partition) -> Steps[None]:
-        for epoch in sorted(state.owed):
-            owed = state.owed[epoch]
+    def _write_pending(self, state: Partition) -> Steps[None]:
+        for epoch in sorted(state.pending):
+            pending = state.pending[epoch]
             yield from self._producer_log.catch_up()
-            manifest = yield from manifest_at(self._job, owed.manifest)
+            manifest = yield from manifest_at(self._job, pending.manifest)
             words = yield from self._writer.read(manifest)
-            yield from self._write(state, Decision(manifest, owed.decision), words)
+            yield from self._write(state, Decision(manifest, pending.decision), words)
             words.close()
 
-    def _write(self, state: Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
+    def _write(self, state: Partition, decision: Decision, words: MessageMultiset) -> Steps[None]:
         yield from self._writer.write(decision, words)
         self._unflushed = False
         state.written.add(decision.manifest.epoch)
-        del state.owed[decision.manifest.epoch]
+        del state.pending[decision.manifest.epoch]
 
-    def _refuse(self, state: Partition, offset: int, value: bytes, refusal: Refusal) -> Steps[None]:
+    def _reject(
+        self, state: Partition, offset: int, value: bytes, rejection: Rejection
+    ) -> Steps[None]:
         self._unflushed = True
-        self.counts[f"dead letters {refusal.reason.value}"] += 1
-        yield dead_letter(self._job, self.role, state.number, offset, value, refusal)
+        self.counts[f"dead letters {rejection.reason.value}"] += 1
+        yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: Partition) -> Steps[None]:
         """Commit and delete once the first offset of the oldest unfinished window has moved."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.aggregators.counts import NotAskedForError, NoValuesError
+from dpstream.aggregators.counts import NoValuesError, UnsupportedQueryError
 from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.actions import Append, LogCursor, Steps, places_near
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -29,9 +29,7 @@ from dpstream.topics.names import Role
 DOCUMENT_VERSION = 1
 """Version of the schema; within one version, keys may be added, and none changes its meaning."""
 MOST_ESTIMATES = 1_000
-"""Maximum number of estimates in a document."""
 LARGEST_DOCUMENT = 256 * 1024
-"""Maximum bytes of a document."""
 
 _SCHEMA = Path(__file__).with_name("result_document.schema.json")
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -48,8 +46,7 @@ class ResultDocuments:
     def document(self, record: EstimateRecord) -> bytes:
         """Encode the document as JSON with sorted keys, at most `LARGEST_DOCUMENT` bytes.
 
-        It contains the `MOST_ESTIMATES` largest estimates, halved repeatedly while long names make
-        it too large.
+        It has the `MOST_ESTIMATES` largest estimates, halved while long names make it too large.
         """
         estimate = record.estimate
         if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
@@ -61,8 +58,7 @@ class ResultDocuments:
                 if len(document) <= LARGEST_DOCUMENT:
                     return document
                 most //= 2
-        # Invalid numbers or oversized texts: the record is from another writer, which may have
-        # written anything.
+        # Invalid numbers or oversized texts: another writer may have written anything.
         return _dumped(self._body(replace(record, guarantee={}, reason=None), None, 0))
 
     def _body(
@@ -72,13 +68,13 @@ class ResultDocuments:
         return {
             "version": DOCUMENT_VERSION,
             "job": job.name,
-            **job.said("title", "unit"),
+            **job.given_texts("title", "unit"),
             "deployment": job.deployment.hex(),
             "epoch": record.epoch,
-            "begins": self._spans.begins(record.epoch),
-            "ends": self._spans.begins(record.epoch + 1),
+            "start": self._spans.begins(record.epoch),
+            "end": self._spans.begins(record.epoch + 1),
             "closed_at": iso(record.closed_at),
-            "fate": record.fate.value,
+            "window_status": record.window_status.value,
             "reason": record.reason,
             "kind": domain.kind,
             "measure": domain.measure,
@@ -91,8 +87,8 @@ class ResultDocuments:
             "published": 0 if estimate is None else len(estimate.numbers),
             "estimates": [] if estimate is None else list(self._estimates(estimate, most)),
             "quantiles": [] if estimate is None else list(self._quantiles(estimate)),
-            "found_above": None if estimate is None else estimate.found_above,
-            "withheld": [] if estimate is None else self._labels(estimate.withheld)[:most],
+            "detection_threshold": None if estimate is None else estimate.detection_threshold,
+            "suppressed": [] if estimate is None else self._labels(estimate.suppressed)[:most],
         }
 
     def _estimates(self, estimate: Published, most: int) -> Iterator[dict[str, Any]]:
@@ -109,9 +105,9 @@ class ResultDocuments:
                 "item": name or None,
                 **self._job.shown_as(name),
                 "estimate": each.value,
-                "standard_deviation": each.standard_deviation,
-                "low": each.low,
-                "high": each.high,
+                "standard_error": each.standard_error,
+                "ci95_low": each.ci95_low,
+                "ci95_high": each.ci95_high,
             }
 
     def _quantiles(self, estimate: Published) -> Iterator[dict[str, Any]]:
@@ -120,11 +116,18 @@ class ResultDocuments:
             return
         for share in _QUARTILES:
             try:
-                found = estimate.quantile(share)
-            except (NoValuesError, NotAskedForError):
+                quantile = estimate.quantile(share)
+            except (NoValuesError, UnsupportedQueryError):
                 return
-            value, low, high = domain.quantile(found.value, found.low, found.high)
-            yield {"share": share, "value": float(value), "low": float(low), "high": float(high)}
+            value, low, high = domain.quantile(
+                quantile.value, quantile.ci95_low, quantile.ci95_high
+            )
+            yield {
+                "share": share,
+                "value": float(value),
+                "ci95_low": float(low),
+                "ci95_high": float(high),
+            }
 
     def _labels(self, items: Sequence[int]) -> list[str]:
         return [self._job.domain.label(item) for item in items]

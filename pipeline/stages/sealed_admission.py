@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
@@ -24,33 +24,31 @@ class SealedAdmission(Admission):
         self._keys = keys
         self._role = role
 
-    def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Refusal | None:
+    def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Rejection | None:
         if not self._job.seals_batches:
             return super()._wrongly_sealed(record)
         if isinstance(record, Batch):
-            return Refusal(Reason.SEALED, "not sealed, but all reports of this job must be")
+            return Rejection(Reason.SEALED, "not sealed, but all reports of this job must be")
         return None
 
-    def _opened(self, sealed: Batch | SealedBatch) -> Batch | Refusal:
+    def _opened(self, sealed: Batch | SealedBatch) -> Batch | Rejection:
         if isinstance(sealed, Batch):
             return sealed
         lock = self._job.locks.of_batch(self._role, sealed.epoch)
         if sealed.key != key_id(lock.public_key):
-            return Refusal(
+            return Rejection(
                 Reason.SEALED,
                 f"sealed to key {sealed.key.hex()}; epoch {sealed.epoch} requires key "
                 f"{key_id(lock.public_key).hex()}",
             )
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
-            return Refusal(
-                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is no longer here"
-            )
+            return Rejection(Reason.SEALED, f"sealed to key {sealed.key.hex()}, which was erased")
         try:
             return open_batch(sealed, private_key, lock.context)
         except CodecError as error:
-            return Refusal(Reason.SEALED, str(error))
+            return Rejection(Reason.SEALED, str(error))
 
-    def _foreign_words(self, batch: Batch) -> Refusal | None:
-        problem = self._words.form_problem(batch.words.values)
-        return None if problem is None else Refusal(Reason.PROTOCOL, problem)
+    def _foreign_messages(self, batch: Batch) -> Rejection | None:
+        problem = self._words.format_problem(batch.words.values)
+        return None if problem is None else Rejection(Reason.PROTOCOL, problem)

@@ -1,8 +1,7 @@
 """Close windows of producer jobs, whose producers register and punctuate.
 
 A window is decided when every expected producer is in with all its records, or when an operator
-drains the job. Otherwise it is decided when its grace period is over, which starts when its time
-has come.
+drains the job. Otherwise it is decided after its grace period, which starts when its time has come.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.jobs.producer_registry import EnrolledProducer, ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_decision import WindowDecision
@@ -51,39 +50,39 @@ class ShuffleDecision(WindowDecision[Window]):
     """
 
     def __init__(
-        self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
+        self, job: DeployedJob, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> None:
-        super().__init__(job, roster, log, timeline)
+        super().__init__(job, registry, log, timeline)
         self._names_drawings = job.shuffle.instances > 1
         self._windows: WeakKeyDictionary[Window, _Awaited] = WeakKeyDictionary()
 
     @property
     def first_epoch(self) -> int:
-        return self._roster.first_epoch
+        return self._registry.first_epoch
 
     def missing(self, window: Window) -> Iterator[EnrolledProducer]:
         expected = self._expected(window.epoch, window) & ~self._awaited(window).inside
         for index in np.flatnonzero(expected).tolist():
-            yield self._roster[index]
+            yield self._registry[index]
 
     def complete(self, window: Window) -> bool:
         """Return whether enough producers have registered and all expected ones are in."""
-        if len(self._roster) < self._job.shuffle.producers:
+        if len(self._registry) < self._job.shuffle.producers:
             return False
         if any(True for _ in self._unfinished(window)):
             return False
         awaited = self._awaited(window)
         if awaited.missing:
             return False
-        return bool((awaited.inside & self._roster.reporting(window.epoch)).any())
+        return bool((awaited.inside & self._registry.reporting(window.epoch)).any())
 
     def time_has_come(self, epoch: int, window: Window | None) -> bool:
         ended = self._timeline.has_ended(epoch)
         if ended is not None:
             return ended
-        reached = self._timeline.reached(self._roster, self._log)[self._expected(epoch, window)]
+        reached = self._timeline.reached(self._registry, self._log)[self._expected(epoch, window)]
         through = int(np.count_nonzero(reached >= epoch))
-        waiting = len(reached) - through + max(0, self._job.shuffle.producers - len(self._roster))
+        waiting = len(reached) - through + max(0, self._job.shuffle.producers - len(self._registry))
         return through > waiting or not (through or waiting)
 
     def manifest(self, window: Window, position: int, timestamp: int) -> Manifest:
@@ -91,7 +90,7 @@ class ShuffleDecision(WindowDecision[Window]):
         populations: list[int] = []
         drawings: list[bytes] = []
         contributors = population = 0
-        for producer in self._roster:
+        for producer in self._registry:
             punctuation = window.complete(producer.enrollment)
             inside.append(punctuation is not None)
             if punctuation is not None:
@@ -106,7 +105,7 @@ class ShuffleDecision(WindowDecision[Window]):
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=window.epoch,
-            fate=self._fate(contributors),
+            window_status=self._window_status(contributors),
             first_offset=position if window.first_offset is None else window.first_offset,
             cut_offset=position,
             first_epoch=self.first_epoch if first_epoch is None else first_epoch,
@@ -123,30 +122,30 @@ class ShuffleDecision(WindowDecision[Window]):
             return self._standing(epoch)
         awaited = self._awaited(window)
         assert awaited.standing is not None
-        expected = awaited.standing | (awaited.inside & self._roster.reporting(epoch))
+        expected = awaited.standing | (awaited.inside & self._registry.reporting(epoch))
         expected[[producer.index for producer in self._unfinished(window)]] = True
         return expected
 
     def _standing(self, epoch: int) -> NDArray[np.bool_]:
-        absent = self._log.absent(epoch, self._roster.first_epochs)
-        return self._roster.reporting(epoch) & ~absent
+        absent = self._log.absent(epoch, self._registry.first_epochs)
+        return self._registry.reporting(epoch) & ~absent
 
     def _unfinished(self, window: Window) -> Iterator[EnrolledProducer]:
-        for producer in map(self._roster.find, window.unfinished):
+        for producer in map(self._registry.find, window.unfinished):
             if producer is not None and producer.reports_at(window.epoch):
                 yield producer
 
     def _awaited(self, window: Window) -> _Awaited:
         awaited = self._windows.get(window)
-        if awaited is None or len(awaited.inside) != len(self._roster):
-            awaited = self._windows[window] = _Awaited(np.zeros(len(self._roster), np.bool_))
-        for producer in map(self._roster.find, window.inside[awaited.taken :]):
+        if awaited is None or len(awaited.inside) != len(self._registry):
+            awaited = self._windows[window] = _Awaited(np.zeros(len(self._registry), np.bool_))
+        for producer in map(self._registry.find, window.inside[awaited.taken :]):
             if producer is not None:
                 awaited.inside[producer.index] = True
                 if awaited.standing is not None and awaited.standing[producer.index]:
                     awaited.missing -= 1
         awaited.taken = len(window.inside)
-        known = self._roster.version, self._log.latest_before(window.epoch)
+        known = self._registry.version, self._log.latest_before(window.epoch)
         if awaited.standing is None or awaited.known != known:
             awaited.standing = self._standing(window.epoch)
             awaited.missing = int(np.count_nonzero(awaited.standing & ~awaited.inside))
@@ -158,7 +157,7 @@ class ShuffleDecision(WindowDecision[Window]):
 
         An operator has retired them, and their earlier records for it are now rejected.
         """
-        holders = map(self._roster.find, window.contributions)
+        holders = map(self._registry.find, window.contributions)
         return window.first_offset is not None and not any(
             producer is not None and producer.reports_at(window.epoch) for producer in holders
         )

@@ -25,11 +25,11 @@ import numpy as np
 
 from dpstream.pipeline.actions import Append, LogRecord, Steps, end_offset
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from dpstream.pipeline.stages.environment import Environment, FinishedWindow
-from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
-from dpstream.pipeline.stages.tallies import Tally
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
+from dpstream.pipeline.stages.raw_stage import PendingWrite, RawPartition, RawStage
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.pipeline.stages.window_source import RecordT, WindowSource, WindowT
@@ -37,12 +37,11 @@ from dpstream.pipeline.stages.window_states import Event, Reaction, after_decisi
 from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain
 from dpstream.pipeline.stages.windows import PunctuationError
 from dpstream.topics.frames import INTEGER_MAX
-from dpstream.topics.manifests import DECIDED_FATES, Fate, Manifest
+from dpstream.topics.manifests import MANIFEST_STATUSES, Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 WINDOWS_SHOWN: Final = 8
-"""Maximum number of open windows named in a heartbeat."""
 NAMES_SHOWN: Final = 8
 """Maximum number of producers or collectors named in a heartbeat as awaited by a window."""
 
@@ -74,7 +73,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         self._timeline = Timeline(job, environment.broker_time)
         self._proposed: Manifest | None = None
         self._accepted: Decision | None = None
-        self._begin_logs()
+        self._start_logs()
         self._now = self._next_time_check = 0.0
 
     def record(
@@ -85,13 +84,13 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         state = self._partitions[partition]
         state.position = offset + 1
         admitted = self._source.admit(partition, value)
-        refusal = (
+        rejection = (
             admitted
-            if isinstance(admitted, Refusal)
+            if isinstance(admitted, Rejection)
             else (yield from self._place(state, offset, admitted, now, written))
         )
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        if rejection is not None:
+            yield from self._reject(state, offset, value, rejection)
         for window in list(state.windows.values()):
             yield from self._decide_if_read(state, window)
 
@@ -107,16 +106,16 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         if checks_time:
             self._next_time_check = now + self._source.seconds_of_a_time_check
         for state in list(self._partitions.values()):
-            self._open_silent_epochs(state, now)
+            self._open_epochs_without_records(state, now)
             for window in list(state.windows.values()):
                 if checks_time:
                     self._check_time(window, now)
                 yield from self._react(state, window, now)
-            yield from self._write_owed(state)
+            yield from self._write_pending(state)
             yield from self._commit_floor(state)
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`; no epoch of any partition may be undecided before a decided one.
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`; no epoch of a partition may be undecided before a decided one.
 
         Such an epoch is decided when its time has come, even if no record of it ever arrives.
         """
@@ -124,17 +123,17 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         left_out = log.first_epoch is not None and (
             decided.first_missing(log.first_epoch) <= decided.highest
         )
-        if left_out or super().rests() is None:
+        if left_out or super().idle_seconds() is None:
             return None
-        return self._source.seconds_of_rest()
+        return self._source.idle_seconds()
 
     def unfinished(self, partition: int) -> str:
         first = self._decision.oldest_undecided
         while first in self._log.decided or self._job.topics.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
-        owed = () if state is None else state.owed
-        return f"epoch {min([first, *owed])} and later ones of its partition"
+        pending = () if state is None else state.pending
+        return f"epoch {min([first, *pending])} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
         """Return open windows (oldest first), the senders they wait for, and the counters so far.
@@ -162,16 +161,16 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             ],
             "ahead": [
                 {"producer": each.producer, "epochs": each.epochs}
-                for each in islice(self._timeline.ahead(self._roster, self._log), NAMES_SHOWN)
+                for each in islice(self._timeline.ahead(self._registry, self._log), NAMES_SHOWN)
             ],
-            "decided": Tally.after(
-                self._manifest_log.position, self._last_manifest, self._fates
+            "finalized": ManifestSummary.after(
+                self._manifest_log.position, self._last_manifest, self._windows_by_status
             ).to_json(),
             "counts": dict(self.counts),
         }
 
     def _windows_again(self) -> WindowsAgain:
-        return self._source.windows_again(self._roster, self._multiset)
+        return self._source.windows_again(self._registry, self._multiset)
 
     def _grace_left(self, window: WindowT) -> float | None:
         ends = window.grace_ends(self._job.shuffle.grace)
@@ -181,15 +180,15 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return DecidingPartition(partition, position=floor, floor=floor)
 
     def _tells(self, partition: int, floor: int) -> bool:
-        held = len(self._partitions) > 1
-        return held and self._furthest.get(partition, -1) < floor
+        owns_others = len(self._partitions) > 1
+        return owns_others and self._furthest.get(partition, -1) < floor
 
-    def _begin_logs(self) -> None:
+    def _start_logs(self) -> None:
         self._furthest = {}
-        self._fates: Counter[str] = Counter()
+        self._windows_by_status: Counter[str] = Counter()
         self._last_manifest = b""
-        self._log = DecisionLog(self._job, self._owe, self._owe_all)
-        self._decision = self._source.begin(self._roster, self._log, self._timeline)
+        self._log = DecisionLog(self._job, self._schedule_write, self._schedule_writes)
+        self._decision = self._source.begin(self._registry, self._log, self._timeline)
         self._manifest_log = self._job.cursor(
             Role.MANIFESTS, self._read_manifest, visit_all=self._read_manifests
         )
@@ -202,37 +201,36 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         self._last_manifest = records[-1].value
         self._log.apply_all(records)
 
-    def _owe_all(self, decisions: Decisions) -> None:
+    def _schedule_writes(self, decisions: Decisions) -> None:
         """Process many decisions: most are finished, or in partitions of other workers."""
         rows = decisions.rows
         floor = min((state.floor for state in self._partitions.values()), default=INTEGER_MAX)
-        released = rows.fates == DECIDED_FATES.index(Fate.RELEASED)
-        told = released & (rows.first_offsets >= floor)
+        released = rows.statuses == MANIFEST_STATUSES.index(WindowStatus.RELEASED)
+        scheduled = released & (rows.first_offsets >= floor)
         if self._proposed is not None:
-            told |= rows.epochs == self._proposed.epoch
-        for fate, windows in Counter(rows.fates[~told].tolist()).items():
-            self._fates[DECIDED_FATES[fate].value] += windows
-        passed = released & ~told
+            scheduled |= rows.epochs == self._proposed.epoch
+        for window_status, windows in Counter(rows.statuses[~scheduled].tolist()).items():
+            self._windows_by_status[MANIFEST_STATUSES[window_status].value] += windows
+        passed = released & ~scheduled
         furthest = np.full(self._job.topics.partitions, -1)
         np.maximum.at(
             furthest, rows.epochs[passed] % self._job.topics.partitions, rows.first_offsets[passed]
         )
         for partition in np.flatnonzero(furthest >= 0).tolist():
             self._note_first(partition, int(furthest[partition]))
-        for row in np.flatnonzero(told).tolist():
-            self._owe(decisions.decision(row))
+        for row in np.flatnonzero(scheduled).tolist():
+            self._schedule_write(decisions.decision(row))
 
-    def _owe(self, decision: Decision) -> None:
+    def _schedule_write(self, decision: Decision) -> None:
         """Schedule the window of a decision if this worker owns its partition.
 
-        The floor never passes the first offset of an unfinished window, so one that starts below it
-        is finished.
+        The floor never passes the first offset of an unfinished window: one starting below is done.
         """
         manifest = decision.manifest
-        self._fates[manifest.fate.value] += 1
+        self._windows_by_status[manifest.window_status.value] += 1
         if manifest == self._proposed:
             self._accepted = decision
-        if after_decision(manifest.fate) is not Reaction.WRITE:
+        if after_decision(manifest.window_status) is not Reaction.WRITE:
             return
         partition = self._job.topics.partition_of(manifest.epoch)
         self._note_first(partition, manifest.first_offset)
@@ -243,7 +241,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             and manifest.epoch not in state.written
         ):
             offset = decision.offset
-            state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
+            state.pending[manifest.epoch] = PendingWrite(manifest.first_offset, offset, offset)
 
     def _note_first(self, partition: int, first_offset: int) -> None:
         self._furthest[partition] = max(first_offset, self._furthest.get(partition, -1))
@@ -255,7 +253,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         record: RecordT,
         now: float,
         written: int | None,
-    ) -> Steps[Refusal | None]:
+    ) -> Steps[Rejection | None]:
         """Add a record to its window, or return the reason it has none."""
         source, epoch = self._source, record.epoch
         if not source.knows_sender(record):
@@ -267,27 +265,27 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             source.note(record)
             self._count_late(epoch, source.size(record), offset)
             return None
-        refusal = self._unexpected(record, written)
-        if refusal is not None:
-            return refusal
+        rejection = self._unexpected(record, written)
+        if rejection is not None:
+            return rejection
         source.note(record)
         window = self._open(state, epoch, now)
         window.note_record(offset, now)
         try:
             self.counts.update(source.add(window, record))
         except PunctuationError as error:
-            return Refusal(Reason.PUNCTUATION, str(error))
+            return Rejection(Reason.PUNCTUATION, str(error))
         if source.may_complete(window, record) and self._decision.complete(window):
             yield from self._decide(state, window, as_complete=True)
         return None
 
-    def _unexpected(self, record: RecordT, written: int | None) -> Refusal | None:
-        refusal = self._source.refusal(record)
-        if refusal is not None:
-            return refusal
+    def _unexpected(self, record: RecordT, written: int | None) -> Rejection | None:
+        rejection = self._source.rejection(record)
+        if rejection is not None:
+            return rejection
         oldest = self._decision.oldest_undecided
         if record.epoch < oldest:
-            return Refusal(Reason.EPOCH, f"this deployment starts with a later epoch, {oldest}")
+            return Rejection(Reason.EPOCH, f"this deployment starts with a later epoch, {oldest}")
         problem = self._timeline.early(record.epoch, written) or self._decision.too_far_ahead(
             record.epoch
         )
@@ -326,7 +324,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         """State that changes with everything that decides, without a calendar, an epoch's time."""
         return self._manifest_log.position, self._source.known
 
-    def _open_silent_epochs(self, state: DecidingPartition[WindowT], now: float) -> None:
+    def _open_epochs_without_records(self, state: DecidingPartition[WindowT], now: float) -> None:
         """Open this partition's due epochs without a record.
 
         These precede a decided one, and their time has come or an operator drains them.
@@ -336,7 +334,9 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         if unchanged:
             return
         state.checked_with = known
-        for epoch in self._decision.due_silent_epochs(state.number, state.position, state.windows):
+        for epoch in self._decision.due_epochs_without_records(
+            state.number, state.position, state.windows
+        ):
             self._open(state, epoch, now)
 
     def _react(self, state: DecidingPartition[WindowT], window: WindowT, now: float) -> Steps[None]:
@@ -379,14 +379,16 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._manifest_log.flush()
         decision = self._log.recent(window.epoch)
         if decision is not None:
-            self.counts[f"windows {decision.fate.value}"] += 1
+            self.counts[f"windows {decision.window_status.value}"] += 1
             self.counts.update(self._source.counts(window))
             accepted = self._accepted
             if own is not None and accepted is not None:
                 self._listener(
-                    FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
+                    FinishedWindow(
+                        own.epoch, own.window_status, own.contributors, began=window.opened_at
+                    )
                 )
-                if window.epoch in state.owed and not window.set_aside:
+                if window.epoch in state.pending and not window.set_aside:
                     yield from self._write(state, accepted, window.words)
         elif self._log.exists(window.epoch) and window.epoch not in self._log.decided:
             # Too many whole manifests came between: no reader still stores the one this one names.
@@ -394,5 +396,5 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             return
         del state.windows[window.epoch]
         window.close()
-        yield from self._write_owed(state)
+        yield from self._write_pending(state)
         yield from self._commit_floor(state)

@@ -76,8 +76,8 @@ class SingleWriter(ABC):
         if self._active:
             yield from self._go_on()
 
-    def rests(self) -> float | None:
-        """See `Stage.rests`: idle once everything read of its logs is used."""
+    def idle_seconds(self) -> float | None:
+        """See `Stage.idle_seconds`: idle once everything read of its logs is used."""
         return math.inf if self._active and not self._waiting else None
 
     def _start_over(self) -> None:

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.stages.environment import BLOCK_BYTES, SCRATCH_FILE_BYTES, Scratch
-from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
+from dpstream.pipeline.stages.environment import BLOCK_BYTES, SPILL_FILE_BYTES, OpenSpillFile
+from dpstream.topics.messages import MessageArray, Messages, first_of_equal_rows, sorted_rows
 
 PAGE_BYTES: Final = 1 << 14
 """Minimum bytes to read of a run at a time."""
@@ -33,11 +33,11 @@ class _SortedRun:
 
     start: int
     rows: int
-    firsts: WordArray
+    firsts: MessageArray
 
 
 @dataclass(slots=True)
-class _ScratchFile:
+class _SpillFile:
     file: BinaryIO
     runs: list[_SortedRun] = field(default_factory=list)
 
@@ -49,67 +49,68 @@ class _ScratchFile:
 class SortedRuns:
     """Rows of messages in spill files, in sorted runs."""
 
-    def __init__(self, dtype: np.dtype[np.unsignedinteger], width: int, scratch: Scratch) -> None:
+    def __init__(
+        self, dtype: np.dtype[np.unsignedinteger], width: int, open_spill_file: OpenSpillFile
+    ) -> None:
         self._dtype = dtype
         self._width = width
         self._row_bytes = width * dtype.itemsize
         self._page_rows = max(1, PAGE_BYTES // self._row_bytes)
-        self._scratch = scratch
-        self._files: list[_ScratchFile] = []
+        self._open_spill_file = open_spill_file
+        self._files: list[_SpillFile] = []
 
     @property
-    def held_bytes(self) -> int:
-        """Memory in use, in bytes; each of the few spill files counts as `SCRATCH_FILE_BYTES`."""
-        firsts = sum(run.firsts.nbytes for held in self._files for run in held.runs)
-        return len(self._files) * SCRATCH_FILE_BYTES + firsts
+    def buffered_bytes(self) -> int:
+        """Memory in use, in bytes; each of the few spill files counts as `SPILL_FILE_BYTES`."""
+        firsts = sum(run.firsts.nbytes for run_file in self._files for run in run_file.runs)
+        return len(self._files) * SPILL_FILE_BYTES + firsts
 
     @property
     def rows(self) -> int:
-        return sum(held.rows for held in self._files)
+        return sum(run_file.rows for run_file in self._files)
 
-    def add(self, values: WordArray) -> None:
+    def add(self, values: MessageArray) -> None:
         """Write rows, in any order, as one more run."""
         if not self._files:
-            self._files.append(_ScratchFile(self._scratch()))
-        held = self._files[0]
+            self._files.append(_SpillFile(self._open_spill_file()))
+        run_file = self._files[0]
         ordered = np.ascontiguousarray(sorted_rows(values))
-        start = held.file.seek(0, 2)
-        held.file.write(ordered.data)
-        held.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
+        start = run_file.file.seek(0, 2)
+        run_file.file.write(ordered.data)
+        run_file.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
         """Take over all runs of another instance over the same messages, which ends empty."""
-        for held in other._files:
-            if not self._files or held.rows * self._row_bytes > _COPIED_BYTES:
-                self._files.append(held)
+        for run_file in other._files:
+            if not self._files or run_file.rows * self._row_bytes > _COPIED_BYTES:
+                self._files.append(run_file)
                 continue
-            for run in held.runs:
-                self.add(self._reader(held, run).read(run.rows))
-            held.file.close()
+            for run in run_file.runs:
+                self.add(self._reader(run_file, run).read(run.rows))
+            run_file.file.close()
         other._files = []
 
     def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
         """Return a readable view of all runs of this and others; each keeps its own."""
-        together = SortedRuns(self._dtype, self._width, self._scratch)
-        together._files = [held for runs in (self, *others) for held in runs._files]
+        together = SortedRuns(self._dtype, self._width, self._open_spill_file)
+        together._files = [run_file for runs in (self, *others) for run_file in runs._files]
         return together
 
     def close(self) -> None:
-        for held in self._files:
-            held.file.close()
+        for run_file in self._files:
+            run_file.file.close()
         self._files = []
 
-    def blocks(self) -> Iterator[WordArray]:
+    def blocks(self) -> Iterator[MessageArray]:
         rows = max(1, BLOCK_BYTES // self._row_bytes)
         for reader in self._readers():
             while reader.left:
                 yield reader.read(rows)
 
-    def distinct(self, others: Iterable[Words]) -> Iterator[Words]:
+    def distinct(self, others: Iterable[Messages]) -> Iterator[Messages]:
         """Yield distinct rows in increasing order with their counts, block by block.
 
-        `others`, which are distinct, increasing and counted, are merged in. The files stay
-        unchanged.
+        `others`, distinct, increasing and counted, are merged in. The files stay unchanged.
         """
         waiting: _Counted | None = None
         for block in self._merged([_Counted.of(words) for words in others]):
@@ -117,13 +118,13 @@ class SortedRuns:
             if waiting is not None and (values[0] == waiting.values[0]).all():
                 counts[0] += waiting.counts[0]
             elif waiting is not None:
-                yield Words(waiting.values, waiting.counts)
+                yield Messages(waiting.values, waiting.counts)
             # The next block may start with more of the last row.
             waiting = _Counted(values[-1:], counts[-1:])
             if len(values) > 1:
-                yield Words(values[:-1], counts[:-1])
+                yield Messages(values[:-1], counts[:-1])
         if waiting is not None:
-            yield Words(waiting.values, waiting.counts)
+            yield Messages(waiting.values, waiting.counts)
 
     def _merged(self, others: list[_Counted]) -> Iterator[_Counted]:
         """Yield distinct rows in increasing order; a block's last row may continue in the next."""
@@ -144,7 +145,7 @@ class SortedRuns:
         The limit is a row: no row still in a file is below it, but some may equal it. None once the
         files are read.
         """
-        runs = [run for held in self._files for run in held.runs]
+        runs = [run for run_file in self._files for run in run_file.runs]
         if not runs:
             return
         keys = _keys(np.concatenate([run.firsts for run in runs]))
@@ -158,21 +159,21 @@ class SortedRuns:
             yield np.bincount(owners[order[start:stop]], minlength=len(runs)), limit
 
     def _readers(self) -> list[_Reader]:
-        return [self._reader(held, run) for held in self._files for run in held.runs]
+        return [self._reader(run_file, run) for run_file in self._files for run in run_file.runs]
 
-    def _reader(self, held: _ScratchFile, run: _SortedRun) -> _Reader:
-        return _Reader(held.file, run, self._dtype, self._width)
+    def _reader(self, run_file: _SpillFile, run: _SortedRun) -> _Reader:
+        return _Reader(run_file.file, run, self._dtype, self._width)
 
 
 @dataclass(slots=True)
 class _Counted:
     """Rows in increasing order, each with its number of occurrences (uint64)."""
 
-    values: WordArray
+    values: MessageArray
     counts: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, words: Words) -> _Counted:
+    def of(cls, words: Messages) -> _Counted:
         return cls(words.values, words.occurrences.astype(np.uint64))
 
     def split(self, limit: Any) -> _Counted:
@@ -194,9 +195,9 @@ class _Reader:
         self.left = run.rows
         self._dtype = dtype
         self._width = width
-        self.values: WordArray = np.empty((0, width), dtype)
+        self.values: MessageArray = np.empty((0, width), dtype)
 
-    def read(self, rows: int) -> WordArray:
+    def read(self, rows: int) -> MessageArray:
         rows = min(self.left, rows)
         self._file.seek(self._position)
         data = self._file.read(rows * self._width * self._dtype.itemsize)
@@ -208,7 +209,7 @@ class _Reader:
         read = self.read(rows)
         self.values = np.concatenate([self.values, read]) if len(self.values) else read
 
-    def split(self, limit: Any) -> WordArray:
+    def split(self, limit: Any) -> MessageArray:
         """Remove and return the rows in memory up to a key; None means all."""
         end = _rows_up_to(self.values, limit)
         # Copying the rest, less than a page, frees the memory of the rows read.
@@ -216,13 +217,13 @@ class _Reader:
         return taken
 
 
-def _rows_up_to(values: WordArray, limit: Any) -> int:
+def _rows_up_to(values: MessageArray, limit: Any) -> int:
     if limit is None:
         return len(values)
     return int(np.searchsorted(_keys(values), limit, "right"))
 
 
-def _keys(values: WordArray) -> NDArray[Any]:
+def _keys(values: MessageArray) -> NDArray[Any]:
     """Return keys, shape (rows,), that sort and compare as the rows do."""
     if values.shape[1] == 1:
         return values[:, 0]
@@ -230,7 +231,7 @@ def _keys(values: WordArray) -> NDArray[Any]:
     return big_endian.view(f"S{values.shape[1] * values.itemsize}")[:, 0]
 
 
-def _tallied(values: WordArray) -> _Counted:
+def _tallied(values: MessageArray) -> _Counted:
     ordered = sorted_rows(values)
     starts = first_of_equal_rows(ordered)
     return _Counted(ordered[starts], np.diff(starts, append=len(ordered)).astype(np.uint64))

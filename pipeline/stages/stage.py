@@ -37,13 +37,12 @@ class Stage(Protocol):
 
     def tick(self, now: float) -> Steps[None]: ...
 
-    def rests(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         """Return the seconds for which the stage is idle unless a topic that it reads grows.
 
         This holds for the whole stage and any assignment of partitions, provided that every record
-        of its topic is finished. Each partition then ends at its committed offset. Infinite if no
-        clock takes part. None if work is left, or if the worker owns no partition that would show
-        it.
+        of its topic is finished. Each partition then ends at its committed offset. Infinite without
+        a clock. None if work is left, or if the worker owns no partition that would show it.
         """
         ...
 

@@ -24,8 +24,8 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.window_transform import AddedReports, WindowTransform
 from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 if TYPE_CHECKING:
     from dpstream.pipeline.stages.device_admission import DeviceAdmission
@@ -74,7 +74,7 @@ def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[An
         return ShuffleStage(job, source, release, environment)
     from dpstream.pipeline.stages.device_source import DeviceSource
 
-    devices = DeviceSource(job, environment.keys, environment.scratch)
+    devices = DeviceSource(job, environment.keys, environment.open_spill_file)
     return ShuffleStage(job, devices, release, environment)
 
 
@@ -98,25 +98,27 @@ def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | Dev
     return DeviceAdmission(job)
 
 
-def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+def window_aggregator(
+    job: DeployedJob, keys: KeyRing
+) -> Callable[[Manifest, Iterable[Messages]], bytes]:
     """Return a function that computes the payload of a window's partial, for verification.
 
     The function raises `ValueError` for messages that the protocol does not have. Raises
     `WrongKeyError` if reports are sealed and the aggregators' private keys are missing.
     """
     if job.shared:
-        from dpstream.pipeline.stages.added_shares import share_adder
+        from dpstream.pipeline.stages.added_shares import share_aggregator
 
-        return share_adder(job, keys)
+        return share_aggregator(job, keys)
     if job.sealed is not None:
-        from dpstream.pipeline.stages.added_boxes import box_adder
+        from dpstream.pipeline.stages.added_ciphertexts import ciphertext_aggregator
 
-        return box_adder(job, keys)
+        return ciphertext_aggregator(job, keys)
 
-    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+    def add(manifest: Manifest, chunks: Iterable[Messages]) -> bytes:
         aggregator, epoch = job.aggregator(), job.epochs.local(manifest.epoch)
-        for piece in pieces:
-            aggregator.add(epoch, piece.values, piece.counts)
+        for chunk in chunks:
+            aggregator.add(epoch, chunk.values, chunk.counts)
         return aggregator.to_bytes()
 
     return add
@@ -136,14 +138,14 @@ def _transform(
         from dpstream.pipeline.stages.added_shares import AddedShares
 
         return AddedShares(job, SHARERS.index(name), environment.keys)
-    from dpstream.pipeline.stages.added_boxes import AddedBoxes
+    from dpstream.pipeline.stages.added_ciphertexts import AddedCiphertexts
 
-    return AddedBoxes(job, environment.keys, environment.scratch)
+    return AddedCiphertexts(job, environment.keys, environment.open_spill_file)
 
 
 def _release(job: DeployedJob, environment: Environment) -> WindowRelease:
     if job.sealed is not None:
-        from dpstream.pipeline.stages.boxes_of_windows import SealedRelease
+        from dpstream.pipeline.stages.ciphertexts_of_windows import SealedRelease
 
         return SealedRelease()
     if job.shuffle.order == "sorted" and not job.needs_noise_key:
@@ -167,6 +169,6 @@ def _instance_stage(job: DeployedJob, role: Role, environment: Environment) -> S
 def _check_keys(job: DeployedJob, role: Role, keys: KeyRing) -> None:
     if job.seals_batches:
         from dpstream.pipeline.jobs.routes import stage_party
-        from dpstream.pipeline.stages.boxes_of_windows import check_keys
+        from dpstream.pipeline.stages.ciphertexts_of_windows import check_keys
 
         check_keys(job, stage_party(job.route.reports.index(role)), keys)

@@ -9,11 +9,11 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.crowd_deletion import left_of_crowds
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.multisets import MessageMultiset
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.window_writer import WindowRelease
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 
 class RandomOrder(WindowRelease):
@@ -22,7 +22,7 @@ class RandomOrder(WindowRelease):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
         return (yield from words.permuted(self._generator))
 
 
@@ -35,10 +35,10 @@ class NoisyRelease(WindowRelease):
     def __init__(self, job: DeployedJob, environment: Environment, order: WindowRelease) -> None:
         self._job = job
         self._noise = StageNoise(job, environment.noise_key)
-        self._scratch = environment.scratch
+        self._open_spill_file = environment.open_spill_file
         self._order = order
 
-    def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
+    def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
         dummies = self._noise.dummies(epoch)
         if dummies is not None:
             words.add(dummies)
@@ -49,11 +49,11 @@ class NoisyRelease(WindowRelease):
             words = self._only(self._noise.sum(epoch, words.sorted()), Role.SHUFFLED)
         return words
 
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
-        return (yield from self._order.pieces(words))
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
+        return (yield from self._order.chunks(words))
 
-    def _only(self, words: Words, role: Role) -> WordMultiset:
-        multiset = WordMultiset(self._job.form_of(role), self._scratch)
+    def _only(self, words: Messages, role: Role) -> MessageMultiset:
+        multiset = MessageMultiset(self._job.format_of(role), self._open_spill_file)
         multiset.add(words)
         return multiset
 
@@ -76,30 +76,30 @@ class StageNoise:
                 f"the shuffler of {job.name} adds noise and needs the noise key of the deployment"
             )
         if key.digest != job.noise_key:
-            wanted = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
+            expected = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
             raise WrongKeyError(
                 f"this is not the noise key of {job.name}'s deployment: its SHA-256 starts "
-                f"with {key.digest.hex()[:8]}; expected {wanted}"
+                f"with {key.digest.hex()[:8]}; expected {expected}"
             )
 
-    def dummies(self, epoch: int) -> Words | None:
+    def dummies(self, epoch: int) -> Messages | None:
         draw = self._job.stage_dummies
         if draw is None:
             return None
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
         drawn = draw(self._job.epochs.local(epoch), generator)
-        return Words(drawn.values, drawn.counts)
+        return Messages(drawn.values, drawn.counts)
 
-    def sum(self, epoch: int, words: Words) -> Words:
+    def sum(self, epoch: int, words: Messages) -> Messages:
         """Return the one message released in place of a window's messages."""
         summed = self._job.stage_sum
         assert summed is not None
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
-        return Words(summed.release(words.values, words.counts, generator))
+        return Messages(summed.release(words.values, words.counts, generator))
 
-    def left(self, epoch: int, words: Words) -> Words:
+    def left(self, epoch: int, words: Messages) -> Messages:
         """Return the remaining messages of a window; `words` are in canonical order."""
         law = self._job.crowds_law
         assert law is not None

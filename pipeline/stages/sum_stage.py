@@ -17,9 +17,9 @@ from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifes
 from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener, ignore_window
 from dpstream.pipeline.stages.partial_log import PartialLog, append_partial
 from dpstream.pipeline.stages.single_writer import SingleWriter
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import SUMS, Role
-from dpstream.topics.partials import spoiled_reason
+from dpstream.topics.partials import corruption_reason
 
 
 class SumStage(SingleWriter):
@@ -39,8 +39,8 @@ class SumStage(SingleWriter):
         decided = DecisionLog(job, self._note_decision)
         self._manifest_log = job.cursor(Role.MANIFESTS, decided.apply)
         logs = [
-            PartialLog(job, partial(self._note_sum, held), role)
-            for role, held in zip(SUMS, self._sums, strict=True)
+            PartialLog(job, partial(self._note_sum, payloads), role)
+            for role, payloads in zip(SUMS, self._sums, strict=True)
         ]
         self._sum_logs = [job.cursor(role, log.apply) for role, log in zip(SUMS, logs, strict=True)]
 
@@ -54,12 +54,15 @@ class SumStage(SingleWriter):
 
     def _note_decision(self, decision: Decision) -> None:
         epoch = decision.manifest.epoch
-        if decision.manifest.fate is Fate.RELEASED and epoch not in self._written.complete:
+        if (
+            decision.manifest.window_status is WindowStatus.RELEASED
+            and epoch not in self._written.complete
+        ):
             self._decisions[epoch] = decision.offset
 
-    def _note_sum(self, held: dict[int, bytes], epoch: int, payload: bytes) -> None:
+    def _note_sum(self, payloads: dict[int, bytes], epoch: int, payload: bytes) -> None:
         if epoch not in self._written.complete:
-            held[epoch] = payload
+            payloads[epoch] = payload
 
     def _write_due(self) -> Steps[None]:
         yield from catch_up((self._written_log, self._manifest_log, *self._sum_logs))
@@ -92,12 +95,12 @@ class SumStage(SingleWriter):
         attempt = hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES]
         yield from append_partial(self._job, Role.PARTIALS, epoch, offset, attempt, payload)
         self.counts["partials"] += 1
-        if spoiled_reason(payload) is not None:
-            self.counts["windows spoiled"] += 1
+        if corruption_reason(payload) is not None:
+            self.counts["windows corrupt"] += 1
         return manifest
 
 
 def _finished(manifest: Manifest) -> FinishedWindow:
     return FinishedWindow(
-        manifest.epoch, manifest.fate, manifest.contributors, decided_at=manifest.timestamp
+        manifest.epoch, manifest.window_status, manifest.contributors, decided_at=manifest.timestamp
     )

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.stages.environment import SCRATCH_FILE_BYTES, Scratch, temporary_file
+from dpstream.pipeline.stages.environment import SPILL_FILE_BYTES, OpenSpillFile, temporary_file
 from dpstream.topics.loose_batches import TAG_BYTES
 
 _MEMORY_LIMIT: Final = 1 << 22
@@ -38,21 +38,21 @@ class TaggedContents:
             of `first_of_each` is exhausted.
     """
 
-    def __init__(self, content_bytes: int, scratch: Scratch = temporary_file) -> None:
+    def __init__(self, content_bytes: int, open_spill_file: OpenSpillFile = temporary_file) -> None:
         self._row_bytes = TAG_BYTES + content_bytes
         self.contradicting = 0
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._file: BinaryIO | None = None
         self._waiting: list[NDArray[np.uint8]] = []
-        self._forget()
+        self._drop()
 
     def __len__(self) -> int:
         return self._count
 
     @property
-    def held_bytes(self) -> int:
-        """Memory in use, in bytes; a spill file counts as `SCRATCH_FILE_BYTES`."""
-        return self._waiting_bytes + (0 if self._file is None else SCRATCH_FILE_BYTES)
+    def buffered_bytes(self) -> int:
+        """Memory in use, in bytes; a spill file counts as `SPILL_FILE_BYTES`."""
+        return self._waiting_bytes + (0 if self._file is None else SPILL_FILE_BYTES)
 
     def add(self, tags: NDArray[np.uint64], contents: NDArray[np.uint8]) -> None:
         """Add rows: tags of shape (n,), contents of shape (n, bytes of one)."""
@@ -69,7 +69,7 @@ class TaggedContents:
         if not self._waiting:
             return
         if self._file is None:
-            self._file = self._scratch()
+            self._file = self._open_spill_file()
         rows = np.concatenate(self._waiting)
         divisions = (_tags(rows) >> _DIVISION_SHIFT).astype(np.uint8)
         rows = rows[np.argsort(divisions, kind="stable")]
@@ -108,9 +108,9 @@ class TaggedContents:
         if self._file is not None:
             self._file.close()
         self._file = None
-        self._forget()
+        self._drop()
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._waiting.clear()
         self._waiting_bytes = 0
         self._count = 0
@@ -118,11 +118,11 @@ class TaggedContents:
 
     def _read(self, division: int) -> NDArray[np.uint8]:
         assert self._file is not None
-        pieces = []
+        chunks = []
         for place, length in self._segments[division]:
             self._file.seek(place)
-            pieces.append(self._file.read(length))
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self._row_bytes)
+            chunks.append(self._file.read(length))
+        return np.frombuffer(b"".join(chunks), np.uint8).reshape(-1, self._row_bytes)
 
 
 def _tags(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:

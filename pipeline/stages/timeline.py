@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.decision_log import PATIENCE, DecisionLog
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.decision_log import MAX_MISSED_EPOCHS, DecisionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Timeline:
         self._broker_time = broker_time
         self._latest_written: int | None = None
         self._punctuated: dict[bytes, int] = {}
-        self._refused: dict[bytes, int] = {}
+        self._rejected: dict[bytes, int] = {}
         self._sent: tuple[object, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
         self.version = 0
 
@@ -60,9 +60,9 @@ class Timeline:
             self._punctuated[enrollment] = epoch
             self.version += 1
 
-    def note_refusal(self, enrollment: bytes, epoch: int) -> None:
+    def note_rejection(self, enrollment: bytes, epoch: int) -> None:
         """Note that a producer's record was rejected because its epoch is too far ahead."""
-        self._refused[enrollment] = max(epoch, self._refused.get(enrollment, 0))
+        self._rejected[enrollment] = max(epoch, self._rejected.get(enrollment, 0))
 
     @property
     def now(self) -> int | None:
@@ -88,7 +88,7 @@ class Timeline:
         if self._times is None:
             return None
         moment = self.now if written is None else written
-        return None if moment is None else self._times.refusal(epoch, moment)
+        return None if moment is None else self._times.rejection(epoch, moment)
 
     def has_ended(self, epoch: int) -> bool | None:
         """Return whether an epoch has ended by the calendar, or None if that is unknown."""
@@ -106,34 +106,36 @@ class Timeline:
         end = self._times.start(epoch + 1)
         return math.inf if end is None else max(0.0, (end - now) / 1000)
 
-    def reached(self, roster: Roster, decisions: DecisionLog) -> NDArray[np.int64]:
+    def reached(self, registry: ProducerRegistry, decisions: DecisionLog) -> NDArray[np.int64]:
         """Return each producer's latest known punctuated epoch, in order of registration."""
-        known = roster, len(roster), self.version
+        known = registry, len(registry), self.version
         if self._sent[0] != known:
-            sent = (self._punctuated.get(producer.enrollment, 0) for producer in roster)
-            self._sent = known, np.fromiter(sent, np.int64, len(roster))
-        return np.maximum(self._sent[1], decisions.last_in_of(len(roster)))
+            sent = (self._punctuated.get(producer.enrollment, 0) for producer in registry)
+            self._sent = known, np.fromiter(sent, np.int64, len(registry))
+        return np.maximum(self._sent[1], decisions.last_in_of(len(registry)))
 
-    def ahead(self, roster: Roster, decisions: DecisionLog) -> Iterator[Ahead]:
+    def ahead(self, registry: ProducerRegistry, decisions: DecisionLog) -> Iterator[Ahead]:
         """Yield producers ahead of the current epoch, by the calendar or by the majority."""
-        present = self._running_epoch(roster, decisions)
-        refused = {
+        present = self._running_epoch(registry, decisions)
+        rejected = {
             producer.index: epoch
-            for enrollment, epoch in self._refused.items()
-            if epoch > present and (producer := roster.find(enrollment)) is not None
+            for enrollment, epoch in self._rejected.items()
+            if epoch > present and (producer := registry.find(enrollment)) is not None
         }
-        reached = np.zeros(0) if self.by_calendar else self.reached(roster, decisions)
-        for index in sorted({*refused, *np.flatnonzero(reached > present + PATIENCE).tolist()}):
-            if roster[index].last_epoch is None:
-                latest = max(refused.get(index, 0), 0 if self.by_calendar else int(reached[index]))
-                yield Ahead(roster[index].name, latest - present)
+        reached = np.zeros(0) if self.by_calendar else self.reached(registry, decisions)
+        for index in sorted(
+            {*rejected, *np.flatnonzero(reached > present + MAX_MISSED_EPOCHS).tolist()}
+        ):
+            if registry[index].last_epoch is None:
+                latest = max(rejected.get(index, 0), 0 if self.by_calendar else int(reached[index]))
+                yield Ahead(registry[index].name, latest - present)
 
-    def _running_epoch(self, roster: Roster, decisions: DecisionLog) -> int:
+    def _running_epoch(self, registry: ProducerRegistry, decisions: DecisionLog) -> int:
         now = self.now
         if self._times is not None and now is not None:
             return self._times.epoch_of(now)
-        next_epoch = decisions.oldest_undecided(roster.first_epoch)
-        reached = np.sort(self.reached(roster, decisions)[roster.reporting(next_epoch)])
+        next_epoch = decisions.oldest_undecided(registry.first_epoch)
+        reached = np.sort(self.reached(registry, decisions)[registry.reporting(next_epoch)])
         # More than half of the producers have reached this epoch.
         half = int(reached[(len(reached) - 1) // 2]) if len(reached) else 0
         return max(next_epoch - 1, half)

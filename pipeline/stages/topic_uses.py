@@ -50,7 +50,7 @@ def topic_uses(job: Job, stage: str) -> TopicUses:
     """Return the topics of a stage; raises `KeyError` if the job has no such stage."""
     role = job.route.stages[stage]
     # Every worker writes heartbeats.
-    said = {Role.STATUS}
+    writes = {Role.STATUS}
     if role in job.route.reports:
         decides = role is Role.REPORTS
         reads = {role, Role.PRODUCERS, Role.MANIFESTS}
@@ -58,25 +58,25 @@ def topic_uses(job: Job, stage: str) -> TopicUses:
             # For the enrolled devices and the live collectors.
             reads |= {Role.DEVICES, Role.STATUS}
         output = job.route.decided if decides else Role.SHUFFLED
-        said |= {Role.MANIFESTS, output, Role.DEAD_LETTERS}
-        return TopicUses(frozenset(reads), frozenset(said), deletes=role)
+        writes |= {Role.MANIFESTS, output, Role.DEAD_LETTERS}
+        return TopicUses(frozenset(reads), frozenset(writes), deletes=role)
     if role in job.route.hops:
         index = 1 + job.route.hops.index(role)
-        said |= {job.route.output(index), Role.DEAD_LETTERS}
-        return TopicUses(frozenset({role, Role.PARTIALS}), frozenset(said))
+        writes |= {job.route.output(index), Role.DEAD_LETTERS}
+        return TopicUses(frozenset({role, Role.PARTIALS}), frozenset(writes))
     if stage in SHARERS:
         own = SUMS[SHARERS.index(stage)]
-        return TopicUses(frozenset({role, own}), frozenset(said | {own, Role.DEAD_LETTERS}))
+        return TopicUses(frozenset({role, own}), frozenset(writes | {own, Role.DEAD_LETTERS}))
     if role is Role.PARTIALS_A:
         return TopicUses(
-            frozenset({*SUMS, Role.MANIFESTS, Role.PARTIALS}), frozenset(said | {Role.PARTIALS})
+            frozenset({*SUMS, Role.MANIFESTS, Role.PARTIALS}), frozenset(writes | {Role.PARTIALS})
         )
     if role is Role.SHUFFLED:
         return TopicUses(
             frozenset({role, Role.PARTIALS}),
-            frozenset(said | {Role.PARTIALS, Role.DEAD_LETTERS}),
+            frozenset(writes | {Role.PARTIALS, Role.DEAD_LETTERS}),
         )
     published = {Role.ESTIMATES, Role.RESULTS}
     if job.protocol_entry.learning is not None:
         published.add(Role.MODEL)
-    return TopicUses(frozenset({role, Role.MANIFESTS, *published}), frozenset(said | published))
+    return TopicUses(frozenset({role, Role.MANIFESTS, *published}), frozenset(writes | published))

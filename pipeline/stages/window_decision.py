@@ -13,12 +13,12 @@ from typing import Generic, TypeVar
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_states import Event, State
 from dpstream.pipeline.stages.windows import OpenWindow
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
 
@@ -27,10 +27,10 @@ class WindowDecision(ABC, Generic[WindowT]):
     """Closing rules and manifests of a worker's windows, given registry, decisions and timeline."""
 
     def __init__(
-        self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
+        self, job: DeployedJob, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> None:
         self._job = job
-        self._roster = roster
+        self._registry = registry
         self._log = log
         self._timeline = timeline
 
@@ -92,7 +92,7 @@ class WindowDecision(ABC, Generic[WindowT]):
             return Event.GRACE_OVER
         return None
 
-    def due_silent_epochs(
+    def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
         """Yield the epochs of a partition to decide although no record of them has arrived.
@@ -111,10 +111,12 @@ class WindowDecision(ABC, Generic[WindowT]):
             ):
                 yield epoch
 
-    def _fate(self, contributors: int) -> Fate:
+    def _window_status(self, contributors: int) -> WindowStatus:
         if contributors == 0:
-            return Fate.EMPTY
-        return Fate.TOO_SMALL if contributors < self._job.shuffle.minimum else Fate.RELEASED
+            return WindowStatus.EMPTY
+        if contributors < self._job.shuffle.minimum:
+            return WindowStatus.SUPPRESSED
+        return WindowStatus.RELEASED
 
     def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
         """Return whether an operator's drain closes an epoch that started before it.
@@ -122,7 +124,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         A drain also closes an epoch if a later one started before it. Estimates are published in
         the order of epochs, so draining the later one requires this one.
         """
-        end = self._roster.drains.get(self._job.topics.partition_of(epoch))
+        end = self._registry.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:
             return False
         if first_offset is not None and first_offset < end:
@@ -134,5 +136,5 @@ class WindowDecision(ABC, Generic[WindowT]):
 
     def _began_before_drain(self, epoch: int) -> bool:
         outcome = self._log.recent(epoch)
-        end = self._roster.drains.get(self._job.topics.partition_of(epoch), 0)
+        end = self._registry.drains.get(self._job.topics.partition_of(epoch), 0)
         return outcome is not None and outcome.first_offset < end

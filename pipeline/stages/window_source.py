@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from dpstream.pipeline.actions import Steps
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Rejection
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.pipeline.stages.window_writer import WindowsAgain
@@ -43,20 +43,24 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @abstractmethod
     def begin(
-        self, roster: Roster, log: DecisionLog, timeline: Timeline
+        self, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> WindowDecision[WindowT]:
         """Reset, and return the decision rules of windows."""
 
     @abstractmethod
-    def admit(self, partition: int, value: bytes) -> RecordT | Refusal:
+    def admit(self, partition: int, value: bytes) -> RecordT | Rejection:
         """Return a record of this job and partition, or the reason to reject it."""
 
     @abstractmethod
-    def new_window(self, epoch: int, now: float, multiset: Callable[[], WordMultiset]) -> WindowT:
+    def new_window(
+        self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
+    ) -> WindowT:
         """Open an empty window."""
 
     @abstractmethod
-    def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> WindowsAgain:
+    def windows_again(
+        self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
+    ) -> WindowsAgain:
         """Return a collector of decided windows from the topic."""
 
     @abstractmethod
@@ -86,12 +90,12 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Return whether the sender is known, or need not be."""
         return True
 
-    def refusal(self, record: RecordT) -> Refusal | None:
+    def rejection(self, record: RecordT) -> Rejection | None:
         """Return why the sender cannot report for this epoch, or None if it can."""
         return None
 
-    def ahead_of_time(self, record: RecordT, problem: str) -> Refusal:
-        return Refusal(Reason.EPOCH, problem)
+    def ahead_of_time(self, record: RecordT, problem: str) -> Rejection:
+        return Rejection(Reason.EPOCH, problem)
 
     def note(self, record: RecordT) -> None:
         """Update the sender's progress from a record."""
@@ -107,6 +111,6 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
     def counts(self, window: WindowT) -> Mapping[str, int]:
         return {}
 
-    def seconds_of_rest(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         """Return the seconds until a decision is due without a record; None if one is due now."""
         return math.inf

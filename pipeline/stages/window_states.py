@@ -16,12 +16,10 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 
 class State(Enum):
-    """State of an epoch."""
-
     COLLECTING = auto()
     """Records join the window, and its time has not come."""
 
@@ -31,13 +29,13 @@ class State(Enum):
     CLOSING = auto()
     """The grace period is over. Records still join up to the partition's end at that time."""
 
-    OWED = auto()
+    PENDING = auto()
     """The window is released, and writing its messages is pending."""
 
     WRITTEN = auto()
     """The window is released, and its messages are written."""
 
-    WITHHELD = auto()
+    SUPPRESSED = auto()
     """The window has too few contributors, or none; nothing is written."""
 
     FORGOTTEN = auto()
@@ -45,8 +43,6 @@ class State(Enum):
 
 
 class Event(Enum):
-    """Event of an epoch."""
-
     FIRST_RECORD = auto()
     """Arrival of the first record of a window that was opened without one."""
 
@@ -77,7 +73,7 @@ class Event(Enum):
     RELEASED = auto()
     """Release by the first manifest."""
 
-    TOO_SMALL = auto()
+    SUPPRESSED = auto()
     """Suppression by the first manifest: fewer contributors than the job's minimum."""
 
     EMPTY = auto()
@@ -88,8 +84,6 @@ class Event(Enum):
 
 
 class Reaction(Enum):
-    """Action of a worker in response."""
-
     NOTHING = auto()
     START_GRACE = auto()
     STOP_GRACE = auto()
@@ -105,9 +99,9 @@ class Reaction(Enum):
 
 
 _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
-    Event.RELEASED: (State.OWED, Reaction.WRITE),
-    Event.TOO_SMALL: (State.WITHHELD, Reaction.NOTHING),
-    Event.EMPTY: (State.WITHHELD, Reaction.NOTHING),
+    Event.RELEASED: (State.PENDING, Reaction.WRITE),
+    Event.SUPPRESSED: (State.SUPPRESSED, Reaction.NOTHING),
+    Event.EMPTY: (State.SUPPRESSED, Reaction.NOTHING),
 }
 
 
@@ -144,11 +138,11 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, tuple[State, Reaction]]]] = {
         Event.READ_TO_END: (State.CLOSING, Reaction.DECIDE),
         **_open(State.CLOSING),
     },
-    State.OWED: {
+    State.PENDING: {
         Event.WORDS_WRITTEN: (State.WRITTEN, Reaction.NOTHING),
     },
     State.WRITTEN: {},
-    State.WITHHELD: {},
+    State.SUPPRESSED: {},
     State.FORGOTTEN: {},
 }
 """Next state and reaction, by state and event; pairs that are missing cannot occur."""
@@ -169,6 +163,6 @@ def next_state(state: State, event: Event) -> tuple[State, Reaction]:
         raise ValueError(f"{event.name} cannot occur in a window that is {state.name}") from None
 
 
-def after_decision(fate: Fate) -> Reaction:
+def after_decision(window_status: WindowStatus) -> Reaction:
     """Return the owner's reaction to the status in an epoch's first manifest."""
-    return _DECISIONS[Event[fate.name]][1]
+    return _DECISIONS[Event[window_status.name]][1]

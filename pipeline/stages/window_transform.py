@@ -46,10 +46,10 @@ class WindowTransform(ABC, Generic[Content]):
         """Release the resources of an attempt that is no longer needed."""
 
     @abstractmethod
-    def write(self, chunk: Chunk, parts: Sequence[Content]) -> Steps[None]:
+    def write(self, chunk: Chunk, partial_windows: Sequence[Content]) -> Steps[None]:
         """Write a window that this chunk completes, except for the final flush.
 
-        `parts` are the partial windows of all parallel shufflers, in their order.
+        `partial_windows` are the partial windows of all parallel shufflers, in their order.
         """
 
 
@@ -67,20 +67,20 @@ class AddedReports(WindowTransform[Aggregator]):
         content.add(self._job.epochs.local(chunk.epoch), chunk.words.values, chunk.words.counts)
         self.counts["reports"] += chunk.words.messages
 
-    def write(self, chunk: Chunk, parts: Sequence[Aggregator]) -> Steps[None]:
-        payload = merged(self._job, parts).to_bytes()
+    def write(self, chunk: Chunk, partial_windows: Sequence[Aggregator]) -> Steps[None]:
+        payload = merged(self._job, partial_windows).to_bytes()
         yield from append_partial(
             self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
         )
         self.counts["partials"] += 1
 
 
-def merged(job: DeployedJob, parts: Sequence[Aggregator]) -> Aggregator:
+def merged(job: DeployedJob, partial_windows: Sequence[Aggregator]) -> Aggregator:
     """Return the state of all partial windows, which stay unchanged."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(partial_windows) == 1:
+        return partial_windows[0]
     # Merged into a new state: the partial windows' states are needed again if a write fails.
     total = job.aggregator()
-    for part in parts:
-        total.merge(part)
+    for partial_window in partial_windows:
+        total.merge(partial_window)
     return total

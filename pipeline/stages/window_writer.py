@@ -12,12 +12,12 @@ from typing import Protocol
 
 from dpstream.pipeline.actions import Flush, LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.decision_log import Decision
-from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.multisets import MessageMultiset
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.manifests import Manifest
@@ -27,7 +27,7 @@ from dpstream.topics.names import Role
 class WindowsAgain(Protocol):
     """Collector of a decided window's messages from the raw topic."""
 
-    def read(self, manifest: Manifest, /) -> Steps[WordMultiset]: ...
+    def read(self, manifest: Manifest, /) -> Steps[MessageMultiset]: ...
 
 
 class ProducerWindows:
@@ -37,26 +37,26 @@ class ProducerWindows:
         self,
         job: DeployedJob,
         admission: Admission,
-        roster: Roster,
-        multiset: Callable[[], WordMultiset],
+        registry: ProducerRegistry,
+        multiset: Callable[[], MessageMultiset],
         role: Role,
     ) -> None:
         self._job = job
         self._admission = admission
-        self._roster = roster
+        self._registry = registry
         self._multiset = multiset
         self._role = role
 
-    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+    def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
         """See `WindowsAgain`; the registry has all producers of the manifest."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
-        inside = drawings_in(manifest, self._roster)
+        inside = drawings_in(manifest, self._registry)
 
         def collect(record: LogRecord) -> None:
             admitted = self._admission.admit(partition, record.value)
             if (
-                not isinstance(admitted, Refusal)
+                not isinstance(admitted, Rejection)
                 and admitted.epoch == manifest.epoch
                 and admitted.enrollment in inside
                 and inside[admitted.enrollment] in (None, _drawing(admitted))
@@ -76,11 +76,11 @@ class WindowRelease:
     Subclasses implement the options of jobs; see `dpstream.pipeline.stages.stage_builder`.
     """
 
-    def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
+    def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
         """Return the multiset to release; `words` may change."""
         return words
 
-    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
         """Cut the released messages for chunks, in the order of writing."""
         return (yield from words.ordered())
 
@@ -101,28 +101,28 @@ class WindowWriter:
         self._release = release
         self._identifiers = identifiers
 
-    def read(self, manifest: Manifest) -> Steps[WordMultiset]:
+    def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
         return (yield from self._windows.read(manifest))
 
-    def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
+    def write(self, decision: Decision, words: MessageMultiset) -> Steps[None]:
         """Write a released window: a new attempt, in chunks of equal size."""
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)
-        pieces = yield from self._release.pieces(released)
+        chunks = yield from self._release.chunks(released)
         role, attempt = self._role, self._identifiers()
         yield from chunks_of_attempt(
-            self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance
+            self._job, role, manifest.epoch, decision.offset, attempt, chunks, manifest.instance
         )
         yield Flush()
         if released is not words:
             released.close()
 
 
-def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:
+def drawings_in(manifest: Manifest, registry: ProducerRegistry) -> dict[bytes, bytes | None]:
     """Return the enrollment ids in a manifest, each with its drawing or None."""
     enrollments = [
         producer.enrollment
-        for producer, included in zip(roster, manifest.producers, strict=False)
+        for producer, included in zip(registry, manifest.producers, strict=False)
         if included
     ]
     return dict(zip(enrollments, manifest.drawings or [None] * len(enrollments), strict=True))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_states import Event, Reaction, State, next_state
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.frames import U4_MAX
@@ -36,7 +36,7 @@ class Drawing:
     `punctuation` names this drawing; None until it has arrived.
     """
 
-    words: WordMultiset
+    words: MessageMultiset
     batches: set[bytes] = field(default_factory=set)
     messages: int = 0
     punctuation: Punctuation | None = None
@@ -44,8 +44,8 @@ class Drawing:
     @property
     def whole(self) -> bool:
         """True if its punctuation and all its batches have arrived."""
-        said = self.punctuation
-        return said is not None and len(self.batches) == said.batches
+        punctuation = self.punctuation
+        return punctuation is not None and len(self.batches) == punctuation.batches
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ class Contribution:
     @property
     def punctuation(self) -> Punctuation | None:
         """Punctuation that is in, or else the first that has arrived; None without any."""
-        said = (drawing.punctuation for drawing in self.drawings.values())
-        return self.complete or next((each for each in said if each is not None), None)
+        arrived = (drawing.punctuation for drawing in self.drawings.values())
+        return self.complete or next((each for each in arrived if each is not None), None)
 
     @property
     def contributors(self) -> int:
         return 0 if self.punctuation is None else self.punctuation.contributors
 
-    def said_before(self, name: bytes) -> Punctuation | None:
+    def earlier_punctuation(self, name: bytes) -> Punctuation | None:
         """Return the punctuation that makes another of a drawing redundant, or None."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
@@ -107,7 +107,7 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Memory of its messages, in bytes."""
 
     @property
@@ -127,11 +127,11 @@ class OpenWindow(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> WordMultiset:
+    def words(self) -> MessageMultiset:
         """Messages of the senders in the window."""
 
     @abstractmethod
-    def drop_words(self) -> None:
+    def drop_messages(self) -> None:
         """Free as much memory as possible; the topic still has all messages."""
 
     @abstractmethod
@@ -169,7 +169,9 @@ class Window(OpenWindow):
         unfinished: Enrollment ids with records that are not complete.
     """
 
-    def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
+    def __init__(
+        self, epoch: int, opened_at: float, multiset: Callable[[], MessageMultiset]
+    ) -> None:
         super().__init__(epoch, opened_at)
         self.contributions: dict[bytes, Contribution] = {}
         self.inside: list[bytes] = []
@@ -177,15 +179,15 @@ class Window(OpenWindow):
         self._messages = 0
         self._contributors = 0
         self._words = multiset()
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._multiset = multiset
 
     @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
+    def buffered_bytes(self) -> int:
+        return self._buffered_bytes
 
     @property
-    def words(self) -> WordMultiset:
+    def words(self) -> MessageMultiset:
         return self._words
 
     @property
@@ -199,10 +201,10 @@ class Window(OpenWindow):
         """
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
-    def drop_words(self) -> None:
+    def drop_messages(self) -> None:
         """Drop all buffered messages, and buffer none in the future."""
         self.set_aside = True
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self.close()
 
     def _add_batch(self, batch: Batch) -> bool:
@@ -220,9 +222,9 @@ class Window(OpenWindow):
         drawing.messages += batch.words.messages
         self._messages += batch.words.messages
         if not self.set_aside:
-            before = drawing.words.held_bytes
+            before = drawing.words.buffered_bytes
             drawing.words.add(batch.words)
-            self._held_bytes += drawing.words.held_bytes - before
+            self._buffered_bytes += drawing.words.buffered_bytes - before
         self._complete(batch.enrollment, drawing)
         return True
 
@@ -233,7 +235,7 @@ class Window(OpenWindow):
                 f"producer; expected at most {U4_MAX}"
             )
         contribution = self._contribution(punctuation.enrollment)
-        before = contribution.said_before(punctuation.drawing)
+        before = contribution.earlier_punctuation(punctuation.drawing)
         if before is not None:
             if before.drawing == punctuation.drawing and before != punctuation:
                 raise PunctuationError(
@@ -246,9 +248,9 @@ class Window(OpenWindow):
                 f"epoch {self.epoch}: the producer announces {punctuation.batches} batches but "
                 f"sent {len(drawing.batches)}"
             )
-        said = contribution.contributors
+        counted = contribution.contributors
         drawing.punctuation = punctuation
-        self._contributors += contribution.contributors - said
+        self._contributors += contribution.contributors - counted
         self._complete(punctuation.enrollment, drawing)
         return True
 
@@ -291,13 +293,13 @@ class Window(OpenWindow):
         if not changed.whole:
             return
         if not self.set_aside:
-            before = self.words.held_bytes
-            drawn = sum(drawing.words.held_bytes for drawing in contribution.drawings.values())
+            before = self.words.buffered_bytes
+            drawn = sum(drawing.words.buffered_bytes for drawing in contribution.drawings.values())
             self.words.merge(changed.words)
-            self._held_bytes += self.words.held_bytes - before - drawn
-        said = contribution.contributors
+            self._buffered_bytes += self.words.buffered_bytes - before - drawn
+        counted = contribution.contributors
         contribution.complete = changed.punctuation
-        self._contributors += contribution.contributors - said
+        self._contributors += contribution.contributors - counted
         sent = sum(drawing.messages for drawing in contribution.drawings.values())
         self._messages += changed.messages - sent
         self.inside.append(enrollment)

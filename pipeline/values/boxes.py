@@ -30,7 +30,9 @@ class Box:
 def two_ends(text: str, option: str) -> tuple[str, str]:
     low, colon, high = text.partition(":")
     if not colon:
-        raise QueryError(f"{option}: {shown(text)} is no range: give LOW:HIGH, such as 10:20")
+        raise QueryError(
+            f"{option}: {shown(text)} is not a range; expected LOW:HIGH, such as 10:20"
+        )
     return low.strip(), high.strip()
 
 
@@ -52,16 +54,14 @@ def grid_box(text: str, grid: tuple[int, ...], option: str) -> Box:
         sizes = " x ".join(map(str, grid))
         count = f"{len(sides)} side{'' if len(sides) == 1 else 's'}"
         raise QueryError(
-            f"{option}: {shown(text)} has {count}, the grid {sizes} has "
-            f"{len(grid)}: give A:B for each, separated by commas"
+            f"{option}: {shown(text)} has {count}; expected {len(grid)} for the grid {sizes}: A:B "
+            "for each, separated by commas"
         )
     starts, ends = [], []
     for side, size in zip(sides, grid, strict=True):
         low, colon, high = (part.strip() for part in side.partition(":"))
         if not low and not colon:
-            raise QueryError(
-                f"{option}: {shown(text)} has a side that is empty: a whole side is ':'"
-            )
+            raise QueryError(f"{option}: {shown(text)} has an empty side; use ':' for a whole side")
         first = coordinate(low or "0", size, option)
         last = coordinate(high or str(size - 1), size, option) if colon else first
         if first > last:
@@ -78,7 +78,7 @@ def coordinate(text: str, size: int, option: str) -> int:
     except ValueError:
         raise QueryError(f"{option}: {shown(text)} is not a whole number") from None
     if not 0 <= number < size:
-        raise QueryError(f"{option}: {number} lies outside of the values, 0 to {size - 1:,}")
+        raise QueryError(f"{option}: {number} is out of range; expected 0 to {size - 1:,}")
     return number
 
 
@@ -93,4 +93,4 @@ def finite(text: str, option: str) -> float:
 
 
 def empty(text: str, option: str) -> QueryError:
-    return QueryError(f"{option}: {shown(text)} is empty: give the lower end first")
+    return QueryError(f"{option}: {shown(text)} is empty; expected the lower end first")

@@ -33,7 +33,7 @@ class CrowdDomain(ValueDomain):
     slots: int
     kind = "items"
     about = "items by crowd"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     def __init__(self, contents: ValueDomain, column: str, crowds: Sequence[str]) -> None:
         assert contents.slots is not None
@@ -108,7 +108,7 @@ class CrowdDomain(ValueDomain):
         }
         for index, (crowd, _, item) in enumerate(parted):
             if item.strip() and not crowd.strip():
-                problems[index] = f"value {shown(item)} is of no crowd: {self.column} is empty"
+                problems[index] = f"value {shown(item)} has no crowd: {self.column} is empty"
         items = items.astype(np.int64)
         return (
             crowds.astype(np.int64),

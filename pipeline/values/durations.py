@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 FORMS = (
-    "ISO 8601 (P7D, PT1H, P1M) or a whole number and a unit out of ms, s, min, h, d, w, as letters "
-    "or as a word, or months or years (60 s, 7d, 24 hours, 1 month)"
+    "ISO 8601 (P7D, PT1H, P1M) or a whole number and a unit: ms, s, min, h, d, w, the unit as a "
+    "word, months or years (60 s, 7d, 24 hours, 1 month)"
 )
 
 _MICROSECONDS = {
@@ -61,7 +61,7 @@ class Duration:
         if not self.months and not self.exact:
             raise ValueError("a duration must be longer than 0")
         if not (0 <= self.months <= 12_000 and timedelta() <= self.exact <= _LONGEST):
-            raise ValueError("a duration must be at most 1000 years, and never negative")
+            raise ValueError("a duration must be from 0 to 1000 years")
 
     def __str__(self) -> str:
         """Return ISO 8601, with one form for equal durations."""
@@ -90,7 +90,9 @@ class Duration:
     def timedelta(self) -> timedelta:
         """Return the exact length; raise `ValueError` for calendar months and years."""
         if self.months:
-            raise ValueError(f"{self} has no exact length: months and years differ; give days")
+            raise ValueError(
+                f"{self} has no exact length because months and years vary; expected days"
+            )
         return self.exact
 
     def epoch_start(self, start: datetime, epoch: int) -> datetime:
@@ -106,7 +108,7 @@ class Duration:
         start = start.astimezone(UTC)
         year, month = divmod(start.year * 12 + start.month - 1 + (epoch - 1) * self.months, 12)
         if not 1 <= year <= 9999:
-            raise OverflowError(f"epoch {epoch} begins outside the years 1 to 9999")
+            raise OverflowError(f"epoch {epoch} starts outside the years 1 to 9999")
         day = min(start.day, monthrange(year, month + 1)[1])
         return start.replace(year=year, month=month + 1, day=day) + (epoch - 1) * self.exact
 
@@ -167,7 +169,7 @@ def parse_duration(text: str) -> Duration:
             int(parts[unit]) * _MICROSECONDS[unit] for unit in ("w", "d", "h", "min")
         )
         return _duration(int(parts["years"]) * 12 + int(parts["months"]), microseconds)
-    raise ValueError(f"{text!r} is not a duration: give {FORMS}")
+    raise ValueError(f"{text!r} is not a duration; expected {FORMS}")
 
 
 def roughly(seconds: float) -> str:

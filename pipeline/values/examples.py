@@ -30,7 +30,7 @@ class ExampleDomain(ValueDomain):
     slots = None
     kind = "value"
     about = "examples"
-    asks = ()
+    supported_options = ()
     numeric = True
     columns: int
 
@@ -65,15 +65,21 @@ class ExampleDomain(ValueDomain):
         """Return one example, shape (1 + features,), and its problem, if any."""
         row = np.zeros(self.columns, np.int16)
         if len(features) != self.features:
-            return row, f"{len(features)} features, must be {self.features}"
+            return row, f"{len(features)} features; expected {self.features}"
         if not (class_.isascii() and class_.isdecimal()) or int(class_[:20]) >= self.classes:
-            return row, f"class {shown(class_)} is no whole number from 0 to {self.classes - 1}"
+            return row, (
+                f"class {shown(class_)} is invalid; expected a whole number from 0 to "
+                f"{self.classes - 1}"
+            )
         try:
             numbers = np.array(features, np.float64)
         except ValueError:
-            return row, "a feature is no number"
+            return row, "a feature is not a number"
         if not (np.abs(numbers) <= LARGEST_FEATURE).all():
-            return row, f"a feature does not lie between -{LARGEST_FEATURE} and {LARGEST_FEATURE}"
+            return (
+                row,
+                f"a feature is out of range; expected -{LARGEST_FEATURE} to {LARGEST_FEATURE}",
+            )
         row[0] = 1 + int(class_)
         row[1:] = np.rint(FEATURE_UNIT * numbers)
         return row, None

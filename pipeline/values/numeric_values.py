@@ -30,14 +30,14 @@ def relative_error_lines(
 
     >>> for label, text in relative_error_lines(290.0, 50_000):
     ...     print(label, text)
-      a count of 500 (1% of all users) off by 58%
-      a count of 2,500 (5% of all users) off by 12%
-      a count of 10,000 (20% of all users) off by 2.9%
+      a count of 500 (1% of all users) error 58%
+      a count of 2,500 (5% of all users) error 12%
+      a count of 10,000 (20% of all users) error 2.9%
     """
     for count in sorted({max(1, round(share * users)) for share in SHARES}):
         relative = error / count
         digits = 0 if relative >= 0.1 else 1 if relative >= 0.01 else 2
-        off = f"off by {relative:,.{digits}%}"
+        off = f"error {relative:,.{digits}%}"
         yield f"  a count of {count:,} ({count / users:.0%} of all {people})", off
 
 
@@ -49,7 +49,8 @@ class NumericDomain(ValueDomain):
     >>> NumericDomain(low=0, high=80, buckets=8).parse(["25", "80", "ten"])
     ... # doctest: +NORMALIZE_WHITESPACE
     (array([3, 1, 1], dtype=int16),
-     {1: "value '80' is not from 0 to below 80", 2: "value 'ten' is not a number"})
+     {1: "value '80' is out of range; expected 0 to below 80",
+      2: "value 'ten' is not a number"})
 
     A user's value before its first row is `initial`, by default `low`. With `optional`, users may
     have no value, 0: before the first row, and where a row has an empty value.
@@ -58,7 +59,7 @@ class NumericDomain(ValueDomain):
     slots = None
     kind = "numbers"
     about = "numbers"
-    asks = ("--range", "--quantile")
+    supported_options = ("--range", "--quantile")
     numeric = True
 
     def __init__(
@@ -123,12 +124,12 @@ class NumericDomain(ValueDomain):
             return index
         if not self.low <= value <= self.high:
             raise QueryError(
-                f"{option}: {number_text(value)} lies outside of the values, "
+                f"{option}: {number_text(value)} is out of range; expected "
                 f"{number_text(self.low)} to {number_text(self.high)}"
             )
         below = self.equal.find(value)
         raise QueryError(
-            f"{option}: {number_text(value)} lies within a bucket; the nearest edges are "
+            f"{option}: {number_text(value)} is inside a bucket; the nearest edges are "
             f"{number_text(self.edge(below))} and {number_text(self.edge(below + 1))}"
         )
 
@@ -148,14 +149,13 @@ class NumericDomain(ValueDomain):
         if math.isnan(number_of(text)):
             return f"value {shown(text)} is not a number"
         low, high = number_text(self.low), number_text(self.high)
-        return f"value {shown(text)} is not from {low} to below {high}"
+        return f"value {shown(text)} is out of range; expected {low} to below {high}"
 
 
 def number_of(text: str) -> float:
     """Return the number in a text, or NaN."""
     try:
-        # Python's float() accepts underscores; in a file of measurements they are not digit
-        # separators.
+        # Python's float() accepts underscores; in measurements they are not digit separators.
         return math.nan if "_" in text else float(text)
     except ValueError:
         return math.nan

@@ -38,18 +38,18 @@ Parsed = tuple[NDArray[Any], dict[int, str]]
 class SetDomain(ValueDomain):
     """At most `slots` items of a domain at every epoch; an empty value means no item. int64.
 
-    The class itself handles a list of labels; construction returns the subclass for the domain's
-    kind.
+    The class itself handles a list of labels; construction returns the domain's subclass.
 
     >>> SetDomain(Points((3, 4)), slots=1).parse(["0;0", "2;3", "3;0", ""])
     ... # doctest: +NORMALIZE_WHITESPACE
-    (array([ 1, 12,  0,  0]), {2: "value '3;0' is no point of the grid 3 x 4, such as '2;3'"})
+    (array([ 1, 12,  0,  0]),
+     {2: "value '3;0' is not a point of the grid 3 x 4; expected one like '2;3'"})
     """
 
     initial = 0
     slots: int
     about = "items"
-    asks: tuple[str, ...] = ("--item", "--top", "--range")
+    supported_options: tuple[str, ...] = ("--item", "--top", "--range")
 
     def __new__(cls, domain: ItemDomain = (), slots: int = 1) -> SetDomain:
         return super().__new__(_KINDS.get(type(domain), cls))
@@ -116,7 +116,7 @@ class SetDomain(ValueDomain):
 class _PredicateSets(SetDomain):
     domain: Predicates
     about = "predicates"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
     numeric = True
 
     @cached_property
@@ -134,7 +134,7 @@ class _PredicateSets(SetDomain):
 class _AttributeSets(SetDomain):
     domain: Attributes
     about = "attributes"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     @cached_property
     def every_label(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class _NumberSets(SetDomain):
 
     domain: Numbers
     about = "numbers"
-    asks = ("--item", "--top", "--range", "--quantile")
+    supported_options = ("--item", "--top", "--range", "--quantile")
     numeric = True
 
     def __init__(self, domain: ItemDomain, slots: int) -> None:
@@ -229,7 +229,12 @@ class _PointSets(_WrittenOut):
         super().__init__(domain, slots)
         single = len(self.grid) == 1
         self.about = "points of an axis" if single else "points of a grid"
-        self.asks = ("--item", "--top", *(("--range", "--quantile") if single else ()), "--box")
+        self.supported_options = (
+            "--item",
+            "--top",
+            *(("--range", "--quantile") if single else ()),
+            "--box",
+        )
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -249,7 +254,10 @@ class _PointSets(_WrittenOut):
         except (ValueError, TypeError):
             example = ";".join(str(size - 1) for size in self.grid)
             sides = " x ".join(map(str, self.grid))
-            return f"value {shown(text)} is no point of the grid {sides}, such as {shown(example)}"
+            return (
+                f"value {shown(text)} is not a point of the grid {sides}; expected one like "
+                f"{shown(example)}"
+            )
 
 
 class _OpenSets(_WrittenOut):
@@ -271,7 +279,7 @@ class _OpenSets(_WrittenOut):
 class _NumberedSets(_OpenSets):
     domain: Bits
     about = "whole numbers"
-    asks = ("--item", "--top", "--range", "--quantile")
+    supported_options = ("--item", "--top", "--range", "--quantile")
     numeric = True
 
     @property
@@ -287,7 +295,7 @@ class _NumberedSets(_OpenSets):
 class _TextSets(_OpenSets):
     domain: Strings
     about = "texts"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     @cached_property
     def _open(self) -> OpenDomain:

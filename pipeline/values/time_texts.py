@@ -52,7 +52,7 @@ class TimeReader:
     >>> german = TimeReader("%d.%m.%Y %H:%M", ZoneInfo("Europe/Berlin"))
     >>> times = german.parse(["01.01.1970 01:00", "1970-01-01"])
     >>> times.moments.tolist(), times.problems, times.zoneless
-    ([0, 0], {1: "time '1970-01-01' is not like %d.%m.%Y %H:%M"}, 1)
+    ([0, 0], {1: "time '1970-01-01' does not match %d.%m.%Y %H:%M"}, 1)
 
     Attributes:
         pattern: Pattern of `datetime.strptime`; or "iso", "unix" for seconds, "unix_ms" for
@@ -93,8 +93,8 @@ class TimeReader:
             case None:
                 if _DATE_OF_DIGITS.fullmatch(text):
                     raise ValueError(
-                        f"time {shown(text)} may be a date or unix seconds: say which, by a time "
-                        "format of %Y%m%d or unix"
+                        f"time {shown(text)} is ambiguous: a date or unix seconds. Set the time "
+                        "format to %Y%m%d or unix"
                     )
                 stated = None if is_number else _stated(text)
                 if stated is None or stated.tzinfo is not None:
@@ -103,7 +103,9 @@ class TimeReader:
             case "iso":
                 stated = _stated(text)
                 if stated is None:
-                    raise ValueError(f"time {shown(text)} is not ISO 8601 (2024-05-01T12:00Z)")
+                    raise ValueError(
+                        f"time {shown(text)} is not ISO 8601; expected one like 2024-05-01T12:00Z"
+                    )
                 return self._placed(stated)
             case "unix":
                 if not is_number:
@@ -117,7 +119,7 @@ class TimeReader:
                 try:
                     stated = datetime.strptime(text, pattern)
                 except ValueError:
-                    raise ValueError(f"time {shown(text)} is not like {pattern}") from None
+                    raise ValueError(f"time {shown(text)} does not match {pattern}") from None
                 return self._placed(stated)
 
     def _placed(self, moment: datetime) -> tuple[int, bool, bool]:
@@ -127,7 +129,7 @@ class TimeReader:
             first = microseconds(moment.replace(tzinfo=self.zone))
             second = microseconds(moment.replace(tzinfo=self.zone, fold=1))
         except OverflowError:
-            raise ValueError(f"time {moment} lies outside the years 1 to 9999") from None
+            raise ValueError(f"time {moment} is outside the years 1 to 9999") from None
         return first, True, first != second
 
 
@@ -142,6 +144,6 @@ def _milliseconds(text: str) -> int:
     moment = int(text) * 1000 if text.isdecimal() else math.floor(Fraction(text) * 1000)
     if not _FIRST <= moment <= _LAST:
         raise ValueError(
-            f"time {shown(text)} lies outside the years 1 to 9999; unix_ms are milliseconds"
+            f"time {shown(text)} is outside the years 1 to 9999; unix_ms expects milliseconds"
         )
     return moment

@@ -80,8 +80,7 @@ def parse_time(text: str) -> int:
     """Parse an ISO 8601 or Unix time to microseconds since 1970-01-01T00:00Z.
 
     A plain number is Unix seconds; anything else is ISO 8601, in UTC if it names no zone. Digits
-    beyond microseconds are truncated. Raises `ValueError` for other text, or outside the years 1 to
-    9999.
+    beyond microseconds are truncated. `ValueError` for other text, or outside the years 1 to 9999.
 
     >>> parse_time("1970-01-01T00:00:01"), parse_time("1970-01-01T02:00+02:00"), parse_time("0.5")
     (1000000, 0, 500000)
@@ -93,12 +92,13 @@ def parse_time(text: str) -> int:
             number = microseconds(iso_time(text))
         except ValueError:
             raise ValueError(
-                f"time {shown(text)} is neither ISO 8601 (2024-05-01T12:00Z) nor unix seconds"
+                f"time {shown(text)} is invalid; expected ISO 8601 (2024-05-01T12:00Z) or unix "
+                "seconds"
             ) from None
     if not _FIRST <= number <= _LAST:
         raise ValueError(
-            f"time {shown(text)} lies outside the years 1 to 9999; "
-            "unix times are in seconds, not milliseconds"
+            f"time {shown(text)} is outside the years 1 to 9999; expected unix seconds, not "
+            "milliseconds"
         )
     return number
 

@@ -46,7 +46,7 @@ class ValueDomain(ABC):
         width: Width of a bucket of numbers, which are displayed to a tenth of it.
         kind: Kind of publication.
         measured: Name and unit of the single published value, if it is not a number of users.
-        asks: Query options; empty if a single value is counted.
+        supported_options: Query options; empty if a single value is counted.
         step: Resolution of quantiles; None if values are interpolated evenly.
         numeric: Whether texts are numbers, in which a comma may be a decimal point.
         column: Public column with the user's crowd; None without crowds.
@@ -60,7 +60,7 @@ class ValueDomain(ABC):
     kind: Kind
     measured: tuple[str, str] | None = None
     about: str
-    asks: tuple[str, ...]
+    supported_options: tuple[str, ...]
     step: float | None = None
     numeric: bool = False
     column: str | None = None
@@ -84,8 +84,7 @@ class ValueDomain(ABC):
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """Return a column's values (len(texts),) in one fixed dtype, and problems by index.
 
-        For sets the shape may be (len(texts), items), padded with 0. Values with problems are
-        arbitrary.
+        For sets the shape may be (len(texts), items), padded with 0. Invalid values are arbitrary.
         """
 
     @property
@@ -114,7 +113,7 @@ class ValueDomain(ABC):
 
     def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
         """Return the numbers of a crowd and its items by label; raise `QueryError` if unknown."""
-        raise QueryError(f"{option} is for jobs with crowds, this one has none")
+        raise QueryError(f"{option} requires a job with crowds; this job has no crowds")
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -131,14 +130,17 @@ class ValueDomain(ABC):
         """Return items by their `label`, in the format of `parse`."""
         return self.parse(names)
 
-    def check_asks(self, option: str) -> None:
+    def check_supports(self, option: str) -> None:
         """Raise `QueryError` unless these values support a query option."""
-        if option not in self.asks:
-            others, last = ", ".join(self.asks[:-1]), "".join(self.asks[-1:])
-            instead = f"of {self.about} give {others} or {last}"
+        if option not in self.supported_options:
+            others, last = (
+                ", ".join(self.supported_options[:-1]),
+                "".join(self.supported_options[-1:]),
+            )
+            instead = f"use {others} or {last} for {self.about}"
             raise QueryError(
-                f"{option} is for jobs over {_ABOUT[option]}; "
-                f"{instead if self.asks else 'this one counts one value'}"
+                f"{option} requires a job over {_ABOUT[option]}; "
+                f"{instead if self.supported_options else 'this job counts one value'}"
             )
 
     def numbers_of(self, names: Sequence[str], option: str = "--item") -> tuple[int, ...]:
@@ -150,7 +152,7 @@ class ValueDomain(ABC):
         for problem in problems.values():
             raise QueryError(f"{option}: {problem.removeprefix('value ')}")
         if not len(names) or not all(numbers):
-            raise QueryError(f"{option} is empty: give the name of an item")
+            raise QueryError(f"{option} is empty; expected the name of an item")
         return tuple(dict.fromkeys(numbers.tolist()))
 
     def range(self, text: str, option: str = "--range") -> Box:
@@ -171,9 +173,9 @@ class ValueDomain(ABC):
         if not counts.any():
             return None
         below = np.cumsum(counts)
-        wanted = share * float(below[-1])
-        place = int(np.searchsorted(below, wanted))
-        part = (wanted - float(below[place] - counts[place])) / float(counts[place])
+        target = share * float(below[-1])
+        place = int(np.searchsorted(below, target))
+        part = (target - float(below[place] - counts[place])) / float(counts[place])
         return self.value_within(int(items[place]) - 1, part)
 
     def value_within(self, index: int, part: float) -> float:
@@ -196,7 +198,7 @@ class BooleanDomain(ValueDomain):
     slots = None
     kind = "value"
     about = "one value"
-    asks = ()
+    supported_options = ()
 
     @property
     def items(self) -> None:
@@ -234,7 +236,7 @@ class CategoryDomain(ValueDomain):
     slots = None
     kind = "items"
     about = "items"
-    asks = ("--item", "--top")
+    supported_options = ("--item", "--top")
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = tuple(labels)
@@ -273,8 +275,8 @@ class CategoryDomain(ValueDomain):
             return f"value {shown(text)} is not in the domain; did you mean {shown(matches[0])}?"
         first = ", ".join(map(shown, self.items[:3]))
         return (
-            f"value {shown(text)} is not in the domain, whose {len(self.items):,} labels begin "
-            f"with {first}"
+            f"value {shown(text)} is not in the domain; its {len(self.items):,} labels start with "
+            f"{first}"
         )
 
 

@@ -71,7 +71,7 @@ class HiddenCoin:
 
     def __post_init__(self) -> None:
         if not 0 < self.loss < math.inf or not 0 < self.clone < 1 or not 0 < self.shown <= 1:
-            raise ValueError(f"{self} is no coin among fair ones")
+            raise ValueError(f"{self} is not a valid coin")
 
     @property
     def odds(self) -> tuple[float, float]:
@@ -145,7 +145,9 @@ def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs:
     """
     check_target(coin.loss, delta)
     if contributors < 1 or epochs < 1:
-        raise ValueError(f"{contributors} contributors and {epochs} epochs, must be at least 1")
+        raise ValueError(
+            f"{contributors} contributors and {epochs} epochs; expected at least 1 of each"
+        )
     if epochs == 1:
         return least_real(
             lambda epsilon: amplified_delta(coin, contributors, epsilon) <= delta,
@@ -191,9 +193,9 @@ def most_local_loss(
 
 
 def _composed(coin: HiddenCoin, contributors: int, epochs: int) -> LossDistribution:
-    told = _losses(coin, contributors)
-    squares = float(told.masses @ np.square(told.losses))
-    return composed([(told, epochs)], GRID_FINENESS * math.sqrt(squares))
+    privacy_losses = _losses(coin, contributors)
+    squares = float(privacy_losses.masses @ np.square(privacy_losses.losses))
+    return composed([(privacy_losses, epochs)], GRID_FINENESS * math.sqrt(squares))
 
 
 def _clones(

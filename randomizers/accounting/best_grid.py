@@ -53,8 +53,8 @@ def best_grid(
             best, least = grid, error
     if best is None:
         raise ValueError(
-            f"no tree over {' x '.join(map(str, sizes))} values is affordable: raise "
-            "messages_per_user, epsilon or the minimum, or take fewer values"
+            f"no tree over {' x '.join(map(str, sizes))} values is affordable. Raise "
+            "messages_per_user, epsilon or the minimum, or use fewer values"
         )
     return best
 
@@ -75,7 +75,7 @@ def best_shapes(
 ) -> list[tuple[Levels, float]]:
     """Return the tree with the least deviation for every number of levels, and the deviation."""
     if size < 2:
-        raise ValueError(f"an axis has {size} values, must have at least 2")
+        raise ValueError(f"an axis has {size} values; expected at least 2")
     best: dict[int, tuple[Levels, float]] = {}
     for branching in set(_branchings(size)):
         levels = Levels(size, branching)

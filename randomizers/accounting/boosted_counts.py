@@ -34,17 +34,17 @@ _NO_BOOST = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class BoostedReports:
-    """Noise parameters: `last_epoch` T, `changes` k boosted ones per user, `boost` r."""
+    """Noise parameters: `last_epoch` T, `max_changes` k boosted ones per user, `boost` r."""
 
     last_epoch: int
-    changes: int
+    max_changes: int
     boost: int
 
     def __post_init__(self) -> None:
-        for name, least in (("last_epoch", 1), ("changes", 1), ("boost", 0)):
+        for name, least in (("last_epoch", 1), ("max_changes", 1), ("boost", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ValueError(f"{name} is {value!r}, must be a whole number, at least {least}")
+                raise ValueError(f"{name} is {value!r}; expected a whole number, at least {least}")
 
     @property
     def shifts(self) -> dict[int, int]:
@@ -57,7 +57,7 @@ class BoostedReports:
         """
         if self.boost == 0:
             return {1: self.last_epoch}
-        both = min(self.changes, self.last_epoch) - 1
+        both = min(self.max_changes, self.last_epoch) - 1
         one = min(2, self.last_epoch - both)
         shifts = {
             1: self.last_epoch - both - one,
@@ -105,7 +105,7 @@ def best_boost(
     epsilon: float,
     delta: float,
     last_epoch: int,
-    changes: int,
+    max_changes: int,
 ) -> tuple[BoostedReports, PoissonNoise]:
     """Return the boost with the least error, near sqrt(T / 4k) or 0, and its noise.
 
@@ -114,8 +114,8 @@ def best_boost(
     (3, 7118)
     """
     check_target(epsilon, delta)
-    BoostedReports(last_epoch, changes, 0)
-    likely = math.sqrt(last_epoch / (4 * changes))
+    BoostedReports(last_epoch, max_changes, 0)
+    likely = math.sqrt(last_epoch / (4 * max_changes))
     tried: dict[int, tuple[float, BoostedReports, PoissonNoise]] = {}
 
     def error(boost: int) -> float:
@@ -123,7 +123,7 @@ def best_boost(
         if not 0 <= boost <= 2 * math.ceil(likely):
             return math.inf
         if boost not in tried:
-            reports = BoostedReports(last_epoch, changes, boost)
+            reports = BoostedReports(last_epoch, max_changes, boost)
             noise = poisson_for_boosted(epsilon, delta, reports)
             tried[boost] = reports.error(noise.variance), reports, noise
         return tried[boost][0]
@@ -138,9 +138,9 @@ def best_boost(
 
 
 def least_varying(
-    last_epoch: int, clock: Callable[[Kernel], float], most_boost: float = math.inf
+    last_epoch: int, squared_norm_budget: Callable[[Kernel], float], most_boost: float = math.inf
 ) -> Kernel:
-    """Return the kernel of least mean variance, for noise proportional to a `clock`."""
+    """Return the kernel of least mean variance, for noise of `squared_norm_budget`."""
 
     def kernel_at(point: NDArray[np.float64]) -> Kernel:
         boost = min(math.exp(float(point[0])), most_boost)
@@ -149,7 +149,10 @@ def least_varying(
     def cost(point: NDArray[np.float64]) -> float:
         kernel = kernel_at(point)
         outside = abs(float(point[1]) - kernel.decay)
-        return math.log(clock(kernel) * float(kernel.variances(last_epoch).mean())) + outside
+        return (
+            math.log(squared_norm_budget(kernel) * float(kernel.variances(last_epoch).mean()))
+            + outside
+        )
 
     best = optimize.minimize(
         cost,

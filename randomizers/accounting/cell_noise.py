@@ -140,9 +140,11 @@ class BinomialNoise(CellNoise):
 
     def __post_init__(self) -> None:
         if type(self.contributors) is not int or self.contributors < 1:
-            raise ValueError(f"contributors is {self.contributors!r}, must be at least 1")
+            raise ValueError(f"contributors is {self.contributors!r}; expected at least 1")
         if not 0 < self.probability < 1:
-            raise ValueError(f"probability is {self.probability!r}, must be above 0 and below 1")
+            raise ValueError(
+                f"probability is {self.probability!r}; expected a number above 0 and below 1"
+            )
 
     @property
     def mean(self) -> float:  # type: ignore[override]
@@ -218,7 +220,7 @@ class NegativeBinomialNoise(CellNoise):
 
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value!r}, must be positive and finite")
+        raise ValueError(f"{name} is {value!r}; expected a positive finite number")
 
 
 def noise_of_cells(law: CellNoiseLaw, contributors: int | None = None) -> CellNoise:

@@ -76,7 +76,7 @@ def divergence(epsilon: float, order: float) -> float:
 def step_to_epsilon(order: float, delta: float) -> float:
     """Return the excess of epsilon at a delta over the divergence of an order, rounded up."""
     if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}, must be above 0 and below 1")
+        raise ValueError(f"delta is {delta!r}; expected a number above 0 and below 1")
     terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
     return math.fsum(terms) + math.fsum(map(abs, terms)) * _LOST
 
@@ -123,7 +123,7 @@ def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
     True
     """
     if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}, must be from 0 to below 1")
+        raise ValueError(f"delta is {delta!r}; expected 0 to below 1")
     counts: Counter[tuple[float, float]] = Counter()
     for each in charges:
         if each.epsilon or each.delta:

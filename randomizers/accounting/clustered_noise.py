@@ -33,7 +33,7 @@ def fewest_dummies(
     factor is not above 1, or so close that no shape is found.
     """
     if not variance_factor > 1:
-        raise ValueError(f"variance_factor is {variance_factor!r}, must be above 1")
+        raise ValueError(f"variance_factor is {variance_factor!r}; expected a number above 1")
 
     variance = variance_factor * poisson_mean
 

@@ -64,8 +64,7 @@ def normal_deviation(epsilon: float, delta: float) -> float:
 Tail = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Function from losses to the probabilities of larger ones."""
 
-# Relative and absolute errors of tails, far above the measured ones, that are charged to the larger
-# loss.
+# Relative and absolute errors of tails, far above measured ones, charged to the larger loss.
 _RELATIVE: Final = 1e-11
 _ABSOLUTE: Final = 1e-15
 _DEVIATIONS: Final = 12.0

@@ -35,7 +35,7 @@ VARIANCE_FACTOR = 1.25
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
     """Return the cells that distinguish two streams, if all shift in one direction."""
     if type(last_epoch) is not int or last_epoch < 1:
-        raise ValueError(f"{last_epoch!r} epochs, must be a whole number, at least 1")
+        raise ValueError(f"{last_epoch!r} epochs; expected a whole number, at least 1")
     return [ShiftedCells(noise, 1, last_epoch)]
 
 

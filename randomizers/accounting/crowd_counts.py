@@ -43,8 +43,7 @@ def delta_of_counts(decay: Fraction, shift: int) -> Fraction:
     down, up = decay.numerator, decay.denominator
     excess = 0
     for one, other in ((law, (0, *law)), (law, (*law[1:], 0))):
-        # `other` is the probability of the same remaining number with one message more, and with
-        # one less.
+        # `other` is the probability of the same remaining number with one message more, or less.
         pairs = zip(one, other, strict=False)
         excess += sum(max(0, down * mine - up * theirs) for mine, theirs in pairs)
     return Fraction(excess, down << TABLE_BITS)

@@ -44,8 +44,7 @@ def losses_of(event: DpEvent) -> LossDistribution:
     """Return the privacy loss of an event of dp_accounting.
 
     Known are randomized response, Gaussian, Laplace and discrete Laplace noise, no operation, and
-    compositions of these, also with themselves. `ValueError` for any other event, or one without
-    any noise.
+    compositions of these, also with themselves. `ValueError` for others, or without any noise.
     """
     mechanisms: Counter[_Mechanism] = Counter()
     precision = 0.0
@@ -64,8 +63,12 @@ def losses_of(event: DpEvent) -> LossDistribution:
     width = _FINENESS * math.sqrt(min(squares))
     whole = normal_losses(1 / math.sqrt(precision), width) if precision else None
     for each, count in mechanisms.items():
-        told = discrete.get(each)
-        single = laplace_losses(each[1], width) if told is None else on_grid(told, width)
+        privacy_losses = discrete.get(each)
+        single = (
+            laplace_losses(each[1], width)
+            if privacy_losses is None
+            else on_grid(privacy_losses, width)
+        )
         part = Powers(single, count).of(count)
         whole = part if whole is None else whole.composed_with(part, _TRUNCATED)
     assert whole is not None
@@ -77,8 +80,7 @@ def to_dp_accounting(
 ) -> PrivacyLossDistribution:
     """Return a distribution in dp_accounting's form, with all roundings charged.
 
-    `second` is the loss of the second neighbor against the first; None if identical. The widths of
-    both are equal.
+    `second` is the loss of the second neighbor against the first; None: identical. Equal widths.
     """
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -134,8 +136,8 @@ def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
                 yield ("response", float(noise), int(size)), count
         case _:
             raise ValueError(
-                f"the privacy loss of {event} is not known here: give randomized response, "
-                "Gaussian, Laplace or discrete Laplace noise, or compositions of these"
+                f"the privacy loss of {event} is unknown; expected randomized response, Gaussian, "
+                "Laplace or discrete Laplace noise, or their compositions"
             )
 
 
@@ -164,8 +166,8 @@ def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[
     return losses, masses
 
 
-def _square(mechanism: _Mechanism, told: Losses | None) -> float:
+def _square(mechanism: _Mechanism, privacy_losses: Losses | None) -> float:
     """Return the mean square of a mechanism's loss, or a scale of it."""
-    if told is None:
+    if privacy_losses is None:
         return 1 / mechanism[1] ** 2
-    return float(told.masses @ np.square(told.losses))
+    return float(privacy_losses.masses @ np.square(privacy_losses.losses))

@@ -40,14 +40,14 @@ class ItemReports:
     """Noise parameters of item streams: `last_epoch` T and `boost` r.
 
     Attributes:
-        changes: k, boosted ones of a user, its first item included.
+        max_changes: k, boosted ones of a user, its first item included.
         overlap: q, maximum share of its messages that an item has in common with another; 0 with a
             boost.
         levels: Number of messages instead of one, each in a cell of its own.
     """
 
     last_epoch: int
-    changes: int
+    max_changes: int
     boost: int
     overlap: float
     levels: int = 1
@@ -55,7 +55,8 @@ class ItemReports:
     def __post_init__(self) -> None:
         if self.boost and self.overlap:
             raise ValueError(
-                f"a boost of {self.boost} for items that share words: no noise is proven to suffice"
+                f"boost is {self.boost}: no noise is proven to suffice for items that share "
+                "words; expected 0"
             )
 
     @property
@@ -65,7 +66,7 @@ class ItemReports:
         >>> ItemReports(64, 2, 2, 0.0).plus
         {1: 62, 3: 2}
         """
-        boosted = min(self.changes, self.last_epoch)
+        boosted = min(self.max_changes, self.last_epoch)
         epochs_by_messages = {1: self.last_epoch - boosted, 1 + self.boost: boosted}
         return {
             messages: epochs * self.levels
@@ -82,7 +83,7 @@ class ItemReports:
         >>> ItemReports(64, 2, 2, 0.0).minus
         {2: 1}
         """
-        boosted = min(self.changes, self.last_epoch) - 1
+        boosted = min(self.max_changes, self.last_epoch) - 1
         return {self.boost: boosted * self.levels} if boosted else {}
 
     @property
@@ -167,7 +168,7 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
     squares = cells = 0.0
     for mean, shifts in ((plus, reports.plus), (minus, reports.minus)):
         for messages, epochs in shifts.items():
-            kinds += [(told, epochs) for told in raised_losses(mean, messages)]
+            kinds += [(privacy_losses, epochs) for privacy_losses in raised_losses(mean, messages)]
             squares += epochs * messages**2 / mean
             cells += epochs
     return composed(kinds, GRID_FINENESS * math.sqrt(squares / cells))

@@ -70,12 +70,12 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
 class _MeanVariance:
     """Mean variance over all ranges, as a function of each level's probability.
 
-    `energies` are from `mean_range_energies`. `told` is the precision with which a level estimates
-    each of its parents if every device reports on it. Both are float64, shape (L,).
+    `energies` are from `mean_range_energies`. `level_precision` is the precision with which a level
+    estimates each of its parents if every device reports on it. Both are float64, shape (L,).
     """
 
     energies: NDArray[np.float64]
-    told: NDArray[np.float64]
+    level_precision: NDArray[np.float64]
 
     def at(
         self, logits: NDArray[np.float64]
@@ -83,14 +83,14 @@ class _MeanVariance:
         """Return the log mean variance, its gradient by logits, and the probabilities."""
         powers = np.exp(logits - logits.max())
         probabilities = powers / powers.sum()
-        precisions = np.cumsum((self.told * probabilities)[::-1])[::-1]
+        precisions = np.cumsum((self.level_precision * probabilities)[::-1])[::-1]
         mean = (self.energies / precisions).sum()
-        gain = self.told * np.cumsum(self.energies / np.square(precisions)) / mean
+        gain = self.level_precision * np.cumsum(self.energies / np.square(precisions)) / mean
         return float(np.log(mean)), probabilities * (1.0 - gain), probabilities
 
     def nearly_best(self) -> NDArray[np.float64]:
         """Return shares of all levels at the end of the search; some are nearly 0."""
-        levels = len(self.told)
+        levels = len(self.level_precision)
         found = minimize(
             lambda logits: self.at(logits)[:2],
             np.zeros(levels),

@@ -181,10 +181,12 @@ class Powers:
         return whole
 
 
-def on_grid(told: Losses, width: float) -> LossDistribution:
+def on_grid(privacy_losses: Losses, width: float) -> LossDistribution:
     """Return a distribution with losses, raised by the error of floating point, on a grid."""
-    most = float(np.abs(told.losses).max(initial=0.0))
-    losses = told.losses + told.slack + 4 * rounding.FUNCTION * (1 + most + width)
+    most = float(np.abs(privacy_losses.losses).max(initial=0.0))
+    losses = (
+        privacy_losses.losses + privacy_losses.slack + 4 * rounding.FUNCTION * (1 + most + width)
+    )
     below = np.floor(losses / width)
     points = below.astype(np.int64)
     # Mass P m goes up and P (1 - m) down, so that Q is split in proportion to e^-loss as well.
@@ -193,17 +195,19 @@ def on_grid(told: Losses, width: float) -> LossDistribution:
     first = int(points.min())
     count = int(points.max()) - first + 2
     masses = np.zeros(count)
-    masses[:-1] += np.bincount(points - first, told.masses * down, count - 1)
-    masses[1:] += np.bincount(points - first, told.masses * (1 - down), count - 1)
+    masses[:-1] += np.bincount(points - first, privacy_losses.masses * down, count - 1)
+    masses[1:] += np.bincount(points - first, privacy_losses.masses * (1 - down), count - 1)
     lost = rounding.of_sum(int(np.bincount(points - first).max())) + 4 * rounding.UNIT
-    return LossDistribution(width, first, masses, told.certain, 0.0, told.rounding + lost)
+    return LossDistribution(
+        width, first, masses, privacy_losses.certain, 0.0, privacy_losses.rounding + lost
+    )
 
 
 def composed(kinds: Sequence[tuple[Losses, int]], width: float) -> LossDistribution:
     """Return the privacy loss distribution of independent outcomes of several kinds."""
     whole: LossDistribution | None = None
-    for told, count in kinds:
-        part = Powers(on_grid(told, width), count).of(count)
+    for privacy_losses, count in kinds:
+        part = Powers(on_grid(privacy_losses, width), count).of(count)
         whole = part if whole is None else whole.composed_with(part, _TRUNCATION / len(kinds))
     assert whole is not None
     return whole

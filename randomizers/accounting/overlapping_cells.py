@@ -147,11 +147,11 @@ def _shared(overlap: float, items: int, epochs: int) -> float:
     """Return beta, the mean number of other sets that contain a message of a set."""
     for name, number in (("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
-            raise ValueError(f"{name} is {number!r}, must be a whole number, at least 1")
+            raise ValueError(f"{name} is {number!r}; expected a whole number, at least 1")
     beta = (2 * items - 1) * overlap
     if not 0 <= beta <= 1:
         raise ValueError(
-            f"sets that share {overlap:.3g} of each other hide {items} items too badly: it must "
-            f"be at most 1 / {2 * items - 1}, so take more buckets or fewer items"
+            f"sets that share {overlap:.3g} of each other cannot hide {items} items; expected at "
+            f"most 1 / {2 * items - 1}. Use more buckets or fewer items"
         )
     return beta

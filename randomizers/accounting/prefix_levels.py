@@ -92,14 +92,14 @@ class PrefixPlan:
         noise_mean: lambda, of the Poisson noise of every cell, with the minimum of contributors.
         messages_per_user: Real ones and dummies, with the minimum of contributors.
         smallest_found: Least count of an item that is found, if counts follow Zipf's law.
-        standard_deviation: Predicted, of the estimate of such an item.
+        standard_error: Predicted, of the estimate of such an item.
     """
 
     levels: tuple[PrefixLevel, ...]
     noise_mean: float
     messages_per_user: float
     smallest_found: float
-    standard_deviation: float
+    standard_error: float
 
 
 def plan_prefixes(
@@ -123,7 +123,7 @@ def plan_prefixes(
     """
     minimum = contributors if minimum is None else minimum
     if not 1 <= minimum <= contributors:
-        raise ValueError(f"minimum is {minimum}, must be from 1 to the {contributors} expected")
+        raise ValueError(f"minimum is {minimum}; expected 1 to {contributors}, the number of users")
     skew = Skew.zipf(DEFAULT_EXPONENT, 1 << bits)
     best: PrefixPlan | None = None
     for count in range(1, min(bits, _MOST_LEVELS) + 1):
@@ -144,8 +144,8 @@ def plan_prefixes(
         best = better
     if best is None:
         raise ValueError(
-            f"no heavy item of {bits} bits can be found with {messages_per_user:g} messages a user "
-            f"and {minimum:,} contributors: raise messages_per_user, epsilon or the minimum"
+            f"no heavy item of {bits} bits can be found with {messages_per_user:g} messages per "
+            f"user and {minimum:,} contributors. Raise messages_per_user, epsilon or the minimum"
         )
     return best
 
@@ -155,7 +155,7 @@ def _cells(levels: tuple[PrefixLevel, ...]) -> int:
 
 
 def _merit(plan: PrefixPlan) -> tuple[float, float]:
-    return plan.smallest_found, plan.standard_deviation
+    return plan.smallest_found, plan.standard_error
 
 
 def _arrangements(bits: int, count: int, cells: int) -> Iterator[tuple[PrefixLevel, ...]]:

@@ -72,15 +72,15 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
     (1.0, 22)
     """
     check_target(1.0, delta)
-    told = [_both_ways(noise, shift) for shift in range(1, max(shifts) + 1)]
+    privacy_losses = [_both_ways(noise, shift) for shift in range(1, max(shifts) + 1)]
     cells = np.array([shifts.get(shift, 0) for shift in range(max(shifts) + 1)])
-    left = delta - cells.sum() * max(way.certain for ways in told for way in ways)
+    left = delta - cells.sum() * max(way.certain for ways in privacy_losses for way in ways)
     if left <= 0:
         return math.inf, math.inf
 
     def epsilon(log_excess: float) -> float:
         excess = math.exp(log_excess)
-        divergence = float(cells @ _convex(told, 1 + excess))
+        divergence = float(cells @ _convex(privacy_losses, 1 + excess))
         charged = math.log1p(1 / excess) + (math.log(left) + math.log1p(excess)) / excess
         return (
             divergence * (1 + rounding.of_sum(len(cells) + 8))
@@ -101,29 +101,29 @@ def _both_ways(noise: CellNoise, shift: int) -> list[Losses]:
 
 
 def _larger(ways: Sequence[Losses], alpha: float) -> float:
-    return max(_divergence(told, alpha) for told in ways)
+    return max(_divergence(privacy_losses, alpha) for privacy_losses in ways)
 
 
-def _convex(told: Sequence[Sequence[Losses]], alpha: float) -> NDArray[np.float64]:
-    divergences = [0.0, *(_larger(ways, alpha) for ways in told)]
+def _convex(privacy_losses: Sequence[Sequence[Losses]], alpha: float) -> NDArray[np.float64]:
+    divergences = [0.0, *(_larger(ways, alpha) for ways in privacy_losses)]
     steepest = np.maximum.accumulate(np.diff(divergences))
     return np.concatenate(([0.0], np.cumsum(steepest)))
 
 
-def _divergence(told: Losses, alpha: float) -> float:
+def _divergence(privacy_losses: Losses, alpha: float) -> float:
     """Return the divergence rounded up: the errors of thousands of cells accumulate."""
-    exponents = (alpha - 1) * told.losses
+    exponents = (alpha - 1) * privacy_losses.losses
     largest = float(exponents.max())
-    error = told.rounding + rounding.of_sum(len(exponents)) + 2 * rounding.FUNCTION
-    error += (alpha - 1) * told.slack + rounding.FUNCTION * float(np.abs(exponents).max())
+    error = privacy_losses.rounding + rounding.of_sum(len(exponents)) + 2 * rounding.FUNCTION
+    error += (alpha - 1) * privacy_losses.slack + rounding.FUNCTION * float(np.abs(exponents).max())
     if largest > 1:
-        logarithm = largest + math.log(np.dot(told.masses, np.exp(exponents - largest)))
+        logarithm = largest + math.log(np.dot(privacy_losses.masses, np.exp(exponents - largest)))
         error += rounding.FUNCTION * (1 + abs(logarithm))
     else:
         # The masses sum to at most 1. Without that 1 the error is relative to a small number only.
         gains = np.expm1(exponents)
-        excess = float(np.dot(told.masses, gains))
-        error *= float(np.dot(told.masses, np.abs(gains)))
-        error += (alpha - 1) * told.slack
+        excess = float(np.dot(privacy_losses.masses, gains))
+        error *= float(np.dot(privacy_losses.masses, np.abs(gains)))
+        error += (alpha - 1) * privacy_losses.slack
         logarithm = math.log1p(excess) + rounding.FUNCTION * abs(excess)
     return (logarithm + error) / (alpha - 1)

@@ -43,7 +43,7 @@ class ShiftedCells:
 
     def __post_init__(self) -> None:
         if self.shift == 0 or self.cells < 1:
-            raise ValueError(f"{self.cells} cells shifted by {self.shift}: nothing to tell apart")
+            raise ValueError(f"{self.cells} cells shifted by {self.shift} do not differ")
 
 
 def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
@@ -120,9 +120,9 @@ def least_mean(
 def check_target(epsilon: float, delta: float) -> None:
     """Raise `ValueError` unless epsilon is positive and finite and delta is computable."""
     if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon!r}, must be positive and finite")
+        raise ValueError(f"epsilon is {epsilon!r}; expected a positive finite number")
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta!r}, must be from {LEAST_DELTA:g} to below 1")
+        raise ValueError(f"delta is {delta!r}; expected {LEAST_DELTA:g} to below 1")
 
 
 def delta_of_tables(epsilon: float, distance: float, draws: int) -> float:

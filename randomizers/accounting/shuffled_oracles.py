@@ -84,8 +84,8 @@ def binomial_for_rows(
     if epsilon_spent(row_shifts(most, rows, items, epochs), delta) > epsilon:
         needed = math.ceil(4 * poisson_for_rows(epsilon, delta, rows, items, epochs).mean)
         raise ValueError(
-            f"{contributors} contributors are too few for at most one dummy of each in a cell: "
-            f"about {needed} are needed, or Poisson dummies"
+            f"{contributors} contributors are too few for at most one dummy each per cell; "
+            f"expected about {needed}. Use more contributors or Poisson dummies"
         )
 
     def parts(odds: float) -> list[ShiftedCells]:
@@ -155,7 +155,7 @@ def published_probability(
 def _messages(rows: int, items: int, epochs: int) -> int:
     for name, number in (("rows", rows), ("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
-            raise ValueError(f"{name} is {number!r}, must be a whole number, at least 1")
+            raise ValueError(f"{name} is {number!r}; expected a whole number, at least 1")
     return rows * items * epochs
 
 
@@ -180,7 +180,9 @@ def poisson_for_code(
     14.9
     """
     if not 0 <= shared < messages:
-        raise ValueError(f"{shared} of {messages} messages are shared, must be some but not all")
+        raise ValueError(
+            f"{shared} of {messages} messages are shared; expected 1 to {messages - 1}"
+        )
     exchanged = poisson_for_rows(epsilon, delta, messages - shared, items).mean
     if not shared:
         return PoissonNoise(exchanged)

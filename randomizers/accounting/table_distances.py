@@ -1,7 +1,7 @@
 """Share of delta reserved for dummies drawn from slightly inexact distributions.
 
 Tables omit their tails. Dummies that exceed the contributors' capacity are redrawn
-(`dpstream.randomizers.dummies.MISFIT`).
+(`dpstream.randomizers.dummies.REDRAW_PROBABILITY`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import Final
 
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.dummies import MISFIT, BernoulliDummies, ClusteredDummies, PoissonDummies
+from dpstream.randomizers.dummies import (
+    REDRAW_PROBABILITY,
+    BernoulliDummies,
+    ClusteredDummies,
+    PoissonDummies,
+)
 from dpstream.randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
@@ -37,18 +42,20 @@ def check_tables(
     """
     left_out = 0.0
     for noise, count in cells:
-        distance, misfits = _of_a_draw(noise)
-        left_out += delta_of_tables(epsilon, misfits * MISFIT, count if draws is None else draws)
+        distance, redraws = _of_a_draw(noise)
+        left_out += delta_of_tables(
+            epsilon, redraws * REDRAW_PROBABILITY, count if draws is None else draws
+        )
         left_out += delta_of_tables(epsilon, distance, count)
     if left_out > FOR_TABLES * delta:
         raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} asks for dummies that are drawn more finely "
-            "than they are: take a smaller epsilon or a larger delta"
+            f"epsilon {epsilon:g} with delta {delta:g} requires dummies with a finer distribution "
+            "than is available. Use a smaller epsilon or a larger delta"
         )
 
 
 def _of_a_draw(noise: CellNoiseLaw) -> tuple[float, int]:
-    """Return a cell noise's distance from its distribution, and its possible misfits."""
+    """Return a cell noise's distance from its distribution, and how often it may be redrawn."""
     dummies, each = noise.of_contributors(1), noise.minimum
     if dummies is None:
         dummies, each = noise.of_stage(1), 1

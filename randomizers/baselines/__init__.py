@@ -41,7 +41,6 @@ from dpstream.randomizers.parameter_checks import check_epsilon
 from dpstream.randomizers.permanent_loss import stream_loss
 
 MAX_EPOCHS = 1 << 20
-"""Maximum number of epochs with a report at each."""
 
 
 class EpochResponses(Devices[LawT]):
@@ -80,15 +79,15 @@ class EpochResponses(Devices[LawT]):
 def check_response(name: str, response: ComposedLaw, last_epoch: int) -> None:
     """Raise `ValueError` unless a mechanism is of one sign, and there are 1 to 2^20 epochs."""
     if response.k != 1:
-        raise ValueError(f"{name} is a law of {response.k} signs, must be of one")
+        raise ValueError(f"{name} is a law of {response.k} signs; expected 1")
     if type(last_epoch) is not int or not 1 <= last_epoch <= MAX_EPOCHS:
-        raise ValueError(f"{last_epoch} epochs, must be from 1 to {MAX_EPOCHS}")
+        raise ValueError(f"{last_epoch} epochs; expected 1 to {MAX_EPOCHS}")
 
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
 
 _NO_TRUST: Final = (
-    "nobody: it holds against everyone who sees the reports; which devices exist and when they "
+    "none; it holds against everyone who sees the reports; which devices exist and when they "
     "report is public"
 )
 
@@ -99,16 +98,16 @@ class IndependentResponseParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream; each change takes an equal share.
-        changes: Number of changes of a user's value that are followed.
+        max_changes: Number of changes of a user's value that are followed.
         estimator: "prefix", as published, or "tree"; as for `future_rand`.
     """
 
     epsilon: float
-    changes: int
+    max_changes: int
     estimator: Literal["tree", "prefix"] = "prefix"
 
     def __post_init__(self) -> None:
-        check_signs(self.epsilon, self.changes, self.estimator)
+        check_signs(self.epsilon, self.max_changes, self.estimator)
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
@@ -163,8 +162,8 @@ class MemoizedResponseParameters:
             or not MIN_FIRST_SHARE <= share <= MAX_FIRST_SHARE
         ):
             raise ValueError(
-                f"first_share is {share!r}, must be a number "
-                f"from {MIN_FIRST_SHARE} to {MAX_FIRST_SHARE}"
+                f"first_share is {share!r}; expected a number from {MIN_FIRST_SHARE} to "
+                f"{MAX_FIRST_SHARE}"
             )
         _check_calibration(self.calibration)
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -173,7 +172,7 @@ class MemoizedResponseParameters:
 
 def _check_calibration(calibration: str) -> None:
     if calibration not in ("published", "full"):
-        raise ValueError(f"calibration is {calibration!r}, must be 'published' or 'full'")
+        raise ValueError(f"calibration is {calibration!r}; expected 'published' or 'full'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ class SplitBudgetLaw(Constants):
     def __post_init__(self) -> None:
         check_response("response", self.response, self.last_epoch)
         if self.loss > self.epsilon:
-            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+            raise ValueError(f"loss is {self.loss}; expected at most epsilon, {self.epsilon}")
 
     @property
     def c_gap(self) -> float:
@@ -220,11 +219,13 @@ class MemoizedResponseLaw(Constants):
         for name, law in (("permanent", self.permanent), ("instantaneous", self.instantaneous)):
             check_response(name, law, self.last_epoch)
             if law.weights[0] <= law.weights[1]:
-                raise ValueError(f"the {name} response is reversed no less often than kept")
+                raise ValueError(
+                    f"the {name} response is reversed at least as often as it is sent unchanged"
+                )
         if self.permanent.loss > self.epsilon:
             raise ValueError(
-                f"permanent responses have a loss of {self.permanent.loss}, "
-                f"claimed is {self.epsilon} at most"
+                f"permanent responses have a loss of {self.permanent.loss}; expected at most "
+                f"{self.epsilon}"
             )
 
     @property

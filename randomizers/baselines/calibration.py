@@ -99,23 +99,23 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
     (0.0236, True)
     """
     with high_precision():
-        root, asked = Decimal(k).sqrt(), Decimal(epsilon)
+        root, requested = Decimal(k).sqrt(), Decimal(epsilon)
         # Epsilon increases with e up to here, where beta^(3/2) = e^(-1/2); larger e are not needed.
         largest = 2 * (k + 1) / root * (Decimal(-1) / 2).exp()
 
         def log_inverse_beta(single: Decimal) -> Decimal:
             return -(single * root / (2 * (k + 1))).ln() * 2 / 3
 
-        def asked_for(single: Decimal) -> Decimal:
+        def spent_epsilon(single: Decimal) -> Decimal:
             return 6 * single * (k * log_inverse_beta(single)).sqrt()
 
-        if asked_for(largest) < asked:
+        if spent_epsilon(largest) < requested:
             raise ValueError(
-                f"epsilon is {epsilon:g}, the randomizer of Bun et al. for k = {k} knows none "
-                f"above {asked_for(largest):.3g}: lower epsilon, or take future_rand"
+                f"epsilon is {epsilon:g}; expected at most {spent_epsilon(largest):.3g} for the "
+                f"randomizer of Bun et al. with k = {k}. Lower epsilon, or use future_rand"
             )
         enough = least_integer(
-            lambda parts: asked_for(largest * parts / _PARTS) >= asked, 0, _PARTS
+            lambda parts: spent_epsilon(largest * parts / _PARTS) >= requested, 0, _PARTS
         )
         low = largest * (enough - 1) / _PARTS
         center = k / (low.exp() + 1)
@@ -128,43 +128,45 @@ def _dyadic(
 ) -> Callable[[IndependentResponseParameters, int], FutureRandLaw]:
     """Calibrate with uniformly drawn orders, and one distribution of signs for all of them."""
 
-    def law(asked: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
-        composed = signs(asked.changes, _spent(asked))
+    def law(requested: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
+        composed = signs(requested.max_changes, _spent(requested))
         if not 1 <= last_epoch <= MAX_HORIZON:
-            raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+            raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
         orders = (last_epoch - 1).bit_length() + 1
-        return FutureRandLaw(1 << (orders - 1), asked.epsilon, (1,) * orders, (composed,) * orders)
+        return FutureRandLaw(
+            1 << (orders - 1), requested.epsilon, (1,) * orders, (composed,) * orders
+        )
 
     return law
 
 
-def _spent(asked: Any) -> float:
+def _spent(requested: Any) -> float:
     """Return the loss: half of epsilon for published `erlingsson` and `memoized_response`."""
-    half = getattr(asked, "calibration", "full") == "published"
-    return float(asked.epsilon / (2 if half else 1))
+    half = getattr(requested, "calibration", "full") == "published"
+    return float(requested.epsilon / (2 if half else 1))
 
 
-def _split(asked: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:
+def _split(requested: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:
     with localcontext() as context:
         context.prec, context.rounding = 80, ROUND_FLOOR
-        single = Decimal(asked.epsilon) / max(1, last_epoch)
-    return SplitBudgetLaw(last_epoch, asked.epsilon, optimal(1, single))
+        single = Decimal(requested.epsilon) / max(1, last_epoch)
+    return SplitBudgetLaw(last_epoch, requested.epsilon, optimal(1, single))
 
 
-def _memoized(asked: MemoizedResponseParameters, last_epoch: int) -> MemoizedResponseLaw:
+def _memoized(requested: MemoizedResponseParameters, last_epoch: int) -> MemoizedResponseLaw:
     """Calibrate the two responses, chained as in Arcolezi et al. (2021).
 
     Permanent responses have the loss given by the calibration. Instantaneous ones give a single
     report the requested share of it. For losses e of the permanent, i of the instantaneous response
     and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
     """
-    permanent = _spent(asked)
+    permanent = _spent(requested)
     with high_precision():
-        first = Decimal(asked.first_share) * Decimal(permanent)
+        first = Decimal(requested.first_share) * Decimal(permanent)
         gap = _tanh_of_half(first) / _tanh_of_half(Decimal(permanent))
         unit = 1 << WEIGHT_BITS
         instantaneous = ComposedLaw((int((1 + gap) / (1 - gap) * unit), unit))
-    return MemoizedResponseLaw(last_epoch, asked.epsilon, optimal(1, permanent), instantaneous)
+    return MemoizedResponseLaw(last_epoch, requested.epsilon, optimal(1, permanent), instantaneous)
 
 
 def _tanh_of_half(loss: Decimal) -> Decimal:

@@ -46,12 +46,13 @@ class Levels:
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}, must be a whole number, at least 1")
+            raise ValueError(f"size is {self.size!r}; expected a whole number, at least 1")
         if not self.branching or any(type(b) is not int or b < 2 for b in self.branching):
-            raise ValueError(f"branching is {self.branching}, must be whole numbers of at least 2")
+            raise ValueError(f"branching is {self.branching}; expected whole numbers of at least 2")
         if self.leaves < self.size:
             raise ValueError(
-                f"branching {self.branching} has {self.leaves} leaves, too few for {self.size}"
+                f"branching {self.branching} has {self.leaves} leaves; expected at least "
+                f"{self.size}"
             )
 
     @property
@@ -92,7 +93,7 @@ class Levels:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != KIND:
-            raise ValueError(f"kind is {body['kind']!r}, must be {KIND!r}")
+            raise ValueError(f"kind is {body['kind']!r}; expected {KIND!r}")
         return cls(body["size"], tuple(body["branching"]))
 
 
@@ -100,4 +101,4 @@ def check_items(items: NDArray[np.int64], size: int) -> None:
     """Raise `ValueError` unless all items are from 1 to the size."""
     if len(items) and (items.min() < 1 or items.max() > size):
         wrong = items[(items < 1) | (items > size)][0]
-        raise ValueError(f"item {wrong}, must be from 1 to {size}")
+        raise ValueError(f"item {wrong}; expected 1 to {size}")

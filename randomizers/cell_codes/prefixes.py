@@ -39,12 +39,12 @@ class PrefixLevel:
 
     def __post_init__(self) -> None:
         if type(self.length) is not int or not 1 <= self.length <= MOST_BITS:
-            raise ValueError(f"prefixes of {self.length!r} bits, must be from 1 to {MOST_BITS}")
+            raise ValueError(f"prefixes of {self.length!r} bits; expected 1 to {MOST_BITS}")
         most = min(1 << self.length, MOST_BUCKETS)
         if type(self.buckets) is not int or not FEWEST_HASHED <= self.buckets <= most:
             raise ValueError(
-                f"{self.buckets!r} buckets for prefixes of {self.length} bits, "
-                f"must be from {FEWEST_HASHED} to {most}"
+                f"{self.buckets!r} buckets for prefixes of {self.length} bits; expected "
+                f"{FEWEST_HASHED} to {most}"
             )
 
     @property
@@ -75,10 +75,10 @@ class PrefixCells:
 
     def __post_init__(self) -> None:
         if not self.levels:
-            raise ValueError("prefix cells without a level, there must be at least one")
+            raise ValueError("levels is empty; expected at least one level")
         if any(one.length >= other.length for one, other in pairwise(self.levels)):
             lengths = [level.length for level in self.levels]
-            raise ValueError(f"prefixes of {lengths} bits, each must be longer than the one before")
+            raise ValueError(f"prefixes have {lengths} bits; expected increasing lengths")
 
     @property
     def bits(self) -> int:
@@ -110,7 +110,7 @@ class PrefixCells:
         """Return an item's cell on each level, int64, shape (m, levels); -1 for item 0, "none"."""
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) <= 1 << self.bits:
             raise ValueError(
-                f"items from {items.min()} to {items.max()}, must be from 0 to 2^{self.bits}"
+                f"items from {items.min()} to {items.max()}; expected 0 to 2^{self.bits}"
             )
         cells = np.empty((len(items), self.messages), np.int64)
         numbers = np.maximum(items - 1, 0)
@@ -137,7 +137,7 @@ class PrefixCells:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         if body["kind"] != cls.kind:
-            raise ValueError(f"a code of kind {body['kind']!r}, expected {cls.kind!r}")
+            raise ValueError(f"kind is {body['kind']!r}; expected {cls.kind!r}")
         return cls(
             levels=tuple(PrefixLevel(length, buckets) for length, buckets in body["levels"]),
             seed=str(body["seed"]),

@@ -62,7 +62,7 @@ from dpstream.randomizers.client.device_errors import (
     StatementError,
     StoreError,
     UnreachableError,
-    ValueRefusedError,
+    ValueRejectedError,
 )
 from dpstream.randomizers.client.store import FileStore, Store
 from dpstream.randomizers.client.terms import Terms
@@ -88,5 +88,5 @@ __all__ = [
     "Terms",
     "Transport",
     "UnreachableError",
-    "ValueRefusedError",
+    "ValueRejectedError",
 ]

@@ -93,14 +93,14 @@ class AccountEntry:
             last=body["last"],
         )
         if not all(type(each) is int for each in (entry.charges, entry.last, entry.deployed)):
-            raise ValueError("no number of charges")
+            raise ValueError("invalid number of charges")
         names = (entry.population, entry.job, entry.deployment)
         if not all(type(name) is str for name in names) or entry.deployed < 0:
-            raise ValueError("an entry of no deployment")
+            raise ValueError("entry has no deployment")
         if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
             raise ValueError("fewer charges than draws")
         if entry.unit not in ("stream", "epoch"):
-            raise ValueError("charges for nothing that is known")
+            raise ValueError("charges of an unknown unit")
         return entry
 
 
@@ -158,8 +158,8 @@ class Account:
             raise LimitError(
                 f"job {statement.job} costs {losses(statement.epsilon, statement.delta)} for "
                 f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; of population "
-                f"{statement.population}, {so_far} is spent already and the app allows {limit}: "
-                "the device stays silent"
+                f"{statement.population}, {so_far} is already spent and the app allows {limit}: "
+                "the device does not report"
             )
 
     def charged(self, statement: Statement, index: int, limit: Limit) -> Account:
@@ -174,12 +174,14 @@ class Account:
         """
         entry = self.entry(statement.deployment)
         if entry is None:
-            raise DeviceError("an account without an entry for what was joined: nothing is drawn")
+            raise DeviceError(
+                "the account has no entry for the joined deployment: the device does not draw"
+            )
         if index == entry.last and entry.unit == "stream":
             return self
         if index <= entry.last:
             raise DeviceError(
-                f"job {statement.job} was drawn beyond this epoch: the device stays silent"
+                f"job {statement.job} was already drawn past this epoch: the device does not report"
             )
         charges = entry.charges
         # The charge for joining pays for the first one.

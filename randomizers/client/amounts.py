@@ -49,11 +49,11 @@ def read(text: str, digits: int) -> int:
     whole, _, part = text.partition(".")
     amount = int(whole + part.ljust(digits, "0"))
     if amount < 0 or written(amount, digits) != text:
-        raise ValueError(f"{text!r} is no amount")
+        raise ValueError(f"{text!r} is not an amount")
     return amount
 
 
 def _decimal(number: float) -> Fraction:
     if type(number) not in (int, float) or not 0 <= number < math.inf:
-        raise ValueError(f"{number!r} is no loss: give a number from 0 on")
+        raise ValueError(f"loss is {number!r}; expected a number, at least 0")
     return Fraction(repr(number))

@@ -110,7 +110,10 @@ class Device:
         jitter: Callable[[], float] = _RANDOM.random,
     ) -> None:
         if not _JOB.fullmatch(job):
-            raise ValueError(f"{job!r} is no name of a job")
+            raise ValueError(
+                f"{job!r} is not a job name; expected lower-case letters, digits, '-' and '_', "
+                "starting with a letter or digit"
+            )
         self.job: Final = job
         self.limit: Final = limit
         self.population: Final = job if population is None else population
@@ -136,10 +139,10 @@ class Device:
                 another job or population.
             DeviceError: If the app is too old for the job, or cannot seal.
         """
-        told = self._told(self._signed())
+        checked = self._checked_statement(self._signed())
         document = self._document()
-        steps.check_newer(document, told)
-        return terms_of(told, document.account, self.limit)
+        steps.check_newer(document, checked)
+        return terms_of(checked, document.account, self.limit)
 
     def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
         """Join the job's running deployment; a device already in it makes no request.
@@ -166,14 +169,14 @@ class Device:
             if clock.last is None or clock.epoch_at(self._now()) <= clock.last:
                 return member.statement
         text = terms.statement if isinstance(terms, Terms) else terms
-        told = self._told(self._signed() if text is None else text)
+        checked = self._checked_statement(self._signed() if text is None else text)
         device = self._read(IDENTITY_BYTES)
         server = self._server_time()
-        now = steps.corrected(self._now(), server, told.deployed)
+        now = steps.corrected(self._now(), server, checked.deployed)
         self._change(
-            lambda document: steps.joined(document, told, device, self.limit, now, again=again)
+            lambda document: steps.joined(document, checked, device, self.limit, now, again=again)
         )
-        return told
+        return checked
 
     def report(self, value: Value) -> Report:
         """Report the value of the current epoch: draw once, store, and send if there is a network.
@@ -182,7 +185,7 @@ class Device:
             value: True or False, a label, a number, or several: see `DeviceValues.number`.
 
         Raises:
-            ValueRefusedError: If the value is not one of the job's.
+            ValueRejectedError: If the value is not one of the job's.
             NotJoinedError: If the device is in no running deployment.
             ClosedError: If the job has not started or has ended.
             LimitError: If the charge would exceed the limit: nothing is sent.
@@ -209,7 +212,7 @@ class Device:
             if outcome.begins is not None:
                 # Caps the wait at a day even if the server lies.
                 now = steps.corrected(self._now(), self._server_time(), outcome.begins)
-                wait = steps.seconds_to_begin(outcome.begins, now, self._jitter())
+                wait = steps.seconds_to_start(outcome.begins, now, self._jitter())
                 self._early[waiting.report] = self._monotonic() + wait
             if outcome.kind == "again" and not failed:
                 failed = True
@@ -253,23 +256,23 @@ class Device:
     def _signed(self) -> bytes:
         return signed_statement(self._ask(f"/v1/jobs/{self.job}").body, self._signers)
 
-    def _told(self, text: bytes) -> Statement:
+    def _checked_statement(self, text: bytes) -> Statement:
         """Return a statement if it matches the app and the app supports it."""
-        told = read_statement(text)
-        if told.job != self.job or told.population != self.population:
+        checked = read_statement(text)
+        if checked.job != self.job or checked.population != self.population:
             raise StatementError(
-                f"the statement is about job {told.job} and population {told.population}, the app "
-                f"means job {self.job} and population {self.population}"
+                f"the statement is about job {checked.job} and population {checked.population}; "
+                f"the app expects job {self.job} and population {self.population}"
             )
-        if told.deployed < self._since:
+        if checked.deployed < self._since:
             raise StatementError(
-                f"the deployment of job {told.job} that the server tells of is older than the app "
-                "allows: it is not joined"
+                f"the server offers a deployment of job {checked.job} that is older than the app "
+                "allows: the device does not join"
             )
-        steps.check_randomizer(told)
-        if told.sealed:
+        steps.check_randomizer(checked)
+        if checked.sealed:
             _sealing()
-        return told
+        return checked
 
     def _settle(self, waiting: Waiting, kind: str) -> None:
         self._change(lambda document: steps.settled(document, self.job, waiting, kind))
@@ -296,15 +299,15 @@ class Device:
 
     def _server_time(self) -> int | None:
         try:
-            told = _json(self._ask(f"/v1/jobs/{self.job}/time")).get("time")
+            answer = _json(self._ask(f"/v1/jobs/{self.job}/time")).get("time")
         except UnreachableError:
             return None
-        return told if type(told) is int else None
+        return answer if type(answer) is int else None
 
     def _ask(self, path: str) -> ServerResponse:
         answer = self._transport.request("GET", path, None, {})
         if answer.status != 200:
-            raise UnreachableError(f"the server answers {answer.status} to a question about a job")
+            raise UnreachableError(f"the server returned status {answer.status} for a job request")
         return answer
 
     def _document(self) -> Document:
@@ -331,7 +334,7 @@ def _sealing() -> steps.Seal:
         from dpstream.topics.sealing import Lock, key_id, seal
     except ImportError:
         raise DeviceError(
-            "reports of this job are sealed, for which cryptography is needed: "
+            "reports of this job are sealed, which requires the package cryptography. Install it: "
             "pip install 'cryptography>=50'"
         ) from None
 

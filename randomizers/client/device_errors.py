@@ -23,7 +23,7 @@ class ClosedError(DeviceError):
     """The job has not started or has ended: there is no epoch to report."""
 
 
-class ValueRefusedError(DeviceError):
+class ValueRejectedError(DeviceError):
     """The job does not know the value; the message lists the valid ones."""
 
 

@@ -140,7 +140,7 @@ class Document:
             body = json.loads(text)
             if body["version"] != DOCUMENT_VERSION:
                 raise StoreError(
-                    "what the device keeps was written by a later version of the app: update it"
+                    "the device state was written by a later version of the app. Update the app"
                 )
             return cls(
                 Account(tuple(map(AccountEntry.from_json, body["account"]))),
@@ -151,6 +151,6 @@ class Document:
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise StoreError(
-                "what the device keeps is damaged. Drawing anew could cost more privacy than the "
-                "app allows, so the device stays silent"
+                "the device state is damaged. Drawing again could cost more privacy than the app "
+                "allows, so the device does not report"
             ) from None

@@ -20,7 +20,6 @@ _D: Final = -121665 * pow(121666, -1, _P) % _P
 
 
 _ROOT: Final = pow(2, (_P - 1) // 4, _P)
-"""Square root of -1."""
 
 
 _Point: TypeAlias = tuple[int, int, int, int]

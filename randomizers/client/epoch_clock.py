@@ -41,20 +41,20 @@ class EpochClock:
         if not all(type(each) is int for each in numbers) or min(self.count, self.first) < 1:
             raise ValueError("epochs are not whole numbers")
         if min(self.months, self.milliseconds) < 0 or not self.months + self.milliseconds:
-            raise ValueError("an epoch must be longer than nothing")
+            raise ValueError("the epoch length is zero or negative")
         if self.last is not None and (type(self.last) is not int or self.last < self.first):
-            raise ValueError("the last epoch lies before the first")
+            raise ValueError("the last epoch is before the first")
         self.begins(1)
 
     def begins(self, epoch: int) -> int:
         """Return the start of an epoch and end of the previous one, within the years 1 to 9999."""
         days, time = divmod(self.start, _DAY)
         if not 1 <= days + _EPOCH_DAY <= date.max.toordinal():
-            raise ValueError("epochs begin outside the years 1 to 9999")
+            raise ValueError("epochs start outside the years 1 to 9999")
         first = date.fromordinal(days + _EPOCH_DAY)
         year, month = divmod(first.year * 12 + first.month - 1 + (epoch - 1) * self.months, 12)
         if not 1 <= year <= 9999:
-            raise ValueError(f"epoch {epoch} begins outside the years 1 to 9999")
+            raise ValueError(f"epoch {epoch} starts outside the years 1 to 9999")
         day = min(first.day, monthrange(year, month + 1)[1])
         since = date(year, month + 1, day).toordinal() - _EPOCH_DAY
         return since * _DAY + time + (epoch - 1) * self.milliseconds

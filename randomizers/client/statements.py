@@ -14,7 +14,7 @@ from dpstream.randomizers.client.device_errors import StatementError
 from dpstream.randomizers.client.ed25519 import is_good
 from dpstream.randomizers.client.epoch_clock import EpochClock
 from dpstream.randomizers.client.values import DeviceValues
-from dpstream.topics.envelopes import ContentForm
+from dpstream.topics.envelopes import ContentFormat
 
 STATEMENT_VERSION: Final = 1
 _LABEL: Final = b"dpstream job description\0"
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class SealingTurn:
+class SealingPeriod:
     """A public key of the shuffler and its range of epochs; `last` None: no end."""
 
     key: bytes
@@ -40,7 +40,7 @@ class Statement:
         deployed: Time of deployment, milliseconds since 1970.
         revision: Of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
-        renews: True if each horizon is followed by another.
+        recurring: True if each horizon is followed by another.
         late: Seconds after the end of an epoch during which its reports are accepted.
         epsilon, delta: In units of 10^-9 and 10^-18, rounded up.
         unit: "stream": spent once per horizon; "epoch": at every epoch reported.
@@ -58,9 +58,9 @@ class Statement:
     protocol: str
     law: Mapping[str, Any] = field(repr=False)
     values: DeviceValues = field(repr=False)
-    form: ContentForm
+    content_format: ContentFormat
     clock: EpochClock
-    renews: bool
+    recurring: bool
     late: float
     guarantee: Mapping[str, Any]
     epsilon: int
@@ -68,7 +68,7 @@ class Statement:
     unit: str
     population: str
     minimum: int
-    seal: tuple[SealingTurn, ...]
+    seal: tuple[SealingPeriod, ...]
     tokens: bool
 
     @property
@@ -78,9 +78,9 @@ class Statement:
 
     def key_at(self, epoch: int) -> bytes | None:
         """Return the public key that an epoch's report is sealed to; None without sealing."""
-        for turn in self.seal:
-            if turn.first <= epoch and (turn.last is None or epoch <= turn.last):
-                return turn.key
+        for period in self.seal:
+            if period.first <= epoch and (period.last is None or epoch <= period.last):
+                return period.key
         return None
 
     def differs_in_last_epoch_alone(self, other: Statement) -> bool:
@@ -111,11 +111,11 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
         statement = base64.b64decode(body["statement"], validate=True)
         signature = base64.b64decode(body["signature"], validate=True)
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise StatementError("the server's answer is no description of a job") from None
+        raise StatementError("the server's response is not a job description") from None
     if not any(is_good(signature, _LABEL + statement, signer) for signer in signers):
         raise StatementError(
-            "the description of the job is not signed by the key that this app has built in: the "
-            "server is not the operator's, or the operator has a new key and the app is too old"
+            "the job description is not signed by the key built into this app: the server does "
+            "not belong to the operator, or the operator has a new key and the app is outdated"
         )
     return statement
 
@@ -126,35 +126,33 @@ def read_statement(text: bytes) -> Statement:
         body = json.loads(text)
         if body["version"] != STATEMENT_VERSION:
             raise StatementError(
-                f"a statement of version {body['version']!r}, this app knows "
-                f"{STATEMENT_VERSION}: update the app"
+                f"the job statement has version {body['version']!r}; this app supports "
+                f"{STATEMENT_VERSION}. Update the app"
             )
         return _read(text, body)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise StatementError(
-            f"the statement of the job is not of the known form: {error}"
-        ) from None
+        raise StatementError(f"the job statement is malformed: {error}") from None
 
 
 def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
     content, epochs, guarantee = body["content"], body["epochs"], body["guarantee"]
     sizes = (content["slots"], content["width"], content["word_bytes"])
     if not all(type(size) is int and size > 0 for size in sizes) or sizes[2] not in (1, 2, 4, 8):
-        raise ValueError("content of no size")
+        raise ValueError("the content has an invalid size")
     if guarantee["unit"] not in ("stream", "epoch"):
-        raise ValueError(f"a loss for every {guarantee['unit']}, which no account can be kept of")
+        raise ValueError(f"the loss is per {guarantee['unit']}; expected stream or epoch")
     if not isinstance(body["job"], str) or not _NAME.fullmatch(body["job"]):
-        raise ValueError("job without a name")
+        raise ValueError("the job name is invalid")
     if not isinstance(body["population"], str) or not isinstance(body["protocol"], str):
         raise ValueError("names are not text")
     for number in (body["deployed"], body["revision"], body["minimum"]):
         if type(number) is not int or number < 0:
-            raise ValueError("no number of a statement")
+            raise ValueError("the statement number is invalid")
     if not isinstance(body["law"], dict):
-        raise ValueError("no law")
+        raise ValueError("law is not an object")
     seal = tuple(
-        SealingTurn(_bytes(turn["key"], 32), int(turn["first"]), turn["last"])
-        for turn in body["seal"]
+        SealingPeriod(_bytes(period["key"], 32), int(period["first"]), period["last"])
+        for period in body["seal"]
     )
     return Statement(
         text=text,
@@ -166,7 +164,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         protocol=body["protocol"],
         law=body["law"],
         values=DeviceValues.from_statement(body["values"]),
-        form=ContentForm(*sizes),
+        content_format=ContentFormat(*sizes),
         clock=EpochClock(
             epochs["start"],
             epochs["months"],
@@ -175,7 +173,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
             epochs["first"],
             epochs["last"],
         ),
-        renews=bool(epochs["renew"]),
+        recurring=bool(epochs["renew"]),
         late=float(body["late"]),
         guarantee=guarantee,
         epsilon=spent(guarantee["epsilon"], EPSILON_DIGITS),
@@ -191,5 +189,5 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
 def _bytes(text: str, length: int) -> bytes:
     data = bytes.fromhex(text)
     if len(data) != length or data.hex() != text:
-        raise ValueError(f"not {length} bytes in hexadecimal")
+        raise ValueError(f"expected {length} bytes in hexadecimal")
     return data

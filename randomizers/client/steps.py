@@ -38,8 +38,8 @@ _OFF: Final = 1 + 1e-9
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
-_REFUSALS: Final = {400, 403, 413, 415}
-_REFUSED_CONFLICTS: Final = {"late", "fingerprint"}
+_REJECTIONS: Final = {400, 403, 413, 415}
+_REJECTED_CONFLICTS: Final = {"late", "fingerprint"}
 _PROBLEMS: Final = "/problems/"
 """Prefix of the problem types of collectors; intermediaries also respond with 400 and 403."""
 
@@ -65,7 +65,7 @@ def check_randomizer(statement: Statement) -> None:
         loss, least = devices.guarantee, devices.least_delta()
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DeviceError(
-            f"this app has no randomizer for job {statement.job}: update the app"
+            f"this app has no randomizer for job {statement.job}. Update the app"
         ) from None
     promised = statement.guarantee
     if (
@@ -75,9 +75,9 @@ def check_randomizer(statement: Statement) -> None:
     ):
         raise StatementError(
             f"the statement promises epsilon {promised['epsilon']:.9g}, delta "
-            f"{promised['delta']:.9g} for each {statement.unit}, the law of job {statement.job} "
-            f"loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each {loss.unit}: the "
-            "device does not join"
+            f"{promised['delta']:.9g} for each {statement.unit}, but the law of job "
+            f"{statement.job} loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each "
+            f"{loss.unit}: the device does not join"
         )
     if not least <= loss.delta * SLACK:
         raise StatementError(
@@ -86,14 +86,14 @@ def check_randomizer(statement: Statement) -> None:
         )
     if devices.assumed_contributors > statement.minimum:
         raise StatementError(
-            f"the law of job {statement.job} assumes {devices.assumed_contributors:,} contributors "
-            f"of each window, the statement requires {statement.minimum:,}: the device does not "
-            "join"
+            f"the law of job {statement.job} assumes {devices.assumed_contributors:,} "
+            f"contributors in each window, but the statement requires {statement.minimum:,}: the "
+            "device does not join"
         )
     if devices.law.last_epoch < statement.clock.count:
         raise StatementError(
-            f"the law of job {statement.job} ends with epoch {devices.law.last_epoch:,} of a "
-            f"horizon of {statement.clock.count:,}: the device does not join"
+            f"the law of job {statement.job} ends with epoch {devices.law.last_epoch:,}, but the "
+            f"horizon has {statement.clock.count:,} epochs: the device does not join"
         )
 
 
@@ -110,18 +110,18 @@ def check_newer(document: Document, statement: Statement) -> None:
             return
         if not pinned.differs_in_last_epoch_alone(statement):
             raise StatementError(
-                "the server tells another thing of this deployment than when it was joined: the "
-                "device stays with what it has joined"
+                "the server's statement of this deployment changed since the device joined: the "
+                "device keeps the statement it joined with"
             )
         if statement.revision <= pinned.revision:
             raise StatementError(
-                "the server tells an older thing of this deployment than is known: the device "
-                "stays with what it knows"
+                "the server's statement of this deployment is older than the device's: the device "
+                "keeps its own"
             )
     elif statement.deployed < document.account.newest(statement.job):
         raise StatementError(
-            f"the deployment of job {statement.job} that the server tells of is older than one "
-            "that the device has joined: it is not joined"
+            f"the server offers a deployment of job {statement.job} that is older than one the "
+            "device joined: the device does not join"
         )
 
 
@@ -153,11 +153,11 @@ def joined(
         now_in = replace(member, text=statement.text, gone=False)
         return document.with_member(statement.job, now_in)
     if statement.job in document.members and member is None and not again:
-        raise NotJoinedError("the user has left this job: join again only if they want to")
+        raise NotJoinedError("the user has left this job. Join again only with the user's consent")
     if document.account.entry(statement.deployment) is not None:
         raise StatementError(
-            "this deployment was joined before and left: drawing anew would cost privacy again, so "
-            "the device waits for another one"
+            "the device has already joined and left this deployment: drawing again would cost "
+            "privacy again, so the device waits for another deployment"
         )
     clock = statement.clock
     epoch = max(clock.epoch_at(now), clock.first)
@@ -178,10 +178,11 @@ def present_member(document: Document, job: str) -> Membership:
     """Return the membership in a running deployment; `NotJoinedError` outside of one."""
     member = document.member(job)
     if member is None:
-        raise NotJoinedError(f"the device is not in job {job}: call join first")
+        raise NotJoinedError(f"the device has not joined job {job}: call join first")
     if member.gone:
         raise NotJoinedError(
-            f"the deployment of job {job} that the device was in has ended: call join for another"
+            f"the deployment of job {job} that the device joined has ended: call join for the "
+            "next one"
         )
     return member
 
@@ -207,7 +208,7 @@ def epoch_at(statement: Statement, now: int) -> int:
     """Return the epoch to report; `ClosedError` if the deployment has none at that time."""
     epoch = statement.clock.epoch_at(now)
     if epoch < statement.clock.first:
-        raise ClosedError(f"job {statement.job} has not begun")
+        raise ClosedError(f"job {statement.job} has not started")
     if not statement.clock.has(epoch):
         raise ClosedError(f"job {statement.job} is over")
     return epoch
@@ -241,23 +242,25 @@ def drawn(
     account = document.account.charged(statement, statement.charge_index(epoch), limit)
     fresh = horizon != member.horizon
     if statement.unit == "stream" and fresh == (account is document.account):
-        raise DeviceError(f"the account of job {job} does not fit what was drawn: nothing is drawn")
+        raise DeviceError(
+            f"the account of job {job} does not match the saved draws: the device does not draw"
+        )
     try:
         device = _randomizer(member, fresh, read)
         words = device.report(statement.clock.local(epoch), value, read)
-        content = statement.form.pack(words)
+        content = statement.content_format.pack(words)
     except (ValueError, EnvelopeError):
         # The messages of these errors may contain the value.
         raise DeviceError(
-            f"the randomizer of this app cannot report to job {job}: the app is too old for it, or "
-            "what it keeps is damaged; nothing was sent"
+            f"the randomizer of this app cannot report to job {job}: the app is outdated or the "
+            "device state is damaged; nothing was sent"
         ) from None
     report = read(IDENTITY_BYTES)
     key = None
     public_key = statement.key_at(epoch)
     if statement.sealed:
         if public_key is None or seal is None:
-            raise DeviceError(f"job {job} names no key that epoch {epoch} is sealed to")
+            raise DeviceError(f"job {job} has no sealing key for epoch {epoch}")
         content, key = seal(content, public_key, sealing_info(statement, epoch, report))
     envelope = encode_envelope(member.device, report, fresh, content)
     body = encode_body(statement.deployment, statement.fingerprint, epoch, key, [envelope])
@@ -290,7 +293,7 @@ class ReportOutcome:
     """Meaning of an answer for a report.
 
     Attributes:
-        kind: "acknowledged"; "refused" finally; "gone", with the deployment; "early", before its
+        kind: "acknowledged"; "rejected" finally; "gone", with the deployment; "early", before its
             epoch; "again" later.
         others: True if other reports can be tried at once.
         begins: Start of an "early" report's epoch, as sent by the server, milliseconds since 1970.
@@ -307,15 +310,15 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
     Only a collector's answer is final. An answer without one of its problem types may come from any
     intermediary, and the report is sent again until it is late.
     """
-    told = problem.get("type")
-    kind = told.removeprefix(_PROBLEMS) if isinstance(told, str) else ""
-    known = kind != "" and kind != told
+    problem_type = problem.get("type")
+    kind = problem_type.removeprefix(_PROBLEMS) if isinstance(problem_type, str) else ""
+    known = kind != "" and kind != problem_type
     if status == 202:
         return ReportOutcome("acknowledged", others=True)
     if status == 410:
         return ReportOutcome("gone", others=False)
-    if known and (status in _REFUSALS or (status == 409 and kind in _REFUSED_CONFLICTS)):
-        return ReportOutcome("refused", others=True)
+    if known and (status in _REJECTIONS or (status == 409 and kind in _REJECTED_CONFLICTS)):
+        return ReportOutcome("rejected", others=True)
     begins: Any = problem.get("begins")
     timed = type(begins) is int and 0 <= begins <= LAST_MOMENT
     if status == 409 and kind == "early" and known and timed:
@@ -350,11 +353,11 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
     """
     longest = min(_FIRST_WAIT * float(1 << min(failures - 1, 30)), _LAST_WAIT)
     own = longest * (0.5 + 0.5 * jitter)
-    asked = min(max(retry_after or 0.0, 0.0), LONGEST_WAIT)
-    return max(own, asked * (1 + 0.1 * jitter))
+    requested = min(max(retry_after or 0.0, 0.0), LONGEST_WAIT)
+    return max(own, requested * (1 + 0.1 * jitter))
 
 
-def seconds_to_begin(begins: int, now: int, jitter: float) -> float:
+def seconds_to_start(begins: int, now: int, jitter: float) -> float:
     """Return seconds from `now` to `begins` (ms), at most a day, since clocks may be wrong."""
     missing = min(max((begins - now) / 1000, _FIRST_WAIT), LONGEST_WAIT)
     return missing * (1 + 0.1 * jitter)

@@ -41,7 +41,10 @@ class FileStore:
             # SQLite gives its journal the permissions of the file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             if os.name == "posix" and self._path.stat().st_mode & 0o077:
-                raise StoreError(f"others have access to {self._path}: chmod 600 {self._path}")
+                raise StoreError(
+                    f"other users have access to {self._path}. Restrict it: 'chmod 600 "
+                    f"{self._path}'"
+                )
 
     def read(self) -> tuple[int, str | None]:
         """See `Store.read`."""
@@ -89,4 +92,4 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise StoreError(f"what the device keeps, {path}, cannot be used: {why}") from None
+        raise StoreError(f"cannot use the device state {path}: {why}") from None

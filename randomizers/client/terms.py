@@ -29,15 +29,15 @@ class Terms:
         deployed: Time of deployment by the operator, milliseconds since 1970.
         epsilon, delta: Of one charge.
         unit: Unit charged: the "stream" of a horizon, or each "epoch" reported.
-        neighbors: Pairs of inputs that cannot be told apart.
+        neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Trusted party.
         values: Values to report; an app can check that it has such.
         epochs: Times of reports.
-        renews: True if another horizon follows, and is charged.
+        recurring: True if another horizon follows, and is charged.
         sealed, tokens: True if collectors cannot read reports; if they require a token.
         spent, limit: Of the population's budget so far, and of the app, in 10^-9 and 10^-18.
         charges: Number of further charges within the limit; None: unlimited.
-        words: All of this as sentences.
+        description: All of this as sentences.
     """
 
     statement: bytes = field(repr=False)
@@ -51,16 +51,16 @@ class Terms:
     trust: str
     values: DeviceValues
     epochs: EpochClock
-    renews: bool
+    recurring: bool
     sealed: bool
     tokens: bool
     spent: Limit
     limit: Limit
     charges: int | None
-    words: str
+    description: str
 
     def __str__(self) -> str:
-        return self.words
+        return self.description
 
 
 def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
@@ -87,42 +87,46 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
         trust=str(statement.guarantee["trust"]),
         values=statement.values,
         epochs=statement.clock,
-        renews=statement.renews,
+        recurring=statement.recurring,
         sealed=statement.sealed,
         tokens=statement.tokens,
         spent=spent,
         limit=limit,
         charges=charges,
-        words=_words(statement, spent, limit, charges),
+        description=_description(statement, spent, limit, charges),
     )
 
 
-def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None) -> str:
+def _description(statement: Statement, spent: Limit, limit: Limit, charges: int | None) -> str:
     clock, cost = statement.clock, losses(statement.epsilon, statement.delta)
-    last = "without end" if clock.last is None else f"{clock.last - clock.first + 1} times at most"
+    last = (
+        "with no end date"
+        if clock.last is None
+        else f"at most {clock.last - clock.first + 1} times"
+    )
     sentences = [
-        f"Job {statement.job} asks every {_length(clock)}, {last}, from "
-        f"{_moment(clock, clock.first)} on."
+        f"Job {statement.job} asks every {_length(clock)}, {last}, starting "
+        f"{_moment(clock, clock.first)}."
     ]
     if statement.unit == "stream":
         # The first horizon may have started before the deployment: only the rest of it is left.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
-        until = f" before {_moment(clock, later)}" if statement.renews else ""
-        anew = f"; every {clock.count} times after that cost as much again" if until else ""
-        sentences.append(f"All answers{until} together cost {cost}{anew}.")
+        until = f" before {_moment(clock, later)}" if statement.recurring else ""
+        again = f"; every further {clock.count} times cost the same again" if until else ""
+        sentences.append(f"All answers{until} together cost {cost}{again}.")
     else:
         sentences.append(f"Each answer costs {cost}.")
     enough = "any number" if charges is None else f"{charges}"
     sentences += [
         f"Of population {statement.population}, {spent} is spent and the app allows {limit}. "
-        f"Charges of this size for which there is room: {enough}.",
-        f"What cannot be told apart: {statement.guarantee['neighbors']}.",
-        f"Who has to be trusted: {statement.guarantee['trust']}.",
+        f"Remaining charges of this size: {enough}.",
+        f"Protected: the difference between {statement.guarantee['neighbors']}.",
+        f"Trusted party: {statement.guarantee['trust']}.",
     ]
     if statement.sealed:
         sentences.append("Collectors cannot read the answers.")
     if statement.tokens:
-        sentences.append("Collectors are told who reports.")
+        sentences.append("Collectors learn who reports.")
     return " ".join(sentences)
 
 

@@ -53,9 +53,11 @@ class HttpTransport:
     def __init__(self, url: str, timeout: float = 30.0, *, plain: bool = False) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address of a collector: https://reports.example.org")
+            raise ValueError(
+                f"{url!r} is not a collector address; expected one like https://reports.example.org"
+            )
         if parts.scheme == "http" and not plain and parts.hostname not in _LOOPBACK:
-            raise ValueError(f"{url} is not encrypted: give an address that begins with https")
+            raise ValueError(f"{url} is not encrypted; expected an address that starts with https")
         self._url, self._timeout = url.rstrip("/"), timeout
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -76,15 +78,17 @@ class HttpTransport:
                 while part := response.read1(65_536):
                     parts.append(part)
                     size += len(part)
-                    if size > ANSWER_MAX or time.monotonic() > deadline:
-                        raise UnreachableError("the server's answer has no end")
+                    if size > ANSWER_MAX:
+                        raise UnreachableError("the server's response is too long")
+                    if time.monotonic() > deadline:
+                        raise UnreachableError("the server's response took too long: try again")
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return ServerResponse(response.status, b"".join(parts), fields)
         except (OSError, http.client.HTTPException, ValueError) as error:
             # The error's text may contain the address.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise UnreachableError(
-                f"no answer from the server ({type(reason).__name__}): try again later"
+                f"no response from the server ({type(reason).__name__}): try again later"
             ) from None
 
     def _answer(self, request: urllib.request.Request) -> Any:

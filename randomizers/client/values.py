@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 from unicodedata import normalize
 
-from dpstream.randomizers.client.device_errors import ValueRefusedError
+from dpstream.randomizers.client.device_errors import ValueRejectedError
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
@@ -43,14 +43,14 @@ class DeviceValues:
         """Parse the values; `ValueError`, `KeyError` or `TypeError` if they are malformed."""
         kind, size, slots = values["kind"], values["size"], values["slots"]
         if kind not in ("value", "items", "numbers", "found") or type(size) is not int or size < 2:
-            raise ValueError("values are of no known kind")
+            raise ValueError("values have an unknown kind or an invalid size")
         if slots is not None and (type(slots) is not int or slots < 1):
-            raise ValueError("values are sets of no size")
+            raise ValueError("values: invalid maximum set size")
         if kind == "numbers":
             low, high = float(values["low"]), float(values["high"])
             buckets, optional = values["buckets"], values["optional"]
             if type(buckets) is not int or size != buckets + 1 or not low < high:
-                raise ValueError("values are numbers of no range")
+                raise ValueError("values: expected a range with low < high")
             EqualBuckets(low, high, buckets)
             return cls(kind, size, slots, (), low, high, buckets, bool(optional))
         labels = tuple(values.get("labels", ()))
@@ -70,7 +70,7 @@ class DeviceValues:
                 items; None for no item. Where users have sets: one or a collection of these.
 
         Raises:
-            ValueRefusedError: If the type is wrong, or the job has no such label or number: an app
+            ValueRejectedError: If the type is wrong, or the job has no such label or number: an app
                 error that `Terms.values` reveals before joining. Messages never contain values.
         """
         if self.slots is None:
@@ -92,7 +92,7 @@ class DeviceValues:
         elif type(value) is int or (type(value) is bool and self.kind == "value"):
             number = int(value)
         if number is None or not 0 <= number < self.size:
-            raise ValueRefusedError(f"the value must be {self._allowed}")
+            raise ValueRejectedError(f"the value is invalid; expected {self._allowed}")
         return number
 
     def _bucket(self, value: object) -> int | None:
@@ -115,4 +115,4 @@ class DeviceValues:
         if self.kind == "numbers":
             return "a number" + (" or None" if self.optional else "")
         labels = f"one of the {len(self.labels):,} labels of this job, " if self.labels else ""
-        return f"{labels}a whole number from 1 to {self.size - 1:,}, or none"
+        return f"{labels}a whole number from 1 to {self.size - 1:,}, or None"

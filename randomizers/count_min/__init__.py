@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.cell_codes.codes import CellCode, code_from_json
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, trusted
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_sets import checked_sets
 from dpstream.randomizers.given_values import check_epoch
@@ -66,7 +66,7 @@ class OneSided:
 
     def __post_init__(self) -> None:
         if not 1e-9 <= self.underestimated <= 0.1:
-            raise ValueError(f"underestimated is {self.underestimated!r}, must be from 1e-9 to 0.1")
+            raise ValueError(f"underestimated is {self.underestimated!r}; expected 1e-9 to 0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class CountMinParameters:
         check_items_held(self.items, self.domain)
         for name, kind in (("calibration", Calibration), ("dummies", DummyLaw)):
             if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, must be one of {kind}")
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {kind}")
         if self.calibration == "published" and self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError("the published calibration is one of bernoulli or poisson dummies")
+            raise ValueError("calibration: published requires bernoulli or poisson dummies")
         for name in ("rows", "buckets"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
+                raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
         check_messages(self.messages_per_user)
 
 
@@ -133,16 +133,16 @@ class CountMinLaw(Constants):
         check_approximate(self.epsilon, self.delta)
         for name, value in (("last_epoch", self.last_epoch), ("items", self.items)):
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} is {value!r}, must be a whole number, at least 1")
+                raise ValueError(f"{name} is {value!r}; expected a whole number, at least 1")
         if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is {self.calibration!r}, must be one of {Calibration}")
+            raise ValueError(f"calibration is {self.calibration!r}; expected one of {Calibration}")
         if not self.epsilon <= self.stream_epsilon < math.inf:
             raise ValueError(
-                f"stream_epsilon is {self.stream_epsilon!r}, must be finite and at least that of "
-                "an epoch"
+                f"stream_epsilon is {self.stream_epsilon!r}; expected a finite number, at least "
+                "that of an epoch"
             )
         if self.code.cells > 1 << 32:
-            raise ValueError(f"{self.code.cells} cells, must be at most 2^32")
+            raise ValueError(f"the code has {self.code.cells} cells; expected at most 2^32")
 
     def of_one_epoch(self) -> CountMinLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -210,7 +210,7 @@ class CountMin(Devices[CountMinLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.uint32] | CountedWords:
+    ) -> NDArray[np.uint32] | CountedMessages:
         """Return the cells of all present devices' messages and dummies.
 
         They are counted if more messages than cells are expected, whatever users have; otherwise
@@ -231,19 +231,19 @@ class CountMin(Devices[CountMinLaw]):
         counts = np.bincount(cells, minlength=all_cells)
         if dummies is not None:
             counts += dummies.counts(contributors, all_cells, rng)
-        return CountedWords.of_cells(counts, self.word_dtype)
+        return CountedMessages.of_cells(counts, self.word_dtype)
 
     @staticmethod
     def stage_dummies(
         law: CountMinLaw,
-    ) -> Callable[[int, np.random.Generator], CountedWords] | None:
+    ) -> Callable[[int, np.random.Generator], CountedMessages] | None:
         """Return what the shuffler adds to a window; None where contributors add the dummies."""
         dummies, cells = law.noise.of_stage(law.code.cells), law.code.cells
         if dummies is None:
             return None
 
-        def draw(epoch: int, rng: np.random.Generator) -> CountedWords:
-            return CountedWords.of_cells(dummies.counts(1, cells, rng), CountMin.word_dtype)
+        def draw(epoch: int, rng: np.random.Generator) -> CountedMessages:
+            return CountedMessages.of_cells(dummies.counts(1, cells, rng), CountMin.word_dtype)
 
         return draw
 

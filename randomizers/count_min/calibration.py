@@ -45,8 +45,8 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
     allowed = parameters.messages_per_user
     if allowed is not None and law.messages_per_user > allowed:
         raise ValueError(
-            f"a user would send {law.messages_per_user:,.1f} messages in an epoch, "
-            f"messages_per_user is {allowed:g}: allow more, give fewer buckets or rows, or have "
+            f"a user would send {law.messages_per_user:,.1f} messages in an epoch; "
+            f"messages_per_user is {allowed:g}. Raise it, use fewer buckets or rows, or set "
             "dummies: shuffle"
         )
     return law

@@ -52,9 +52,14 @@ def choose_code(parameters: CountMinParameters, minimum: int) -> CellCode:
     """
     queries = queries_of(parameters)
     if queries != "items" and (parameters.rows or parameters.buckets):
-        raise ValueError(f"rows and buckets are for single items, queries is {queries}")
+        raise ValueError(
+            f"rows requires queries about single items; queries is {queries}. Remove rows and "
+            "buckets"
+        )
     if queries != "items" and isinstance(parameters.estimator, OneSided):
-        raise ValueError(f"estimates that are one-sided are of single items, queries is {queries}")
+        raise ValueError(
+            f"one-sided estimates require queries about single items; queries is {queries}"
+        )
     if queries == "items":
         return _rows(parameters, minimum)
     if queries == "top":
@@ -75,8 +80,8 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
     size = domain_size(parameters.domain)
     if size > MOST_LISTED:
         raise ValueError(
-            f"{size:,} items are too many to be estimated one by one, at most {MOST_LISTED:,}: "
-            "have queries: top"
+            f"{size:,} items are too many for separate estimates; expected at most "
+            f"{MOST_LISTED:,}. Set queries: top"
         )
     total = float(minimum * parameters.items)
     counts = zipf_counts(min(size, _ERROR_ITEMS), total)
@@ -93,21 +98,21 @@ def _rows(parameters: CountMinParameters, minimum: int) -> CellCode:
         samples = error_samples(counts, code.rows, code.buckets, variance)
         match parameters.estimator:
             case None:
-                asked = list(samples.values())
+                requested = list(samples.values())
             case OneSided(underestimated):
                 added = allowance(noise, minimum, code.rows, underestimated)
-                asked = [samples["min"] + added]
+                requested = [samples["min"] + added]
             case name:
-                asked = [samples[name]]
-        error = min(float(np.abs(each).mean()) for each in asked)
+                requested = [samples[name]]
+        error = min(float(np.abs(each).mean()) for each in requested)
         if best is None or error < best[0]:
             best = error, code
     if best is None:
         allowed = parameters.messages_per_user or MESSAGES_PER_USER
         raise ValueError(
-            f"no rows of buckets are affordable with {allowed:g} messages of a user and "
-            f"{minimum:,} contributors: raise messages_per_user or the minimum, give rows and "
-            "buckets, or have dummies: shuffle"
+            f"no rows of buckets are affordable with {allowed:g} messages per user and "
+            f"{minimum:,} contributors. Raise messages_per_user or the minimum, set rows and "
+            "buckets, or set dummies: shuffle"
         )
     return best[1]
 
@@ -138,7 +143,7 @@ def _candidates(parameters: CountMinParameters, size: int, minimum: int) -> Iter
 
 def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
     if parameters.dummies != "poisson" or parameters.calibration != "exact":
-        raise ValueError("queries: top has exact Poisson dummies only")
+        raise ValueError("queries: top requires calibration: exact and Poisson dummies")
     bits = (domain_size(parameters.domain) - 1).bit_length()
     plan = plan_prefixes(
         bits,
@@ -153,12 +158,12 @@ def _prefixes(parameters: CountMinParameters, minimum: int) -> CellCode:
 
 def _tree(parameters: CountMinParameters, minimum: int, *, published: bool) -> CellCode:
     if parameters.items > 1:
-        raise ValueError("ranges are of users with a single value: items must be 1")
+        raise ValueError("queries: ranges requires one value per user: items must be 1")
     match parameters.domain:
         case Points():
             sizes = parameters.domain.grid
         case Strings():
-            raise ValueError("strings have no ranges: give a domain of numbers, or queries: top")
+            raise ValueError("strings have no ranges. Use a domain of numbers, or queries: top")
         case _:
             sizes = (domain_size(parameters.domain),)
     if published:

@@ -58,18 +58,18 @@ def _least_noise(
     shape: tuple[int, int, int, int, int],
 ) -> CellNoiseLaw:
     messages, shared, items, minimum, epochs = shape
-    asked, delta = delta, delta * (1 - FOR_TABLES)
+    requested, delta = delta, delta * (1 - FOR_TABLES)
     if calibration == "published":
-        mean = published_mean(epsilon, asked, messages, items)
+        mean = published_mean(epsilon, requested, messages, items)
         if dummies == "bernoulli":
-            mean = published_probability(epsilon, asked, minimum, messages, items) * minimum
+            mean = published_probability(epsilon, requested, minimum, messages, items) * minimum
         noise = CellNoiseLaw(dummies, mean, minimum)
         ways = differing_cells(noise_of_cells(noise), messages, 0, items, 1, repeated=True)
         # The proof assumes a small epsilon and few dummies, without stating bounds.
         if max(epsilon_spent(parts, delta) for parts in ways) > epsilon:
             raise ValueError(
                 f"the published calibration is not private with epsilon {epsilon:g} and {minimum} "
-                "contributors: have a smaller epsilon, more contributors, or calibration: exact"
+                "contributors. Use a smaller epsilon, more contributors, or calibration: exact"
             )
         return noise
     if dummies == "bernoulli":
@@ -125,5 +125,5 @@ def stream_epsilon(
 ) -> float:
     """Return the loss of `last_epoch` epochs together, with the delta of one."""
     spared = parameters.delta * (1 - FOR_TABLES)
-    cells, asked = noise_of_cells(noise), parameters
-    return cells_epsilon(cells, code, asked.items, last_epoch, spared, asked.calibration)
+    cells, requested = noise_of_cells(noise), parameters
+    return cells_epsilon(cells, code, requested.items, last_epoch, spared, requested.calibration)

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import log_rounded_up
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.parameter_checks import MOST_CROWDS
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 
 class ContentsLaw(Protocol):
@@ -50,7 +50,7 @@ class ContentsLaw(Protocol):
     def last_epoch(self) -> int: ...
 
     @property
-    def word_form(self) -> WordForm: ...
+    def message_format(self) -> MessageFormat: ...
 
     def capacity(self, epoch: int, contributors: int) -> int:
         """Return the number of messages at an epoch: one per contributor."""
@@ -73,7 +73,7 @@ class CrowdCounts:
 
     def __post_init__(self) -> None:
         if not 0 < self.decay[0] < self.decay[1] or self.shift < 1 or not 0 < self.delta < 1:
-            raise ValueError(f"{self} is no law of deletion")
+            raise ValueError(f"{self} is not a valid law of deletion")
 
     @property
     def ratio(self) -> Fraction:
@@ -86,7 +86,6 @@ class CrowdCounts:
 
     @property
     def variance(self) -> float:
-        """Variance of Z."""
         decay = float(self.ratio)
         return 2 * decay / (1 - decay) ** 2
 
@@ -99,7 +98,7 @@ class CrowdCounts:
             numerator, denominator = map(int, body["decay"])
             return cls((numerator, denominator), int(body["shift"]), float(body["delta"]))
         except (LookupError, TypeError) as error:
-            raise ValueError(f"no law of deletion: {error!r}") from error
+            raise ValueError(f"not a law of deletion: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class CrowdsLaw:
 
     def __post_init__(self) -> None:
         if not 1 <= self.crowds <= MOST_CROWDS:
-            raise ValueError(f"{self.crowds} crowds, must be from 1 to {MOST_CROWDS:,}")
+            raise ValueError(f"got {self.crowds} crowds; expected 1 to {MOST_CROWDS:,}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -149,16 +148,16 @@ class CrowdsLaw:
     @property
     def digits(self) -> int:
         """Number of words that a crowd's number occupies, highest digit first."""
-        bits = 8 * self.contents.word_form.dtype.itemsize
+        bits = 8 * self.contents.message_format.dtype.itemsize
         return -(-self.crowds.bit_length() // bits)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The number of the crowd, 0 for none, followed by the message."""
-        form = self.contents.word_form
-        return WordForm(form.dtype, self.digits + form.width)
+        form = self.contents.message_format
+        return MessageFormat(form.dtype, self.digits + form.width)
 
-    def words_of(
+    def messages_of(
         self, crowds: NDArray[np.int64], messages: NDArray[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
         """Prefix messages, shape (n, width), with the numbers of their crowds, shape (n,)."""
@@ -217,10 +216,10 @@ class CrowdDevices(Devices[CrowdsLaw]):
                 "public"
             ),
             trust=(
-                "the shuffle stage to delete at random from each crowd and to keep its noise key "
-                f"secret; and, for each crowd that is left, {contents.trust}; the crowd itself is "
-                f"known to it. Of the loss of an epoch, {counts.epsilon:.6g} is that of the "
-                f"numbers of all crowds, and {contents.epsilon:.6g} that of the messages in two"
+                "the shuffler to delete at random from each crowd and to keep its noise key "
+                f"secret; and, for each remaining crowd, {contents.trust}; the shuffler knows the "
+                f"crowd itself. Of the loss of an epoch, {counts.epsilon:.6g} covers the numbers "
+                f"of all crowds, and {contents.epsilon:.6g} the messages in two"
             ),
             stream_epsilon=None
             if stream is None
@@ -237,12 +236,12 @@ class CrowdDevices(Devices[CrowdsLaw]):
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         crowds, items = self._parted(epoch, values, present)
         messages = self._contents.report(epoch, items, present, rng)
-        assert not isinstance(messages, CountedWords)
+        assert not isinstance(messages, CountedMessages)
         if present is not None:
             crowds = crowds[present]
         assert len(messages) == len(crowds), "one message of each device"
         self.epoch = epoch
-        return self.law.words_of(crowds, messages)
+        return self.law.messages_of(crowds, messages)
 
     def enroll(self, count: int, rng: np.random.Generator) -> None:
         self._contents.enroll(count, rng)
@@ -256,14 +255,18 @@ class CrowdDevices(Devices[CrowdsLaw]):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return crowds (population,), 0 for none, and items (population, slots) within them."""
         if values.ndim != 2 or len(values) != self.population or values.shape[1] < 2:
-            raise ValueError(f"values of shape {values.shape} for {self.population} devices")
+            raise ValueError(
+                f"values have shape {values.shape}; expected {self.population} devices"
+            )
         if values.dtype.kind not in "iu":
-            raise ValueError(f"values of dtype {values.dtype}, must be integers")
+            raise ValueError(f"values have dtype {values.dtype}; expected integers")
         numbers = values.astype(np.int64)
         if present is not None:
             numbers[~present] = 0
         if numbers.size and not (numbers.min() >= 0 and numbers.max() <= self.law.items):
-            raise ValueError(f"a value at epoch {epoch} is not from 0 to {self.law.items:,}")
+            raise ValueError(
+                f"a value at epoch {epoch} is out of range; expected 0 to {self.law.items:,}"
+            )
         per_crowd = self.law.contents.items + 1
         # A value of 0 is in crowd 0.
         crowd_of_each = (numbers + per_crowd - 1) // per_crowd
@@ -277,7 +280,7 @@ class CrowdDevices(Devices[CrowdsLaw]):
         items = -np.sort(-items, axis=1)
         if items[:, -1].any():
             raise ValueError(
-                f"a user holds {items.shape[1]} items at epoch {epoch}, must be at most "
+                f"a user has {items.shape[1]} items at epoch {epoch}; expected at most "
                 f"{items.shape[1] - 1}"
             )
         return crowds, items[:, :-1]

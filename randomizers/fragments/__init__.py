@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
-from dpstream.randomizers.dummies import MISFIT
+from dpstream.randomizers.dummies import REDRAW_PROBABILITY
 from dpstream.randomizers.given_sets import set_rows
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import (
@@ -48,7 +48,7 @@ from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, FlippedBits, PermanentBits
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Basis of the noise: the exact privacy loss of the blanket ("exact"), or the paper's closed
@@ -91,26 +91,26 @@ class FragmentsParameters:
         _check_choices(self.neighbors, self.calibration, self.reports)
         if self.calibration == "published" and (self.items > 1 or self.neighbors != "removal"):
             raise ValueError(
-                "the published calibration is about single items that are removed: give items: 1 "
-                "and neighbors: removal, or take calibration: exact"
+                "calibration: published requires items: 1 and neighbors: removal. Set these, or "
+                "use calibration: exact"
             )
         if type(self.permanent) is not bool:
-            raise ValueError(f"permanent is {self.permanent!r}, must be true or false")
+            raise ValueError(f"permanent is {self.permanent!r}; expected true or false")
         if self.permanent and self.calibration == "published":
             raise ValueError(
-                "the published calibration is about backstops that are drawn anew at every epoch: "
-                "with permanent: true take calibration: exact"
+                "calibration: published requires backstops drawn again at every epoch. Use "
+                "calibration: exact with permanent: true"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
 def _check_choices(neighbors: str, calibration: str, reports: int) -> None:
     if neighbors not in get_args(Neighbors):
-        raise ValueError(f"neighbors is {neighbors!r}, must be 'replacement' or 'removal'")
+        raise ValueError(f"neighbors is {neighbors!r}; expected 'replacement' or 'removal'")
     if calibration not in get_args(Calibration):
-        raise ValueError(f"calibration is {calibration!r}, must be 'exact' or 'published'")
+        raise ValueError(f"calibration is {calibration!r}; expected 'exact' or 'published'")
     if type(reports) is not int or not 1 <= reports <= MAX_REPORTS:
-        raise ValueError(f"reports is {reports!r}, must be from 1 to {MAX_REPORTS:,}")
+        raise ValueError(f"reports is {reports!r}; expected 1 to {MAX_REPORTS:,}")
 
 
 def differing_bits(items: int, slots: int, neighbors: Neighbors) -> int:
@@ -154,16 +154,22 @@ class FragmentsLaw(Constants):
         check_domain(self.items)
         _check_choices(self.neighbors, self.calibration, self.reports)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         for odds in (self.odds, *([self.backstop] if self.backstop else [])):
             if odds.k != 1 or odds.weights[0] < odds.weights[1]:
-                raise ValueError(f"odds of {odds.weights}, must be two weights, the larger first")
+                raise ValueError(f"odds are {odds.weights}; expected two weights, the larger first")
         if (self.reports > 1 or self.permanent) != (self.backstop is not None):
-            raise ValueError(f"{self.reports} reports, and the backstop is {self.backstop}")
+            raise ValueError(f"{self.reports} reports do not match the backstop {self.backstop}")
         if self.permanent and self.backstop and sum(self.backstop.weights) != 1 << WORD_BITS:
-            raise ValueError(f"a permanent backstop of {self.backstop.weights}, not out of 2^32")
+            raise ValueError(
+                f"the permanent backstop has weights {self.backstop.weights}; expected a total of "
+                "2^32"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
 
     def of_one_epoch(self) -> FragmentsLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -221,9 +227,9 @@ class FragmentsLaw(Constants):
         """
         set_, unset = self.odds.weights
         whole = instances * (set_ + unset)
-        told = Fraction(set_, unset) ** seen
-        told *= Fraction(whole - set_, whole - unset) ** (self.reports - seen)
-        return log_rounded_up(self._stopped(max(told, 1 / told)))
+        likelihood_ratio = Fraction(set_, unset) ** seen
+        likelihood_ratio *= Fraction(whole - set_, whole - unset) ** (self.reports - seen)
+        return log_rounded_up(self._stopped(max(likelihood_ratio, 1 / likelihood_ratio)))
 
     @property
     def local_epsilon(self) -> float:
@@ -262,12 +268,12 @@ class FragmentsLaw(Constants):
             return log_rounded_up(Fraction(*self.odds.weights) ** reports, bits)
         return unchanged_loss(self.backstop, self.odds, reports, bits)
 
-    def _stopped(self, told: Fraction) -> Fraction:
+    def _stopped(self, likelihood_ratio: Fraction) -> Fraction:
         """Return the likelihood ratio that remains behind the backstop."""
         if self.backstop is None:
-            return told
+            return likelihood_ratio
         stopped = Fraction(*self.backstop.weights)
-        return (stopped * told + 1) / (stopped + told)
+        return (stopped * likelihood_ratio + 1) / (stopped + likelihood_ratio)
 
     def _of_reports(self, reports: int) -> float:
         return log_rounded_up(Fraction(*self.odds.weights), self.differing_bits * reports)
@@ -291,9 +297,10 @@ class FragmentsLaw(Constants):
     def capacity(self, epoch: int, contributors: int) -> int:
         """Return the capacity for messages of an epoch, whatever contributors have.
 
-        More are drawn with a probability of at most `dpstream.randomizers.dummies.MISFIT`, by
-        Chernoff's bound. With the exponential moment M(s) of a user's messages, n contributors
-        exceed (n ln M(s) + ln(1 / MISFIT)) / s with at most that probability, for every s.
+        More are drawn with a probability of at most
+        `dpstream.randomizers.dummies.REDRAW_PROBABILITY`, by Chernoff's bound. With the exponential
+        moment M(s) of a user's messages, n contributors exceed (n ln M(s) + ln(1 /
+        REDRAW_PROBABILITY)) / s with at most that probability, for every s.
         """
         if contributors == 0:
             return 0
@@ -301,7 +308,7 @@ class FragmentsLaw(Constants):
             0
         )
         # Slightly more than needed: the bound is computed with rounding errors.
-        wanted = 1e-3 - math.log(MISFIT)
+        wanted = 1e-3 - math.log(REDRAW_PROBABILITY)
         bounds = (contributors * (1 + 1e-12) * moments + wanted) / _EXPONENTS
         return min(math.ceil(float(bounds.min())), contributors * self.items * self.reports)
 
@@ -322,9 +329,9 @@ class FragmentsLaw(Constants):
         return self.reports * self.items
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The number of the report, counted from 0, times d, plus that of the cell."""
-        return WordForm(narrowest(self.words), distinct=self.words)
+        return MessageFormat(narrowest(self.words), distinct=self.words)
 
 
 class Fragments(Devices[FragmentsLaw]):
@@ -361,7 +368,7 @@ class Fragments(Devices[FragmentsLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a device's messages, against any party that knows their sender."""
         law = self.law
         apart = of_messages_apart(self.guarantee, law.local_epsilon, law.last_epoch)
@@ -376,10 +383,10 @@ class Fragments(Devices[FragmentsLaw]):
         if not law.permanent:
             return f"{law.local_epsilon:.6g} at every epoch"
         return (
-            f"{law.unchanged_epsilon:.6g} for what stays the same at all {law.last_epoch:,} epochs "
-            f"of a horizon (at most {law.limit_epsilon:.6g} however many), "
-            f"{law.local_epsilon:.6g} for what differs at one of them and "
-            f"{law.changing_epsilon:.6g} for what does at many"
+            f"{law.unchanged_epsilon:.6g} for a value that stays the same at all "
+            f"{law.last_epoch:,} epochs of a horizon (at most {law.limit_epsilon:.6g} for any "
+            f"number of epochs), {law.local_epsilon:.6g} for a value that differs at one epoch "
+            f"and {law.changing_epsilon:.6g} for one that differs at many"
         )
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:
@@ -394,7 +401,7 @@ class Fragments(Devices[FragmentsLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger] | CountedWords:
+    ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, words of the mechanism's dtype.
 
         They are counted if more messages than words are expected, whatever users have; otherwise
@@ -412,7 +419,7 @@ class Fragments(Devices[FragmentsLaw]):
             keys = self._key if present is None else self._key[present]
             counts = self._messages(epoch, self._bits.ones(keys, sets), None, len(sets), rng)
         self.epoch = epoch
-        counted = CountedWords.of_cells(counts, law.word_form.dtype)
+        counted = CountedMessages.of_cells(counts, law.message_format.dtype)
         if len(sets) * law.messages_per_user < law.words:
             return counted.written_out()
         return counted

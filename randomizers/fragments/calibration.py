@@ -30,7 +30,7 @@ from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.dummies import MISFIT
+from dpstream.randomizers.dummies import REDRAW_PROBABILITY
 from dpstream.randomizers.fragments import (
     FragmentsLaw,
     FragmentsParameters,
@@ -46,8 +46,8 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
 
     Raises `ValueError` if no noise is enough.
 
-    >>> asked = FragmentsParameters(1.0, 1e-6, tuple("abc"))
-    >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
+    >>> requested = FragmentsParameters(1.0, 1e-6, tuple("abc"))
+    >>> law = calibrate(requested, last_epoch=1, minimum=100_000)
     >>> round(law.local_epsilon, 2), round(law.messages_per_user, 4)
     (14.39, 1.0008)
     """
@@ -59,8 +59,8 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     )
     if parameters.permanent and last_epoch == 1:
         raise ValueError(
-            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1: "
-            "give epochs.count of 2 or more, or leave permanent out"
+            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1 "
+            "epoch. Set epochs.count to at least 2, or remove permanent"
         )
     delta = parameters.delta * (1 - FOR_TABLES)
     if parameters.calibration == "published":
@@ -72,7 +72,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
         stream_epsilon = shape.epsilon(loss, delta, minimum, last_epoch)
     backstop = response_within(loss) if parameters.reports > 1 else None
     if parameters.permanent:
-        backstop = _odds_of_words(loss)
+        backstop = _odds_of_messages(loss)
     law = FragmentsLaw(
         last_epoch=last_epoch,
         items=size,
@@ -140,7 +140,7 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
     if least > contributors or excess(contributors) > 0 or excess(least) < 0:
         raise ValueError(
             f"the published calibration has no odds for epsilon {epsilon:g} with delta {delta:g} "
-            f"and {contributors:,} contributors: take calibration: exact"
+            f"and {contributors:,} contributors. Use calibration: exact"
         )
     mean = crossing(excess, least, contributors, 1e-9)
     mean = raised(lambda mean: excess(mean) <= 0, mean, 1e-12)
@@ -201,7 +201,7 @@ class _Shape:
         return amplified_epsilon(coin, contributors, delta, self.bits * times)
 
 
-def _odds_of_words(loss: float) -> ComposedLaw:
+def _odds_of_messages(loss: float) -> ComposedLaw:
     """Return odds out of 2^32, with at most this loss."""
     words = 1 << WORD_BITS
     kept, reversed_ = response_within(loss).weights
@@ -215,7 +215,7 @@ def _check_draws(law: FragmentsLaw) -> None:
     If every contributor has its own producer, there are as many draws as contributors.
     """
     draws = law.last_epoch * law.minimum
-    left_out = delta_of_tables(law.epsilon, MISFIT, draws)
+    left_out = delta_of_tables(law.epsilon, REDRAW_PROBABILITY, draws)
     backstop = None if law.permanent else law.backstop_flips
     for flips, times in ((law.flips, law.reports), (backstop, 1)):
         if flips is not None:
@@ -223,6 +223,6 @@ def _check_draws(law: FragmentsLaw) -> None:
             left_out += delta_of_tables(law.epsilon, distance, draws)
     if left_out > FOR_TABLES * law.delta:
         raise ValueError(
-            f"epsilon {law.epsilon:g} with delta {law.delta:g} asks for bits that are drawn more "
-            "finely than they are: take a smaller epsilon or a larger delta"
+            f"epsilon {law.epsilon:g} with delta {law.delta:g} requires bits with a finer "
+            "distribution than is available. Use a smaller epsilon or a larger delta"
         )

@@ -42,7 +42,7 @@ class FutureRandParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's value that are followed.
+        max_changes: Number of changes of a user's value that are followed.
         calibration: "optimal", the most accurate mechanism for this epsilon, or "published", the
             paper's, which spends a fifth to a half of it.
         estimator: "tree", which combines all available intervals, or "prefix", the paper's, which
@@ -50,15 +50,15 @@ class FutureRandParameters:
     """
 
     epsilon: float
-    changes: int
+    max_changes: int
     calibration: Literal["optimal", "published"] = "optimal"
     estimator: Literal["tree", "prefix"] = "tree"
 
     def __post_init__(self) -> None:
-        check_signs(self.epsilon, self.changes, self.estimator)
+        check_signs(self.epsilon, self.max_changes, self.estimator)
         if self.calibration not in ("optimal", "published"):
             raise ValueError(
-                f"calibration is {self.calibration!r}, must be 'optimal' or 'published'"
+                f"calibration is {self.calibration!r}; expected 'optimal' or 'published'"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -75,7 +75,8 @@ class FutureRand(Devices[FutureRandLaw]):
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
-    >>> devices = FutureRand(calibrate(FutureRandParameters(epsilon=4, changes=2), last_epoch=4))
+    >>> parameters = FutureRandParameters(epsilon=4, max_changes=2)
+    >>> devices = FutureRand(calibrate(parameters, last_epoch=4))
     >>> devices.enroll(1000, rng)
     >>> first = devices.report(1, np.zeros(1000, np.int8), None, rng)
     >>> reports = devices.report(2, np.ones(1000, np.int8), None, rng)
@@ -100,7 +101,7 @@ class FutureRand(Devices[FutureRandLaw]):
         self._index()
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped a change after exhausting their signs."""
         return int(np.count_nonzero(self._used > self._signs_of_order[self._order]))
 
@@ -118,11 +119,11 @@ class FutureRand(Devices[FutureRandLaw]):
             delta=0.0,
             unit="stream",
             neighbors=(
-                "any two streams of a user's values (changes are followed up to the budget, "
-                "after that the device freezes)"
+                "any two streams of a user's values (changes are followed up to max_changes, "
+                "later ones are not)"
             ),
             trust=(
-                "nobody: it holds against everyone who sees the reports; which devices exist and "
+                "none; it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
             ),
             basis="exact",

@@ -12,24 +12,24 @@ from dpstream.randomizers.parameter_checks import MAX_HORIZON
 def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:
     """Calibrate the mechanism of a job; the horizon is the next power of two of `last_epoch`.
 
-    An order with fewer complete intervals than `changes` needs only as many signs as intervals, and
-    is then more accurate. Orders are drawn with the shares that minimize the average error of all
-    estimates. The published rule uses `changes` signs at every order and draws orders uniformly.
+    An order with fewer complete intervals than `max_changes` needs only as many signs as intervals,
+    and is then more accurate. Orders are drawn with the shares that minimize the average error of
+    all estimates. The published rule uses `max_changes` signs at every order, drawn uniformly.
 
     Raises `ValueError` unless there are 1 to 2^63 epochs.
 
-    >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=4), last_epoch=170)
+    >>> law = calibrate(FutureRandParameters(epsilon=1.0, max_changes=4), last_epoch=170)
     >>> law.horizon, [composed.k for composed in law.composed]
     (256, [4, 4, 4, 4, 4, 4, 2, 1, 1])
     """
     if not 1 <= last_epoch <= MAX_HORIZON:
-        raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+        raise ValueError(f"{last_epoch} epochs; expected 1 to 2^63")
     orders = (last_epoch - 1).bit_length() + 1
-    horizon, changes, epsilon = 1 << (orders - 1), parameters.changes, parameters.epsilon
+    horizon, max_changes, epsilon = 1 << (orders - 1), parameters.max_changes, parameters.epsilon
     if parameters.calibration == "published":
-        composed = (published(changes, epsilon),) * orders
+        composed = (published(max_changes, epsilon),) * orders
         return FutureRandLaw(horizon, epsilon, (1,) * orders, composed)
-    budgets = [max(1, min(changes, last_epoch >> order)) for order in range(orders)]
+    budgets = [max(1, min(max_changes, last_epoch >> order)) for order in range(orders)]
     laws = {budget: optimal(budget, epsilon) for budget in set(budgets)}
     weights = optimal_order_weights([laws[budget].c_gap ** -2 for budget in budgets], last_epoch)
     return FutureRandLaw(horizon, epsilon, weights, tuple(laws[budget] for budget in budgets))

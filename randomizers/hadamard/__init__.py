@@ -30,7 +30,7 @@ from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 MAX_ROWS = 40
 """Maximum number of columns of a message: more change nothing for any number of users."""
@@ -69,15 +69,17 @@ class HadamardParameters:
         check_items_held(self.items, self.domain)
         check_domain(domain_size(self.domain))
         if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MAX_ROWS):
-            raise ValueError(f"rows is {self.rows!r}, must be a whole number from 1 to {MAX_ROWS}")
+            raise ValueError(f"rows is {self.rows!r}; expected a whole number from 1 to {MAX_ROWS}")
         if self.calibration not in ("exact", "published"):
-            raise ValueError(f"calibration is {self.calibration!r}, must be 'exact' or 'published'")
+            raise ValueError(
+                f"calibration is {self.calibration!r}; expected 'exact' or 'published'"
+            )
         if self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError(f"dummies is {self.dummies!r}, must be 'poisson' or 'bernoulli'")
+            raise ValueError(f"dummies is {self.dummies!r}; expected 'poisson' or 'bernoulli'")
         if self.messages_per_user is not None and not self.messages_per_user > self.items:
             raise ValueError(
-                f"messages_per_user is {self.messages_per_user!r}, must be above {self.items}, "
-                "the real messages of a user"
+                f"messages_per_user is {self.messages_per_user!r}; expected a number above "
+                f"{self.items}, the real messages of a user"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -108,13 +110,13 @@ class HadamardLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         if not 1 <= self.rows <= MAX_ROWS or self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self} is no law of Hadamard tuples")
+            raise ValueError(f"{self} is not a valid law of Hadamard tuples")
         if not self.blanket > 0 or self.dummies not in ("poisson", "bernoulli"):
-            raise ValueError(f"a {self.dummies} blanket of {self.blanket} tuples")
+            raise ValueError(f"a {self.dummies} blanket of {self.blanket} tuples is invalid")
         if self.dummies == "bernoulli" and self.blanket != int(self.blanket):
-            raise ValueError(f"a fixed blanket of {self.blanket} tuples, must be a whole number")
+            raise ValueError(f"a fixed blanket of {self.blanket} tuples; expected a whole number")
 
     def of_one_epoch(self) -> HadamardLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -138,8 +140,8 @@ class HadamardLaw(Constants):
         return contributors * self.slots + blanket
 
     @property
-    def word_form(self) -> WordForm:
-        return WordForm(narrowest(self.columns), self.rows)
+    def message_format(self) -> MessageFormat:
+        return MessageFormat(narrowest(self.columns), self.rows)
 
 
 class Hadamard(Devices[HadamardLaw]):
@@ -165,9 +167,9 @@ class Hadamard(Devices[HadamardLaw]):
             unit="epoch",
             neighbors=held_by_a_user(self.law.slots),
             trust=(
-                "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-                f"{self.law.minimum:,} honest contributors of each window to add their dummies; "
-                "the messages alone protect nobody from a stage that keeps them apart"
+                "the shuffler to shuffle and to suppress windows below the minimum, and "
+                f"{self.law.minimum:,} honest users in each window to add their dummies; the "
+                "messages alone do not protect against a shuffler that keeps them apart"
             ),
             basis="bound",
             stream_epsilon=self.law.stream_epsilon,
@@ -189,7 +191,7 @@ class Hadamard(Devices[HadamardLaw]):
             blanket = self._dummies.total(len(rows), rng)
         else:
             blanket = int(law.blanket) * len(rows)
-        dtype = law.word_form.dtype
+        dtype = law.message_format.dtype
         messages = rng.integers(0, law.columns, (rows.size + blanket, law.rows), dtype.type)
         move_into_sets(messages[: rows.size], rows.ravel())
         self.epoch = epoch

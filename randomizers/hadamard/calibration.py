@@ -68,7 +68,7 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     if parameters.calibration == "published" and spent(blanket, 1) > parameters.epsilon:
         raise ValueError(
             f"the published blanket of {blanket:.4g} tuples is not enough for epsilon "
-            f"{parameters.epsilon:g}: use calibration: exact"
+            f"{parameters.epsilon:g}. Use calibration: exact"
         )
     if parameters.dummies == "poisson":
         drawn = CellNoiseLaw("poisson", blanket * minimum, minimum)
@@ -137,8 +137,8 @@ def _tuples(parameters: HadamardParameters, delta: float, minimum: int) -> tuple
                 return rows, needed
     needed = _blanket(parameters, delta, fewest, minimum)
     raise ValueError(
-        f"messages_per_user is {limit:g}, but at least {parameters.items + needed:.4g} are needed "
-        f"with {minimum:,} contributors: raise it, or the minimum"
+        f"messages_per_user is {limit:g}; expected at least {parameters.items + needed:.4g} with "
+        f"{minimum:,} contributors. Raise it, or the minimum"
     )
 
 

@@ -36,7 +36,7 @@ from dpstream.randomizers.labeled_examples import FEATURE_UNIT, check_examples, 
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.ldp_sgd.gradient_directions import MAX_SEED_BITS, directions, draw_seeds
 from dpstream.randomizers.parameter_checks import check_approximate
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Maximum number of dimensions of a model: a record of it has at most 512 KiB, and Kafka accepts
@@ -99,7 +99,7 @@ class LdpSgdParameters:
 
 def _check_whole(name: str, value: int, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r}, must be a whole number from {least} to {most:,}")
+        raise ValueError(f"{name} is {value!r}; expected a whole number from {least} to {most:,}")
 
 
 def _check_shape(features: int, classes: int) -> None:
@@ -108,15 +108,15 @@ def _check_shape(features: int, classes: int) -> None:
     if features * classes > MAX_DIMENSIONS:
         raise ValueError(
             f"{features:,} features times {classes:,} classes are a model of "
-            f"{features * classes:,} numbers, and at most {MAX_DIMENSIONS:,} fit a record: give "
-            "fewer features"
+            f"{features * classes:,} numbers; expected at most {MAX_DIMENSIONS:,}, the capacity "
+            "of a record. Use fewer features"
         )
 
 
 def _check_step(clip: float, rate: float, radius: float | None) -> None:
     for name, value in (("clip", clip), ("rate", rate), ("radius", radius)):
         if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} is {value!r}, must be positive and finite")
+            raise ValueError(f"{name} is {value!r}; expected a positive finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +153,18 @@ class LdpSgdLaw(Constants):
         _check_whole("reports", self.reports, 1, MAX_REPORTS)
         _check_whole("seed_bits", self.seed_bits, 1, MAX_SEED_BITS)
         if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
-            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+            raise ValueError(
+                f"odds are {self.odds.weights}; expected two weights, the larger first"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
         if self.dimensions * self.last_epoch > MAX_SUMS:
             raise ValueError(
-                f"{self.last_epoch:,} steps of a model of {self.dimensions:,} numbers, and at most "
-                f"{MAX_SUMS // self.dimensions:,} can be kept: give fewer epochs or features"
+                f"a model of {self.dimensions:,} numbers has {self.last_epoch:,} steps; expected "
+                f"at most {MAX_SUMS // self.dimensions:,}. Use fewer epochs or features"
             )
 
     @property
@@ -186,9 +191,9 @@ class LdpSgdLaw(Constants):
         return -(-self.seed_bits // 8)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The bytes of a seed, lowest first, then 1 for the sign +, 0 for -."""
-        return WordForm(np.dtype("u1"), self.seed_bytes + 1)
+        return MessageFormat(np.dtype("u1"), self.seed_bytes + 1)
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return contributors * self.reports
@@ -225,15 +230,15 @@ class LdpSgd(Devices[LdpSgdLaw]):
             neighbors="any two examples of a user, or none at all; who is present is public",
             trust=shuffle_and_others(
                 law.minimum,
-                f"{step:.6g} at every step that a user takes part in, "
-                f"{whole:.6g} for its {law.participations:,} {steps}, with delta 0",
+                f"{step:.6g} at every step that a user participates in, {whole:.6g} for its "
+                f"{law.participations:,} {steps}, with delta 0",
             ),
             basis="bound",
             stream_epsilon=law.stream_epsilon,
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a device's reports, against any party that knows their sender."""
         step = self.law.local_epsilon(self.law.reports)
         return of_messages_apart(self.guarantee, step, self.law.participations)
@@ -259,8 +264,9 @@ class LdpSgd(Devices[LdpSgdLaw]):
         taking = np.ones(self.population, np.bool_) if present is None else present
         if (self._steps[taking] >= law.participations).any():
             raise ValueError(
-                f"a device is to take part in more than {law.participations:,} steps at epoch "
-                f"{epoch}: with {law.groups:,} groups it is at turn in every {law.groups:,}th"
+                f"a device would participate in more than {law.participations:,} steps at epoch "
+                f"{epoch}: with {law.groups:,} groups it participates in every {law.groups:,}th "
+                "step"
             )
         seeds = draw_seeds(len(examples) * law.reports, law.seed_bits, rng)
         drawn = rng.integers(0, 2 * _HALF, len(seeds))
@@ -282,12 +288,12 @@ class LdpSgd(Devices[LdpSgdLaw]):
         shape = (self.population, 1 + law.features)
         if values.shape != shape or values.dtype.kind not in "iu":
             raise ValueError(
-                f"values are {values.dtype} of shape {values.shape}, must be integers of {shape}: "
-                "a class and its features for each device"
+                f"values are {values.dtype} of shape {values.shape}; expected integers of "
+                f"{shape}: a class and its features for each device"
             )
         if present is not None and (present.shape != shape[:1] or present.dtype != np.bool_):
             raise ValueError(
-                f"present is {present.dtype} of shape {present.shape}, must be bool of {shape[:1]}"
+                f"present is {present.dtype} of shape {present.shape}; expected bool of {shape[:1]}"
             )
         examples = (values if present is None else values[present]).astype(np.int64)
         check_examples(examples, law.classes, f"at epoch {epoch}")

@@ -18,8 +18,8 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     Raises `ValueError` if delta is out of range, several reports of a step lose more than the
     epsilon of one even when shuffled, or the model is too large for the number of steps.
 
-    >>> asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
-    >>> law = calibrate(asked, last_epoch=300, minimum=2000)
+    >>> requested = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
+    >>> law = calibrate(requested, last_epoch=300, minimum=2000)
     >>> round(law.epsilon, 3), law.participations, round(law.stream_epsilon, 3)
     (0.29, 10, 1.013)
     """
@@ -35,9 +35,9 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     )
     if epsilon > parameters.epsilon:
         raise ValueError(
-            f"{parameters.reports} reports in a step lose {epsilon:.4g} among {minimum:,} "
-            f"contributors, more than the epsilon of a single one, {parameters.epsilon:g}: take "
-            "fewer reports or a larger shuffle.minimum"
+            f"{parameters.reports} reports in a step lose epsilon {epsilon:.4g} among {minimum:,} "
+            f"contributors, more than a single report, {parameters.epsilon:g}. Use fewer reports "
+            "or a larger shuffle.minimum"
         )
     return LdpSgdLaw(
         last_epoch=last_epoch,

@@ -66,7 +66,7 @@ from dpstream.randomizers.public_matrices import (
     distinct_rows,
     nonzero_rows,
 )
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
 """Noise of the paper ("published"), or enough of it for users who replace their item by another
@@ -98,7 +98,7 @@ class MeasurementsParameters:
         check_domain(domain_size(self.domain))
         if given["calibration"] not in self.calibrations:
             raise ValueError(
-                f"calibration is {given['calibration']!r}, must be one of "
+                f"calibration is {given['calibration']!r}; expected one of "
                 f"{', '.join(self.calibrations)}"
             )
         if "beta" in given:
@@ -176,12 +176,12 @@ class LaplaceHistogramParameters(MeasurementsParameters):
 
 def _check_beta(beta: float) -> None:
     if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < 1:
-        raise ValueError(f"beta is {beta!r}, must be above 0 and below 1")
+        raise ValueError(f"beta is {beta!r}; expected a number above 0 and below 1")
 
 
 def _check_number(name: str, number: int | None) -> None:
     if number is not None and (type(number) is not int or not 1 <= number <= MOST_MEASUREMENTS):
-        raise ValueError(f"{name} is {number!r}, must be from 1 to {MOST_MEASUREMENTS:,}")
+        raise ValueError(f"{name} is {number!r}; expected 1 to {MOST_MEASUREMENTS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +208,18 @@ class MeasurementsLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is {self.calibration!r}")
+            raise ValueError(f"calibration {self.calibration!r} is unknown")
         if self.neighbors not in ("removal", "replacement"):
-            raise ValueError(f"neighbors is {self.neighbors!r}")
+            raise ValueError(f"neighbors {self.neighbors!r} is unknown")
         if (self.noise is None) == (self.odds is None) or self.last_epoch < 1:
-            raise ValueError(f"noise {self.noise}, odds {self.odds}, {self.last_epoch} epochs")
+            raise ValueError(
+                f"noise {self.noise}, odds {self.odds} and {self.last_epoch} epochs are not a "
+                "valid law"
+            )
         if self.noise is not None and self.matrix.measurements > MOST_MEASUREMENTS:
             raise ValueError(
-                f"{self.matrix.measurements:,} measurements with noise in a report, must be at "
-                f"most {MOST_MEASUREMENTS:,}: take fewer, a smaller domain, or another protocol"
+                f"a report has {self.matrix.measurements:,} noisy measurements; expected at most "
+                f"{MOST_MEASUREMENTS:,}. Use fewer, a smaller domain, or another protocol"
             )
 
     @property
@@ -237,12 +240,12 @@ class MeasurementsLaw(Constants):
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Every measurement plus M; or twice the number of the sampled one, plus 1 for +1."""
         measurements = self.matrix.measurements
         if self.noise is not None:
-            return WordForm(narrowest(2 * self.noise.most + 1), measurements)
-        return WordForm(narrowest(2 * measurements), distinct=2 * measurements)
+            return MessageFormat(narrowest(2 * self.noise.most + 1), measurements)
+        return MessageFormat(narrowest(2 * measurements), distinct=2 * measurements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +315,8 @@ class Measurements(Devices[MeasurementsLaw]):
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters, Measurements
     >>> from dpstream.randomizers.measurements.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
-    >>> asked = LaplaceHistogramParameters(32.0, ("a", "b"))
-    >>> devices = Measurements(calibrate(asked, last_epoch=1, minimum=1))
+    >>> requested = LaplaceHistogramParameters(32.0, ("a", "b"))
+    >>> devices = Measurements(calibrate(requested, last_epoch=1, minimum=1))
     >>> devices.enroll(3, seeded_generator(1))
     >>> reports = devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2))
     >>> (reports.astype(int) - devices.law.noise.most).tolist()
@@ -333,7 +336,7 @@ class Measurements(Devices[MeasurementsLaw]):
             delta=law.delta,
             unit="epoch",
             neighbors=held(1),
-            trust="nobody",
+            trust="none",
             basis="exact" if law.exact else "bound",
             stream_epsilon=law.stream_epsilon,
         )
@@ -359,7 +362,7 @@ class Measurements(Devices[MeasurementsLaw]):
     def _with_noise(
         self, noise: ClampedNoise, items: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.unsignedinteger]:
-        form = self.law.word_form
+        form = self.law.message_format
         words = np.empty((len(items), form.width), form.dtype)
         devices = max(1, _AT_ONCE // form.width)
         for start in range(0, len(items), devices):
@@ -375,4 +378,4 @@ class Measurements(Devices[MeasurementsLaw]):
         coins = random_bits(rng, len(items))
         entries = self._matrix.entries_at(rows, items)
         bits = np.where(entries == 0, coins, (entries > 0) ^ reversed_)
-        return (2 * rows + bits).astype(self.law.word_form.dtype)[:, None]
+        return (2 * rows + bits).astype(self.law.message_format.dtype)[:, None]

@@ -87,63 +87,75 @@ def calibrate(
     >>> law.hashes, law.trials, law.neighbors
     (20, 24, 'replacement')
     >>> labels = tuple(map(str, range(16_470)))
-    >>> asked = SparseRecoveryParameters(0.9, labels, calibration="published")
-    >>> law = calibrate(asked, last_epoch=1, minimum=88_162)
+    >>> requested = SparseRecoveryParameters(0.9, labels, calibration="published")
+    >>> law = calibrate(requested, last_epoch=1, minimum=88_162)
     >>> law.buckets, law.matrix.measurements
     (3, 48)
     >>> law = calibrate(LaplaceHistogramParameters(1.0, ("a", "b", "c"), "published"), 1, 1)
     >>> round(law.epsilon, 6), round(law.noise.variance, 3)  # 2 q / (1 - q)^2 with q = 1/e
     (1.0, 1.841)
     """
-    mechanism, asked = MECHANISMS[type(parameters)], parameters
-    items = domain_size(asked.domain)
-    sizes = mechanism.sizes(asked, items, minimum)
-    spent = _spent(mechanism, mechanism.matrix(items, **sizes), asked, last_epoch)
+    mechanism, requested = MECHANISMS[type(parameters)], parameters
+    items = domain_size(requested.domain)
+    sizes = mechanism.sizes(requested, items, minimum)
+    spent = _spent(mechanism, mechanism.matrix(items, **sizes), requested, last_epoch)
     return mechanism.law(items=items, last_epoch=last_epoch, **spent, **sizes)
 
 
-def _spent(mechanism: Mechanism, matrix: PublicMatrix, asked: Any, last_epoch: int) -> Spent:
-    if asked.calibration == "sampled":
-        return sampled(asked.epsilon, last_epoch)
-    removal = mechanism.removal and asked.calibration == "published"
+def _spent(mechanism: Mechanism, matrix: PublicMatrix, requested: Any, last_epoch: int) -> Spent:
+    if requested.calibration == "sampled":
+        return sampled(requested.epsilon, last_epoch)
+    removal = mechanism.removal and requested.calibration == "published"
     if mechanism.pure:
         ((cells, _),) = matrix.moved(removal=removal)
-        loss, delta = asked.epsilon / cells, 0.0
+        loss, delta = requested.epsilon / cells, 0.0
     else:
-        loss, delta = published_loss(matrix.measurements, asked.epsilon, asked.delta), asked.delta
+        loss, delta = (
+            published_loss(matrix.measurements, requested.epsilon, requested.delta),
+            requested.delta,
+        )
         # Replacing an item moves a measurement by up to 2.
         loss = loss if removal else loss / 2
     return with_noise(
-        matrix, noise_of(loss), asked.calibration, asked.epsilon, delta, last_epoch, removal=removal
+        matrix,
+        noise_of(loss),
+        requested.calibration,
+        requested.epsilon,
+        delta,
+        last_epoch,
+        removal=removal,
     )
 
 
-def _rows(asked: JlHhParameters, items: int, minimum: int) -> Mapping[str, int]:
+def _rows(requested: JlHhParameters, items: int, minimum: int) -> Mapping[str, int]:
     size = size_for(items)
-    usual = size if asked.calibration == "sampled" else MEASUREMENTS
-    return {"measurements": min(size, asked.measurements or usual)}
+    usual = size if requested.calibration == "sampled" else MEASUREMENTS
+    return {"measurements": min(size, requested.measurements or usual)}
 
 
-def _trials(asked: BucketParameters, items: int, minimum: int) -> Mapping[str, int]:
+def _trials(requested: BucketParameters, items: int, minimum: int) -> Mapping[str, int]:
     # The bit length of 12 N - 1 is log2(12 N), rounded up.
-    hashes = asked.hashes or (12 * items - 1).bit_length()
-    return {"hashes": hashes, "trials": asked.trials or math.ceil(8 * math.log(1 / asked.beta))}
+    hashes = requested.hashes or (12 * items - 1).bit_length()
+    return {
+        "hashes": hashes,
+        "trials": requested.trials or math.ceil(8 * math.log(1 / requested.beta)),
+    }
 
 
-def _buckets(asked: SparseRecoveryParameters, items: int, minimum: int) -> Mapping[str, int]:
-    sparsity = asked.sparsity or published_sparsity(asked, items, minimum)
+def _buckets(requested: SparseRecoveryParameters, items: int, minimum: int) -> Mapping[str, int]:
+    sparsity = requested.sparsity or published_sparsity(requested, items, minimum)
     tests = tested_buckets(items, 1).filled
     return {"buckets": max(1, math.ceil(published_rows(sparsity, items) / tests))}
 
 
-def published_sparsity(asked: SparseRecoveryParameters, items: int, users: int) -> int:
+def published_sparsity(requested: SparseRecoveryParameters, items: int, users: int) -> int:
     """Return ((epsilon / ln(1/beta)) sqrt(n / (ln N ln(1/delta))))^(2/3), rounded up (Theorem 4.2).
 
     >>> published_sparsity(SparseRecoveryParameters(1.0, ("a",)), items=16_470, users=88_162)
     5
     """
-    logs = math.log(max(2, items)) * math.log(1 / asked.delta)
-    share = asked.epsilon / math.log(1 / asked.beta)
+    logs = math.log(max(2, items)) * math.log(1 / requested.delta)
+    share = requested.epsilon / math.log(1 / requested.beta)
     return math.ceil(float((share * math.sqrt(users / logs)) ** (2 / 3)))
 
 
@@ -161,7 +173,7 @@ MECHANISMS: Final[Mapping[type[MeasurementsParameters], Mechanism]] = {
     BucketParameters: Mechanism(BucketLaw, _trials, hash_rows, removal=False),
     SparseRecoveryParameters: Mechanism(SparseRecoveryLaw, _buckets, tested_buckets),
     LaplaceHistogramParameters: Mechanism(
-        LaplaceHistogramLaw, lambda asked, items, minimum: {}, OneHot, pure=True
+        LaplaceHistogramLaw, lambda requested, items, minimum: {}, OneHot, pure=True
     ),
 }
 """Mechanism of each class of parameters."""
@@ -192,8 +204,8 @@ def noise_of(loss: float) -> ClampedNoise:
     most = math.ceil(_SCALES / loss) + 2
     if most > MOST_BOUND:
         raise ValueError(
-            f"a measurement may lose {loss:g}: too little to draw noise for; raise epsilon, or "
-            "take fewer measurements"
+            f"a measurement may lose only epsilon {loss:g}, too little to draw noise. Raise "
+            "epsilon, or use fewer measurements"
         )
     return ClampedNoise(math.exp(-loss) * _ROUNDING, most)
 
@@ -224,13 +236,13 @@ def with_noise(
     matrix: PublicMatrix,
     noise: ClampedNoise,
     calibration: Calibration,
-    asked: float,
+    requested: float,
     delta: float,
     last_epoch: int,
     *,
     removal: bool,
 ) -> Spent:
-    """Return the loss of a mechanism with noise; `ValueError` if it exceeds the epsilon `asked`.
+    """Return the loss of a mechanism with noise; `ValueError` if it exceeds epsilon `requested`.
 
     `delta` 0 means none. With `removal`, neighbors are an item and none, instead of any two.
     """
@@ -241,11 +253,11 @@ def with_noise(
         return max(loss for loss, _ in found), max(needed for _, needed in found)
 
     (epsilon, needed), (stream_epsilon, of_stream) = lost(1), lost(last_epoch)
-    if epsilon > asked:
+    if epsilon > requested:
         raise ValueError(
-            f"epsilon is {asked:g} with a delta of {delta:g}: the published noise loses "
-            f"{epsilon:.4g}, since Theorem 2.5 holds for epsilon below 1 only; lower epsilon, or "
-            "take calibration: sampled"
+            f"epsilon is {requested:g} with a delta of {delta:g}: the published noise loses "
+            f"{epsilon:.4g}, since Theorem 2.5 holds only for epsilon below 1. Lower epsilon, or "
+            "use calibration: sampled"
         )
     return Spent(
         calibration=calibration,

@@ -42,7 +42,7 @@ from dpstream.randomizers.parameter_checks import (
     check_items_held,
 )
 from dpstream.randomizers.projective_geometry.points import PointSpace
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 # Fraction of the local loss that shuffling must reach for its guarantee to be stated, too.
 _WORTH_SAYING = 0.99
@@ -103,16 +103,25 @@ class ProjectiveGeometryLaw(Constants):
         if self.prefixes is None:
             check_domain(self.items)
         elif self.items != 1 << self.prefixes.bits:
-            raise ValueError(f"{self.items:,} items, and prefixes of {self.prefixes.bits} bits")
+            raise ValueError(
+                f"{self.items:,} items do not match prefixes of {self.prefixes.bits} bits"
+            )
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
-            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+            raise ValueError(
+                f"odds are {self.odds.weights}; expected two weights, the larger first"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
         most = max(self.cells)
         if self.space.points <= most:
-            raise ValueError(f"{self.space.points:,} points for {most:,} items and none")
+            raise ValueError(
+                f"{self.space.points:,} points do not suffice for {most:,} items and 'no item'"
+            )
 
     def of_one_epoch(self) -> ProjectiveGeometryLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -135,7 +144,7 @@ class ProjectiveGeometryLaw(Constants):
         return self.space.points * len(self.cells)
 
     @property
-    def word_weights(self) -> tuple[int, int]:
+    def message_weights(self) -> tuple[int, int]:
         """Weights of all words of the item's set together, and of all others."""
         own, other = self.odds.weights
         return own * self.space.hyperplane, other * self.space.outside
@@ -144,8 +153,8 @@ class ProjectiveGeometryLaw(Constants):
     def probabilities(self) -> tuple[Fraction, Fraction]:
         """Probabilities that a word is in the set of an item its user has, and of another one."""
         own, other = self.odds.weights
-        space, total = self.space, sum(self.word_weights)
-        reported = Fraction(self.word_weights[0], total)
+        space, total = self.space, sum(self.message_weights)
+        reported = Fraction(self.message_weights[0], total)
         common = own * space.common + other * (space.hyperplane - space.common)
         elsewhere = Fraction(common, total)
         return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
@@ -155,8 +164,8 @@ class ProjectiveGeometryLaw(Constants):
         return log_rounded_up(Fraction(*self.odds.weights), epochs)
 
     @property
-    def word_form(self) -> WordForm:
-        return WordForm(narrowest(self.words), distinct=self.words)
+    def message_format(self) -> MessageFormat:
+        return MessageFormat(narrowest(self.words), distinct=self.words)
 
 
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
@@ -183,7 +192,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             delta=0.0,
             unit="epoch",
             neighbors=held_by_a_user(law.slots),
-            trust=f"nobody; {self._shuffled}" if self._shuffling_helps else "nobody",
+            trust=f"none; {self._shuffled}" if self._shuffling_helps else "none",
             # The reported one of several slots is seldom the one that differs.
             basis="exact" if law.slots == 1 else "bound",
             stream_epsilon=law.epsilon_of(law.last_epoch),
@@ -215,9 +224,9 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         if law.last_epoch > 1:
             epochs += f" and {law.shuffled_stream_epsilon:.6g} for the whole stream"
         return (
-            "against whoever sees shuffled reports only, trusting the shuffle stage and "
-            f"{law.minimum - 1:,} honest others of each window, {epochs}, "
-            f"with delta {law.shuffled_delta:g}"
+            "against an observer of shuffled reports only, trusting the shuffler and "
+            f"{law.minimum - 1:,} honest other users in each window, {epochs}, with delta "
+            f"{law.shuffled_delta:g}"
         )
 
     def report(
@@ -239,7 +248,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             levels = rng.integers(0, len(law.cells), len(items))
             cells = law.prefixes.encode(items) - np.array(law.prefixes.starts[:-1])
             items = np.where(items == 0, 0, 1 + cells[np.arange(len(items)), levels])
-        inside = draw_categories(law.word_weights, len(items), rng) == 0
+        inside = draw_categories(law.message_weights, len(items), rng) == 0
         words = levels * self._space.points + self._space.draw(items, inside, rng)
         self.epoch = epoch
-        return words.astype(law.word_form.dtype)[:, None]
+        return words.astype(law.message_format.dtype)[:, None]

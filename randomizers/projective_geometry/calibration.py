@@ -35,8 +35,7 @@ NEAR: Final = Fraction(103, 100)
 """Maximum variance, relative to the least, that is accepted for fewer points."""
 
 CELLS: Final = 1 << 18
-"""Number of cells of each prefix length if there are at least three; the shortest prefixes have a
-cell each."""
+"""Cells of each prefix length if there are at least three; the shortest prefixes have one each."""
 
 CELLS_OF_TWO: Final = 1 << 19
 """Number of cells of each prefix length if there are two."""

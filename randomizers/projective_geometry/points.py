@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dpstream.randomizers.affine_hashes import is_prime
 
 MOST_POINTS = 1 << 22
-"""Maximum number of points of a space."""
 
 _AT_ONCE = 1 << 14
 
@@ -39,10 +38,13 @@ class PointSpace:
     def __post_init__(self) -> None:
         if not is_prime(self.order) or type(self.coordinates) is not int or self.coordinates < 2:
             raise ValueError(
-                f"no space of {self.coordinates} coordinates over a field of {self.order} elements"
+                f"no projective space has {self.coordinates} coordinates over a field of "
+                f"{self.order} elements"
             )
         if self.points > MOST_POINTS:
-            raise ValueError(f"{self.points:,} points, must be at most {MOST_POINTS:,}")
+            raise ValueError(
+                f"the space has {self.points:,} points; expected at most {MOST_POINTS:,}"
+            )
 
     @property
     def points(self) -> int:
@@ -65,7 +67,6 @@ class PointSpace:
         return self.first(self.coordinates - 2)
 
     def first(self, free: int) -> int:
-        """Return the first number of a point with `free` free coordinates."""
         return int((self.order**free - 1) // (self.order - 1))
 
     def draw(
@@ -135,7 +136,6 @@ class PointSpace:
         return chosen
 
     def _free(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """Return the number of free coordinates of the points with these numbers."""
         free = np.zeros(numbers.shape, np.uint8)
         for each in range(1, self.coordinates):
             free += numbers >= np.uint32(self.first(each))

@@ -10,8 +10,7 @@ Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_la
 charged once for the whole stream, and the error does not grow with the number of users.
 
 A device that was absent at the previous epoch does not know whether its value has changed since
-then or earlier. It boosts nothing: missed changes count as changes, and are followed like later
-ones.
+then or earlier. It boosts nothing: missed changes count as changes, followed like later ones.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dpstream.randomizers.cell_noise_law import (
     stage_dummies_in_cell,
     trusted,
 )
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
@@ -43,19 +42,18 @@ from dpstream.randomizers.parameter_checks import (
     check_item_cells,
     check_shuffled_parameters,
 )
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
-"""Basis of the guarantee: a proven bound ("rigorous"), or, only without a boost, the exact loss
-("exact")."""
+"""Basis of the guarantee: a proven bound ("rigorous") or, only without boost, exact ("exact")."""
 
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16
 
-WORD_FORM = WordForm(np.dtype(np.uint8), distinct=1)
+MESSAGE_FORMAT = MessageFormat(np.dtype(np.uint8), distinct=1)
 
 # State of a value, besides 0 and 1: absent since then, or new.
-_SILENT, _NEW = 2, 4
+_ABSENT, _NEW = 2, 4
 
 _BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact": "exact"}
 
@@ -66,7 +64,7 @@ class ShuffledCountsParameters:
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's value that are boosted; None for no boost.
+        max_changes: Number of changes of a user's value that are boosted; None for no boost.
         boost: r; None for the best one within `messages_per_user`.
         calibration: None for "rigorous" with a boost, "exact" without.
         dummies: Distribution of dummies, and the party that adds them.
@@ -81,7 +79,7 @@ class ShuffledCountsParameters:
 
     epsilon: float
     delta: float
-    changes: int | None = None
+    max_changes: int | None = None
     boost: int | None = None
     calibration: Calibration | None = None
     dummies: DummyKind = "poisson"
@@ -93,35 +91,35 @@ class ShuffledCountsParameters:
     def __post_init__(self) -> None:
         check_shuffled_parameters(self.epsilon, self.delta, self.dummies, self.messages_per_user)
         if self.calibration not in (None, "rigorous", "exact"):
-            raise ValueError(f"calibration is {self.calibration!r}, must be 'rigorous' or 'exact'")
-        _check_whole("changes", self.changes, 1, MAX_CHANGES)
+            raise ValueError(f"calibration is {self.calibration!r}; expected 'rigorous' or 'exact'")
+        _check_whole("max_changes", self.max_changes, 1, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
-        if self.changes is None and self.boost:
+        if self.max_changes is None and self.boost:
             raise ValueError(
-                f"a boost of {self.boost} is for the first changes of a user: say how many, by "
-                "`changes`, or leave boost out"
+                f"boost is {self.boost}, which requires `max_changes`, the number of boosted "
+                "changes of a user. Set `max_changes`, or remove boost"
             )
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
-        boosted = self.changes is not None and self.boost != 0
+        boosted = self.max_changes is not None and self.boost != 0
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
             raise ValueError(
-                "a domain with `changes` needs a cell for every item, for which the noise is "
-                "proven to suffice: set `cells: count_min`, or leave `changes` out"
+                "a domain with `max_changes` requires a cell for every item, for which the noise "
+                "is proven to suffice. Set `cells: count_min`, or remove `max_changes`"
             )
         if boosted and self.calibration == "exact":
             raise ValueError(
-                "no exact calibration of boosted counts is known: calibration must be 'rigorous', "
-                "or boost 0"
+                "boosted counts have no known exact calibration. Set calibration: rigorous, or "
+                "boost: 0"
             )
         if not boosted and self.calibration not in (None, "exact"):
             raise ValueError(
-                f"calibration is {self.calibration!r}, but without a boost there is nothing to "
-                "bound: leave it out, or give `changes` to have a boost"
+                f"calibration is {self.calibration!r}, which requires a boost. Remove "
+                "calibration, or set `max_changes`"
             )
         if boosted and self.dummies == "negative_binomial":
             raise ValueError(
-                "boosted counts with negative_binomial dummies have no proven calibration: take "
-                "poisson dummies, or those of the shuffle stage, by `dummies: shuffle`"
+                "boosted counts with negative_binomial dummies have no proven calibration. Use "
+                "poisson dummies, or those of the shuffler with `dummies: shuffle`"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
@@ -132,14 +130,14 @@ class ShuffledCountsParameters:
         return (
             self.domain is None
             and self.dummies == "shuffle"
-            and self.changes is not None
+            and self.max_changes is not None
             and self.boost is None
         )
 
 
 def _check_whole(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and (type(value) is not int or not least <= value <= most):
-        raise ValueError(f"{name} is {value!r}, must be a whole number from {least} to {most:,}")
+        raise ValueError(f"{name} is {value!r}; expected a whole number from {least} to {most:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,26 +146,26 @@ class ShuffledCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes, boost: k and r; 0 without a boost.
+        max_changes, boost: k and r; 0 without a boost.
         noise: Of the cell of an epoch.
     """
 
     last_epoch: int
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     boost: int
     calibration: Calibration
     noise: CellNoiseLaw
 
     def __post_init__(self) -> None:
         _check_whole("last_epoch", self.last_epoch, 1, MAX_HORIZON)
-        _check_whole("changes", self.changes, 0, MAX_CHANGES)
+        _check_whole("max_changes", self.max_changes, 0, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
-        if (self.boost == 0) != (self.changes == 0):
-            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+        if (self.boost == 0) != (self.max_changes == 0):
+            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
         if self.calibration not in _BASES or (self.boost == 0) != (self.calibration == "exact"):
-            raise ValueError(f"calibration {self.calibration!r} with a boost of {self.boost}")
+            raise ValueError(f"calibration {self.calibration!r} does not match boost {self.boost}")
 
     @property
     def messages(self) -> float:
@@ -183,10 +181,10 @@ class ShuffledCountsLaw(Constants):
         return contributors * (2 * self.boost + 1) + self.noise.most(1, contributors)
 
     @property
-    def word_form(self) -> WordForm:
-        return WORD_FORM
+    def message_format(self) -> MessageFormat:
+        return MESSAGE_FORMAT
 
-    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
         """Draw the shuffler's dummies of a window; none if contributors add them."""
         return _counted(stage_dummies_in_cell(self.noise, rng))
 
@@ -196,7 +194,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
 
     >>> from dpstream.randomizers.shuffled_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
-    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4, boost=3)
+    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, max_changes=4, boost=3)
     >>> law = calibrate(parameters, last_epoch=170, minimum=1000)
     >>> devices, rng = ShuffledCounts(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
@@ -212,7 +210,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         # the first epoch counts as 0. Without a boost both arrays stay unused.
         self._value = self._declare("value", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
-        self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+        self._changes = self._declare("changes", np.min_scalar_type(law.max_changes + 2))
 
     @property
     def assumed_contributors(self) -> int:
@@ -221,7 +219,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     def least_delta(self) -> float:
         """Bound delta from below: values always 1 against always 0, or alternating changes."""
         law = self.law
-        turns = (min(law.changes, law.last_epoch) + 1) // 2
+        turns = (min(law.max_changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost)]
         if turns:
             tests.append((turns, (2 * turns - 1) * law.boost + turns))
@@ -230,9 +228,9 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         )
 
     @property
-    def frozen(self) -> int:
+    def exhausted(self) -> int:
         """Number of devices that dropped the boost of a change."""
-        return int(np.count_nonzero(self._changes > self.law.changes))
+        return int(np.count_nonzero(self._changes > self.law.max_changes))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -257,7 +255,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         values: NDArray[np.integer] | NDArray[np.bool_],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> CountedWords:
+    ) -> CountedMessages:
         check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
         now = checked_booleans(epoch, values, present, self.population)
         if present is not None:
@@ -271,18 +269,18 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
         """Return boosted changes to 1 minus those to 0; update the state."""
         if epoch > self.epoch + 1:
-            self._value[self._value < _SILENT] |= _SILENT
+            self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0
         here = np.ones(self.population, np.bool_) if present is None else present
         before, made = self._value[here], self._changes[here]
         changed = (before & 1) != now
-        boosted = changed & (before < _SILENT) & (made < self.law.changes)
-        self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
-        self._value[~here] |= _SILENT
+        boosted = changed & (before < _ABSENT) & (made < self.law.max_changes)
+        self._changes[here] = np.minimum(made + changed, self.law.max_changes + 1)
+        self._value[~here] |= _ABSENT
         self._value[here] = now
         up = int(np.count_nonzero(now[boosted]))
         return 2 * up - int(np.count_nonzero(boosted))
 
 
-def _counted(messages: int) -> CountedWords:
-    return CountedWords.of_cells(np.array([messages], np.int64), WORD_FORM.dtype)
+def _counted(messages: int) -> CountedMessages:
+    return CountedMessages.of_cells(np.array([messages], np.int64), MESSAGE_FORMAT.dtype)

@@ -36,7 +36,7 @@ def calibrate(
 
     Raises `ValueError` if no noise is found, or it needs more messages than users may send.
 
-    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4)
+    >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, max_changes=4)
     >>> law = calibrate(parameters, last_epoch=170, minimum=32593)
     >>> law.boost, round(law.noise.mean), round(law.messages)
     (3, 7118, 720)
@@ -54,7 +54,7 @@ def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
     delta = law.delta * (1 - FOR_TABLES)
     if not law.boost:
         return epsilon_for_epochs(noise, delta, law.last_epoch)
-    shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
+    shifts = BoostedReports(law.last_epoch, law.max_changes, law.boost).shifts
     return renyi_epsilon(noise, shifts, delta)[0]
 
 
@@ -67,9 +67,9 @@ def noise_law(
 
 def _boosts(parameters: ShuffledCountsParameters, last_epoch: int) -> Iterable[int]:
     """Return boosts to try: the most accurate first; smaller ones need fewer messages."""
-    if parameters.changes is None or parameters.boost is not None:
+    if parameters.max_changes is None or parameters.boost is not None:
         return (parameters.boost or 0,)
-    best, _ = best_boost(parameters.epsilon, parameters.delta, last_epoch, parameters.changes)
+    best, _ = best_boost(parameters.epsilon, parameters.delta, last_epoch, parameters.max_changes)
     return range(best.boost, -1, -1)
 
 
@@ -77,7 +77,7 @@ def _law(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int, boost: int
 ) -> ShuffledCountsLaw:
     epsilon, delta = parameters.epsilon, parameters.delta * (1 - FOR_TABLES)
-    changes = parameters.changes if parameters.changes is not None and boost else 0
+    max_changes = parameters.max_changes if parameters.max_changes is not None and boost else 0
     calibration: Calibration = "exact"
     noise: PoissonNoise | NegativeBinomialNoise
     if not boost:
@@ -85,11 +85,11 @@ def _law(
         find = negative_binomial_for_epochs if clustered else poisson_for_epochs
         noise = find(epsilon, delta, last_epoch)
     else:
-        reports = BoostedReports(last_epoch, changes, boost)
+        reports = BoostedReports(last_epoch, max_changes, boost)
         calibration = "rigorous"
         noise = poisson_for_boosted(epsilon, delta, reports)
     dummies = noise_law(noise, minimum, parameters.dummies)
     check_tables(epsilon, parameters.delta, [(dummies, last_epoch)])
     return ShuffledCountsLaw(
-        last_epoch, epsilon, parameters.delta, changes, boost, calibration, dummies
+        last_epoch, epsilon, parameters.delta, max_changes, boost, calibration, dummies
     )

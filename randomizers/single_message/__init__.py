@@ -35,7 +35,7 @@ from dpstream.randomizers.guarantee import (
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 Response = Literal["randomized_response", "rappor"]
 
@@ -84,11 +84,13 @@ class SingleMessageParameters:
 def check_response(response: str, slots: int, items: int) -> None:
     """Raise `ValueError` unless a response supports this many items of a user and domain."""
     if response not in ("randomized_response", "rappor"):
-        raise ValueError(f"response is {response!r}, must be 'randomized_response' or 'rappor'")
+        raise ValueError(f"response is {response!r}; expected 'randomized_response' or 'rappor'")
     if response == "randomized_response" and slots > 1:
-        raise ValueError(f"randomized response is about one item, not {slots}: take 'rappor'")
+        raise ValueError(
+            f"randomized_response supports one item per user, not {slots}. Use 'rappor'"
+        )
     if response == "rappor" and items > MAX_BITS:
-        raise ValueError(f"rappor is for up to {MAX_BITS:,} items, not {items:,}")
+        raise ValueError(f"rappor supports at most {MAX_BITS:,} items, not {items:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,17 @@ class SingleMessageLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"{self.slots} items of a user, there are {self.items:,}")
+            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
         check_response(self.response, self.slots, self.items)
         if self.odds.k != 1 or self.odds.weights[0] < self.odds.weights[1]:
-            raise ValueError(f"odds of {self.odds.weights}, must be two weights, the larger first")
+            raise ValueError(
+                f"odds are {self.odds.weights}; expected two weights, the larger first"
+            )
         if self.minimum < 1 or self.last_epoch < 1:
-            raise ValueError(f"{self.minimum} contributors, {self.last_epoch} epochs")
+            raise ValueError(
+                f"got {self.minimum} contributors and {self.last_epoch} epochs; expected at least "
+                "1 of each"
+            )
 
     def of_one_epoch(self) -> SingleMessageLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -148,12 +155,12 @@ class SingleMessageLaw(Constants):
         return contributors
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Bytes of bits, or a symbol in the narrowest word."""
         if self.bits:
-            return WordForm(np.dtype("u1"), -(-self.items // 8))
+            return MessageFormat(np.dtype("u1"), -(-self.items // 8))
         symbols = self.items + 1
-        return WordForm(narrowest(symbols), distinct=symbols)
+        return MessageFormat(narrowest(symbols), distinct=symbols)
 
 
 class SingleMessage(Devices[SingleMessageLaw]):
@@ -197,7 +204,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a message by itself, against any party that knows its sender."""
         return of_messages_apart(self.guarantee, self.law.local_epsilon, self.law.last_epoch)
 
@@ -228,14 +235,14 @@ class SingleMessage(Devices[SingleMessageLaw]):
         drawn = rng.integers(0, self.law.items, len(sets))
         drawn += drawn >= sets[:, 0]
         symbols: NDArray[np.unsignedinteger] = np.where(false, drawn, sets[:, 0]).astype(
-            self.law.word_form.dtype
+            self.law.message_format.dtype
         )
         return symbols[:, None]
 
     def _bits(
         self, sets: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.unsignedinteger]:
-        messages = np.zeros((len(sets), self.law.word_form.width), np.uint8)
+        messages = np.zeros((len(sets), self.law.message_format.width), np.uint8)
         rows = max(1, _DRAWN_AT_ONCE // self.law.items)
         for start in range(0, len(sets), rows):
             part = sets[start : start + rows]

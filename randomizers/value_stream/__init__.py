@@ -35,7 +35,7 @@ from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, Followi
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.value_stream.lattice import STEP, ZERO
-from dpstream.randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
+from dpstream.randomizers.value_stream.tilt import draw_symbols, draw_tilted_symbols, reach
 
 MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 """Range of epsilon; outside of it, the effect of `tilt.FLOOR` would bias estimates."""
@@ -43,8 +43,7 @@ MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 MAX_CHANGES = 1 << 15
 
 LOSS_OF_AN_EPOCH = 3e-10
-"""Maximum additional loss per epoch, due to multiples of 1/8 and 64-bit thresholds, over that of a
-martingale."""
+"""Maximum loss per epoch beyond a martingale's, due to multiples of 1/8 and 64-bit thresholds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +51,19 @@ class ValueStreamParameters:
     """Parameters of value_stream: epsilon of a whole stream, and the changes followed at once."""
 
     epsilon: float
-    changes: int
+    max_changes: int
 
     def __post_init__(self) -> None:
         if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, int | float):
-            raise ValueError(f"epsilon is {self.epsilon!r}, must be a number")
+            raise ValueError(f"epsilon is {self.epsilon!r}; expected a number")
         if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
             raise ValueError(
-                f"epsilon is {self.epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"
+                f"epsilon is {self.epsilon}; expected {MIN_EPSILON:g} to {MAX_EPSILON:g}"
             )
-        if type(self.changes) is not int or not 1 <= self.changes <= MAX_CHANGES:
+        if type(self.max_changes) is not int or not 1 <= self.max_changes <= MAX_CHANGES:
             raise ValueError(
-                f"changes is {self.changes!r}, must be a whole number from 1 to {MAX_CHANGES:,}"
+                f"max_changes is {self.max_changes!r}; expected a whole number from 1 to "
+                f"{MAX_CHANGES:,}"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
@@ -75,44 +75,56 @@ class ValueStreamLaw(Constants):
     Attributes:
         last_epoch: T, number of epochs.
         epsilon: Of a user's whole stream.
-        changes: k, number of boosted changes of a device.
+        max_changes: k, number of boosted changes of a device.
         noise: m, the probability that a device is input-independent, in units of 2^-64.
         boost: a, what a change adds to u.
         decay: b, the share of it that remains an epoch later.
-        clock: r^2, squared-norm budget, including `reserve`.
+        squared_norm_budget: r^2, including `reserve`.
         theta: Goal of input-dependent devices, divided by r.
         gain: g: the mean of a symbol is g u / r.
     """
 
     last_epoch: int
     epsilon: float
-    changes: int
+    max_changes: int
     noise: int
     boost: float = hexadecimal()
     decay: float = hexadecimal()
-    clock: float = hexadecimal()
+    squared_norm_budget: float = hexadecimal()
     theta: float = hexadecimal()
     gain: float = hexadecimal()
 
     def __post_init__(self) -> None:
         for name, value, most in (
             ("last_epoch", self.last_epoch, MAX_EPOCHS),
-            ("changes", self.changes, MAX_CHANGES),
+            ("max_changes", self.max_changes, MAX_CHANGES),
             ("noise", self.noise, (1 << 64) - 1),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be a whole number from 1 to {most:,}")
-        numbers = (self.epsilon, self.boost, self.decay, self.clock, self.theta, self.gain)
+                raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
+        numbers = (
+            self.epsilon,
+            self.boost,
+            self.decay,
+            self.squared_norm_budget,
+            self.theta,
+            self.gain,
+        )
         if not all(map(math.isfinite, numbers)):
             raise ValueError("not all constants are finite")
-        if not (self.boost >= 0 and 0 <= self.decay < 1 and self.clock > self.reserve):
+        if not (
+            self.boost >= 0 and 0 <= self.decay < 1 and self.squared_norm_budget > self.reserve
+        ):
             raise ValueError(
-                f"a boost of {self.boost}, a decay of {self.decay} and a clock of {self.clock}"
+                f"boost {self.boost}, decay {self.decay} or squared_norm_budget "
+                f"{self.squared_norm_budget} is out of range"
             )
         if not (self.theta > 0 and self.gain > 0):
-            raise ValueError(f"theta is {self.theta} and the gain {self.gain}, must be positive")
+            raise ValueError(
+                f"theta is {self.theta} and gain is {self.gain}; expected a positive number"
+            )
         if self.loss > self.epsilon:
-            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+            raise ValueError(f"loss is {self.loss}; expected at most epsilon, {self.epsilon}")
 
     @property
     def reserve(self) -> float:
@@ -122,12 +134,12 @@ class ValueStreamLaw(Constants):
     @property
     def goal(self) -> float:
         """Goal theta r: input-dependent devices draw as if their sum ended above it."""
-        return self.theta * math.sqrt(self.clock)
+        return self.theta * math.sqrt(self.squared_norm_budget)
 
     @property
     def beginning(self) -> float:
         """psi_0: the probability of reaching the goal, before any draw."""
-        return float(reach(np.zeros(1), np.array([self.clock]), self.goal)[0])
+        return float(reach(np.zeros(1), np.array([self.squared_norm_budget]), self.goal)[0])
 
     @property
     def probability_of_noise(self) -> float:
@@ -141,7 +153,7 @@ class ValueStreamLaw(Constants):
         return lost * (1 + 1e-12) + self.last_epoch * LOSS_OF_AN_EPOCH
 
 
-class LetterDevices(FollowingDevices[LawT]):
+class SymbolDevices(FollowingDevices[LawT]):
     """Devices that each report symbols of a Boolean that they follow."""
 
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
@@ -164,7 +176,7 @@ class LetterDevices(FollowingDevices[LawT]):
             unit="stream",
             neighbors="any two streams of a user's values, however often they change",
             trust=(
-                "nobody: it holds against everyone who sees the reports; which devices exist and "
+                "none; it holds against everyone who sees the reports; which devices exist and "
                 "when they report is public"
             ),
             basis="bound",
@@ -174,11 +186,11 @@ class LetterDevices(FollowingDevices[LawT]):
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
         """Restore devices; a remaining squared-norm budget above the whole is rejected."""
         devices = super().restore(law, arrays, epoch)
-        clocks = devices._left
-        if not ((clocks >= 0) & (clocks <= devices._booleans.clock)).all():
+        budgets = devices._left
+        if not ((budgets >= 0) & (budgets <= devices._booleans.squared_norm_budget)).all():
             raise ValueError(
-                f"state array left has a value that is not from 0 to {devices._booleans.clock}: "
-                "it is of another law"
+                "state array left has a value out of range; expected 0 to "
+                f"{devices._booleans.squared_norm_budget}. The state belongs to another law"
             )
         return devices
 
@@ -186,7 +198,7 @@ class LetterDevices(FollowingDevices[LawT]):
         words = rng.integers(0, 1 << 64, count, dtype=np.uint64)
         return {
             "noise": words < np.uint64(self._booleans.noise),
-            "left": np.full(count, self._booleans.clock),
+            "left": np.full(count, self._booleans.squared_norm_budget),
         }
 
     def due(self, epoch: int) -> NDArray[np.intp]:
@@ -203,24 +215,24 @@ class LetterDevices(FollowingDevices[LawT]):
         """Report as `ValueStream.report`, for protocols whose devices add public draws.
 
         Random words are used for 16,384 devices at a time: one for each input-independent device,
-        then those of `tilt.draw_tilted_letters`. `known`, bool, shape (population,), marks absent
+        then those of `tilt.draw_tilted_symbols`. `known`, bool, shape (population,), marks absent
         devices whose value is in `values`, like that of all present ones; None for none. They
         follow their changes meanwhile. Returns the words of present devices, in the order of
         enrollment, shape (reports,).
         """
-        told = present
+        observed = present
         if present is not None and known is not None:
-            told = present | known
-        now = self._begin_epoch(epoch, values, told)
+            observed = present | known
+        now = self._start_epoch(epoch, values, observed)
         words = []
         for start in range(0, self.population, TOGETHER):
             devices = slice(start, start + TOGETHER)
-            self._take_in(devices, now[devices], None if told is None else told[devices])
+            self._take_in(devices, now[devices], None if observed is None else observed[devices])
             reporting = None if present is None else np.flatnonzero(present[devices])
-            words.append(self._letters(devices, now[devices], reporting, rng))
+            words.append(self._symbols(devices, now[devices], reporting, rng))
         return np.concatenate([np.zeros(0, np.uint8), *words])
 
-    def _letters(
+    def _symbols(
         self,
         devices: slice,
         now: NDArray[np.int8],
@@ -232,31 +244,31 @@ class LetterDevices(FollowingDevices[LawT]):
         if reporting is not None:
             noise = noise[reporting]
         tilted = np.flatnonzero(~noise)
-        letters = np.empty(len(noise), np.int16)
-        letters[noise] = draw_letters(len(noise) - len(tilted), rng)
+        symbols = np.empty(len(noise), np.int16)
+        symbols[noise] = draw_symbols(len(noise) - len(tilted), rng)
         places = tilted if reporting is None else reporting[tilted]
         sums, left = self._sum[devices], self._left[devices]
-        begun, clock = sums[places], left[places]
+        begun, squared_norm_budget = sums[places], left[places]
         steps = now[places] - 0.5 + self._followed[devices][places]
-        most = self._limits(clock)
+        most = self._limits(squared_norm_budget)
         np.clip(steps, -most, most, out=steps)
-        clock -= steps * steps
-        drawn = self._tilted_letters(devices.start + places, steps, begun, clock, rng)
-        letters[tilted] = drawn
+        squared_norm_budget -= steps * steps
+        drawn = self._tilted_symbols(devices.start + places, steps, begun, squared_norm_budget, rng)
+        symbols[tilted] = drawn
         sums[places] = begun + steps * (drawn * STEP)
-        left[places] = clock
-        return (letters + ZERO).astype(np.uint8)
+        left[places] = squared_norm_budget
+        return (symbols + ZERO).astype(np.uint8)
 
-    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the maximum |u| allowed by the remaining squared-norm budgets.
 
         In normal use devices hardly ever reach these limits. The limits ensure the loss for any
         input, and for any effect of absence on the boosted changes.
         """
-        lasting = np.sqrt(np.maximum(clock - self._reserve, 0))
+        lasting = np.sqrt(np.maximum(squared_norm_budget - self._reserve, 0))
         return np.minimum(lasting, self._booleans.boost + 0.5)
 
-    def _tilted_letters(
+    def _tilted_symbols(
         self,
         devices: NDArray[np.intp],
         steps: NDArray[np.float64],
@@ -264,19 +276,20 @@ class LetterDevices(FollowingDevices[LawT]):
         left: NDArray[np.float64],
         rng: np.random.Generator,
     ) -> NDArray[np.int16]:
-        return draw_tilted_letters(steps, sums, left, self._goal, rng)
+        return draw_tilted_symbols(steps, sums, left, self._goal, rng)
 
 
-class ValueStream(LetterDevices[ValueStreamLaw]):
+class ValueStream(SymbolDevices[ValueStreamLaw]):
     """The devices of one horizon.
 
     A device's absence must not depend on its value. Changes of its own that it missed while absent
-    show gradually, like a change past the first `changes`.
+    show gradually, like a change past the first `max_changes`.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.value_stream.calibration import calibrate
     >>> rng = seeded_generator(1)
-    >>> devices = ValueStream(calibrate(ValueStreamParameters(epsilon=4, changes=2), last_epoch=16))
+    >>> parameters = ValueStreamParameters(epsilon=4, max_changes=2)
+    >>> devices = ValueStream(calibrate(parameters, last_epoch=16))
     >>> devices.enroll(1000, rng)
     >>> none = devices.report(1, np.zeros(1000, np.int8), None, rng)
     >>> all_ = devices.report(2, np.ones(1000, np.int8), None, rng)

@@ -28,11 +28,13 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
 
     Raises `ValueError` unless there are 1 to 2^20 epochs.
 
-    >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
-    >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4), round(law.clock, 1)
-    (4.5, 0.54, 0.3975, 119.1)
+    >>> law = calibrate(ValueStreamParameters(epsilon=1, max_changes=2), last_epoch=170)
+    >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4)
+    (4.5, 0.54, 0.3975)
+    >>> round(law.squared_norm_budget, 1)
+    119.1
     """
-    kernel = best_kernel(last_epoch, parameters.changes)
+    kernel = best_kernel(last_epoch, parameters.max_changes)
     return law_with(kernel, parameters, last_epoch)
 
 
@@ -40,30 +42,36 @@ def law_with(kernel: Kernel, parameters: ValueStreamParameters, last_epoch: int)
     """Return the mechanism of a kernel that may not be the best one."""
     kept = max(_LEAST_KEPT, _KEPT_OF_AN_EPOCH * last_epoch)
     reserve = (kernel.boost + 0.5) ** 2 / 40
-    clock = kernel.clock(last_epoch, parameters.changes) + reserve
-    return law_of_clock(kernel, clock, parameters, last_epoch, parameters.epsilon - kept)
+    squared_norm_budget = kernel.squared_norm_budget(last_epoch, parameters.max_changes) + reserve
+    return law_of_budget(
+        kernel, squared_norm_budget, parameters, last_epoch, parameters.epsilon - kept
+    )
 
 
-def law_of_clock(
+def law_of_budget(
     kernel: Kernel,
-    clock: float,
+    squared_norm_budget: float,
     parameters: ValueStreamParameters,
     last_epoch: int,
     loss: float,
 ) -> ValueStreamLaw:
     """Return the mechanism of a kernel and squared-norm budget, given the loss before rounding."""
     theta = best_threshold(loss)
-    beginning = float(reach(np.zeros(1), np.array([clock]), theta * math.sqrt(clock))[0])
+    beginning = float(
+        reach(np.zeros(1), np.array([squared_norm_budget]), theta * math.sqrt(squared_norm_budget))[
+            0
+        ]
+    )
     # Rounded up: more noise loses less.
     noise = math.ceil(2**64 / (1 + Fraction(math.expm1(loss)) * Fraction(beginning)))
     share = noise / 2**64
     return ValueStreamLaw(
         last_epoch=last_epoch,
         epsilon=parameters.epsilon,
-        changes=parameters.changes,
+        max_changes=parameters.max_changes,
         boost=kernel.boost,
         decay=kernel.decay,
-        clock=clock,
+        squared_norm_budget=squared_norm_budget,
         theta=theta,
         gain=(1 - share) * _density(theta) / beginning,
         noise=noise,
@@ -86,13 +94,13 @@ def best_threshold(loss: float) -> float:
     return found
 
 
-def best_kernel(last_epoch: int, changes: int) -> Kernel:
+def best_kernel(last_epoch: int, max_changes: int) -> Kernel:
     """Return the kernel with the least mean variance, r^2 mean w."""
 
-    def clock(kernel: Kernel) -> float:
-        return kernel.clock(last_epoch, changes) + (kernel.boost + 0.5) ** 2 / 40
+    def squared_norm_budget(kernel: Kernel) -> float:
+        return kernel.squared_norm_budget(last_epoch, max_changes) + (kernel.boost + 0.5) ** 2 / 40
 
-    return least_varying(last_epoch, clock)
+    return least_varying(last_epoch, squared_norm_budget)
 
 
 def _density(point: float) -> float:

@@ -46,13 +46,13 @@ def weights() -> tuple[int, ...]:
     with localcontext() as context:
         context.prec = 40
         densities = {
-            letter: (-((Decimal(letter - ZERO) / 8) ** 2) / 2).exp()
-            for letter in range(FIRST, LAST + 1)
+            symbol: (-((Decimal(symbol - ZERO) / 8) ** 2) / 2).exp()
+            for symbol in range(FIRST, LAST + 1)
         }
         unit = Decimal(1 << WEIGHT_BITS) / sum(densities.values())
         rounded = {
-            letter: int((unit * density).to_integral_value(ROUND_HALF_EVEN))
-            for letter, density in densities.items()
+            symbol: int((unit * density).to_integral_value(ROUND_HALF_EVEN))
+            for symbol, density in densities.items()
         }
     rounded[ZERO] += (1 << WEIGHT_BITS) - sum(rounded.values())
     return tuple(rounded.values())
@@ -63,25 +63,25 @@ def tail_box() -> int:
     return 1 << sum(weights()[ZERO + _TAIL_STEPS + 1 - FIRST :]).bit_length()
 
 
-def letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
+def symbols_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
     """Return the symbols, less `ZERO`, of random 64-bit words by their leading 62 bits."""
     cumulated, guide = _tables()
-    letters: NDArray[np.int16] = guide.take(words >> np.uint64(_WORD_BITS - _GUIDE_BITS))
-    undecided = np.flatnonzero(letters == _UNDECIDED)
+    symbols: NDArray[np.int16] = guide.take(words >> np.uint64(_WORD_BITS - _GUIDE_BITS))
+    undecided = np.flatnonzero(symbols == _UNDECIDED)
     places = words[undecided] >> np.uint64(_WORD_BITS - WEIGHT_BITS)
-    letters[undecided] = np.searchsorted(cumulated, places, side="right") + (FIRST - ZERO)
-    return letters
+    symbols[undecided] = np.searchsorted(cumulated, places, side="right") + (FIRST - ZERO)
+    return symbols
 
 
-def tail_letters_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
+def tail_symbols_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
     """Return the symbols beyond `TAIL` of random 64-bit words, relative to `ZERO`: 33 to 72.
 
     Of the positions in `tail_box`, each symbol has as many as its weight; others give `NOWHERE`.
     """
     in_tail = np.cumsum(np.array(weights()[-(LAST - ZERO - _TAIL_STEPS) :], np.uint64))
     places = words >> np.uint64(_WORD_BITS + 1 - tail_box().bit_length())
-    letters = np.searchsorted(in_tail, places, side="right") + (_TAIL_STEPS + 1)
-    return np.where(letters > LAST - ZERO, NOWHERE, letters).astype(np.int16)
+    symbols = np.searchsorted(in_tail, places, side="right") + (_TAIL_STEPS + 1)
+    return np.where(symbols > LAST - ZERO, NOWHERE, symbols).astype(np.int16)
 
 
 _UNDECIDED = np.int16(1 << 14)

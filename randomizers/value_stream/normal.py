@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST, MOST = -5.0, 8.5
-"""Range of the table: values below `LEAST` are not needed; above `MOST`, the function is 1 in
-double precision."""
+"""Range of the table: values below `LEAST` are not needed; above `MOST`, it is 1 as a double."""
 
 
 _STEPS = 16

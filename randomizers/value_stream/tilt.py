@@ -15,9 +15,9 @@ from dpstream.randomizers.value_stream.lattice import (
     STEP,
     TAIL,
     WEIGHT_BITS,
-    letters_at,
+    symbols_at,
     tail_box,
-    tail_letters_at,
+    tail_symbols_at,
 )
 from dpstream.randomizers.value_stream.normal import distribution_function
 
@@ -39,12 +39,12 @@ def reach(sums: NDArray[np.float64], left: NDArray[np.float64], goal: float) -> 
     return np.maximum(distribution_function((sums - goal) / np.sqrt(left)), FLOOR)
 
 
-def draw_letters(count: int, rng: np.random.Generator) -> NDArray[np.int16]:
+def draw_symbols(count: int, rng: np.random.Generator) -> NDArray[np.int16]:
     """Draw symbols of the base distribution minus 80, shape (count,), from one random word each."""
-    return letters_at(_words(count, rng))
+    return symbols_at(_words(count, rng))
 
 
-def draw_tilted_letters(
+def draw_tilted_symbols(
     steps: NDArray[np.float64],
     sums: NDArray[np.float64],
     left: NDArray[np.float64],
@@ -70,7 +70,7 @@ def draw_tilted_letters(
     """
     bounds = reach(sums + TAIL * np.abs(steps), left, goal)
     choices = tail_thresholds(bounds)
-    letters = np.zeros(len(steps), np.int16)
+    symbols = np.zeros(len(steps), np.int16)
     pending, tries = np.arange(len(steps)), 1
     while len(pending):
         tried = np.repeat(pending, tries)
@@ -82,10 +82,10 @@ def draw_tilted_letters(
         accepted = (possible & accepts(shares, _words(len(tried), rng))).reshape(-1, tries)
         first = accepted.argmax(axis=1)
         taken = np.flatnonzero(accepted[np.arange(len(pending)), first])
-        letters[pending[taken]] = proposed[taken * tries + first[taken]]
+        symbols[pending[taken]] = proposed[taken * tries + first[taken]]
         pending = np.delete(pending, taken)
         tries = min(2 * tries, _MOST_TRIES)
-    return letters
+    return symbols
 
 
 def tail_thresholds(bounds: NDArray[np.float64]) -> NDArray[np.uint64]:
@@ -106,12 +106,12 @@ def _proposed(
 ) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
     """Return the proposals, and whether each is in its intended part."""
     towards = np.where(steps < 0, -1, 1).astype(np.int16)
-    letters = letters_at(places)
-    possible = letters * towards <= _TAIL_STEPS
+    symbols = symbols_at(places)
+    possible = symbols * towards <= _TAIL_STEPS
     tail = np.flatnonzero(in_tail)
-    letters[tail] = towards[tail] * tail_letters_at(places[tail])
-    possible[tail] = letters[tail] != NOWHERE
-    return letters, possible
+    symbols[tail] = towards[tail] * tail_symbols_at(places[tail])
+    possible[tail] = symbols[tail] != NOWHERE
+    return symbols, possible
 
 
 def _words(count: int, rng: np.random.Generator) -> NDArray[np.uint64]:

@@ -9,31 +9,33 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.count_min import CountMinAggregator
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcd")
 
 
 def law_of(epochs: int, **changes: Any) -> CountMinLaw:
-    asked = replace(CountMinParameters(2.0, 1e-3, LABELS, rows=1), **changes)
-    return calibrate(asked, epochs, 100)
+    requested = replace(CountMinParameters(2.0, 1e-3, LABELS, rows=1), **changes)
+    return calibrate(requested, epochs, 100)
 
 
-def run(law: CountMinLaw, shares: list[float], key: int) -> tuple[CountMinAggregator, Attendance]:
+def run(
+    law: CountMinLaw, shares: list[float], key: int
+) -> tuple[CountMinAggregator, Participation]:
     aggregator, devices = CountMinAggregator(law), CountMin(law)
-    attendance, rng = Attendance.empty(len(shares)), seeded_generator(1, key)
+    participation, rng = Participation.empty(len(shares)), seeded_generator(1, key)
     devices.enroll(400, rng)
     held = np.repeat([1, 2, 3, 4], 100)[:, None]
     for epoch, share in enumerate(shares, start=1):
         present = np.arange(400) % 100 < 100 * share
         words = written_out(devices.report(epoch, held, present, rng))
         aggregator.add(epoch, words.astype(np.uint32), None)
-        attendance.set(epoch, int(present.sum()), 400)
-    return aggregator, attendance
+        participation.set(epoch, int(present.sum()), 400)
+    return aggregator, participation
 
 
 @pytest.mark.slow
@@ -57,6 +59,6 @@ def test_sums_over_epochs_have_the_right_mean_and_variance(dummies: str) -> None
 
 
 def _of(
-    received: tuple[CountMinAggregator, Attendance], epochs: list[int]
-) -> tuple[CountMinAggregator, list[int], Attendance]:
+    received: tuple[CountMinAggregator, Participation], epochs: list[int]
+) -> tuple[CountMinAggregator, list[int], Participation]:
     return received[0], epochs, received[1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.aggregators.change_use import ChangeUse, band
-from dpstream.aggregators.estimate import CHANGES_USED, Attendance
+from dpstream.aggregators.estimate import CHANGES_USED, Participation
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -26,28 +26,30 @@ LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(-1, 1)), max_size=30),
 )
-def test_counts_have_moved_at_least_as_much_as_is_said(
+def test_count_changes_reach_the_stated_lower_bound(
     epochs: list[tuple[float, float, float]],
 ) -> None:
-    use, truth, moved = ChangeUse(), 0.0, 0.0
+    use, ground_truth, moved = ChangeUse(), 0.0, 0.0
     for count, deviation, error in epochs:
-        moved, truth = moved + abs(count - truth) / 100, count
+        moved, ground_truth = moved + abs(count - ground_truth) / 100, count
         estimate = count + error * band(EPOCHS) * deviation
         use = use.after_count(estimate, deviation, 100, EPOCHS)
         assert use.moved <= moved + 1e-9
 
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
-def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> None:
+def test_symbol_squares_exceed_noise_squares_as_stated(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
-    letters = (words - ZERO) * STEP
-    base = np.exp(-np.square(letters) / 2)
+    symbols = (words - ZERO) * STEP
+    base = np.exp(-np.square(symbols) / 2)
     base /= base.sum()
-    left = np.full(len(letters), LAW.clock - change**2)
-    tilt = reach(np.asarray(change * letters, np.float64), left, LAW.goal) / LAW.beginning
+    left = np.full(len(symbols), LAW.squared_norm_budget - change**2)
+    tilt = reach(np.asarray(change * symbols, np.float64), left, LAW.goal) / LAW.beginning
     noise = LAW.probability_of_noise
-    excess = float(base @ (np.square(letters) * (noise + (1 - noise) * tilt))) - 1
-    assert excess == pytest.approx(LAW.theta * LAW.gain / LAW.clock * change**2, rel=2e-3)
+    excess = float(base @ (np.square(symbols) * (noise + (1 - noise) * tilt))) - 1
+    assert excess == pytest.approx(
+        LAW.theta * LAW.gain / LAW.squared_norm_budget * change**2, rel=2e-3
+    )
 
 
 def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> None:
@@ -68,10 +70,10 @@ def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | N
     devices = ValueStream(law)
     devices.enroll(values.shape[1], rng)
     aggregator = ValueStreamAggregator(law)
-    attendance = Attendance.constant(law.last_epoch, values.shape[1])
+    participation = Participation.constant(law.last_epoch, values.shape[1])
     for epoch, present in enumerate(values, 1):
         aggregator.add(epoch, devices.report(epoch, present, None, rng), None)
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         if CHANGES_USED in estimate.flags:
             return epoch
@@ -98,7 +100,7 @@ def wave(devices: int) -> NDArray[np.int8]:
     [with_changes(1, DEVICES), with_changes(CHANGES // 2, DEVICES), wave(DEVICES)[:12]],
     ids=["few", "nearly half", "one wave"],
 )
-def test_nobody_is_warned_while_people_have_made_less_than_half(values: NDArray[np.int8]) -> None:
+def test_no_warning_below_half_of_the_change_budget(values: NDArray[np.int8]) -> None:
     if len(values) == EPOCHS:
         # The last device makes no change: the mean stays below one half.
         values[:, -1] = 0

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.change_errors import ChangeErrors, FollowedChanges
-from dpstream.aggregators.estimate import NORMAL_95, Attendance, Estimate
-from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
+from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.value_stream import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -24,7 +24,7 @@ REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPO
 
 @cache
 def law_of(epsilon: float = 1.0) -> ValueStreamLaw:
-    return calibrate(ValueStreamParameters(epsilon=epsilon, changes=2), last_epoch=EPOCHS)
+    return calibrate(ValueStreamParameters(epsilon=epsilon, max_changes=2), last_epoch=EPOCHS)
 
 
 def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
@@ -34,13 +34,13 @@ def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
 
 
 def estimates(
-    law: ValueStreamLaw, letters: NDArray[np.int64], attendance: Attendance
+    law: ValueStreamLaw, symbols: NDArray[np.int64], participation: Participation
 ) -> list[Estimate | None]:
     aggregator = ValueStreamAggregator(law)
-    for epoch, (sum_of_them, reports) in enumerate(zip(letters, REPORTS, strict=True), 1):
+    for epoch, (sum_of_them, reports) in enumerate(zip(symbols, REPORTS, strict=True), 1):
         # The sum of the squares is irrelevant here.
-        aggregator._add(epoch, LetterSums(int(reports), int(sum_of_them), 0))
-    return [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+        aggregator._add(epoch, SymbolSums(int(reports), int(sum_of_them), 0))
+    return [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
 
 
 def said(
@@ -52,21 +52,21 @@ def said(
 @pytest.mark.parametrize("lag", [1, 3, 11])
 def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them(lag: int) -> None:
     law = law_of()
-    attendance = Attendance.empty(EPOCHS)
+    participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
         # All devices present: none is absent.
-        attendance.set(epoch, reports, reports)
+        participation.set(epoch, reports, reports)
     nothing = np.zeros(EPOCHS, np.int64)
 
-    def values(letters: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = estimates(law, letters, attendance)
+    def values(symbols: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = estimates(law, symbols, participation)
         return np.array([0.0 if each is None else each.value for each in found], np.float64)
 
     # Effect on all estimates of one more step at an epoch, by epoch.
     one = np.eye(EPOCHS, dtype=np.int64)
     weights = np.array([values(row) - values(nothing) for row in one]) * 8
     variances = weights.T @ np.diag(REPORTS.astype(float)) @ weights
-    found = said(change_errors(law, lag), estimates(law, nothing, attendance), REPORTS)
+    found = said(change_errors(law, lag), estimates(law, nothing, participation), REPORTS)
     for epoch, deviation in enumerate(found):
         if epoch - lag < 2:
             assert deviation is None
@@ -78,7 +78,7 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
 
 
 def measured(
-    trials: int, devices: int, lag: int, *, silent: float = 0.0
+    trials: int, devices: int, lag: int, *, absent: float = 0.0
 ) -> tuple[float, float, float]:
     """Return coverage of the intervals, mean square of errors, and the same if independent.
 
@@ -86,7 +86,7 @@ def measured(
     change at most twice. The devices of all trials are run as one population.
     """
     law, rng = law_of(4.0), seeded_generator(7)
-    early, late, withheld, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
+    early, late, suppressed, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
     begins, ends = np.sort(rng.integers(1, 2 * last, (2, trials * devices)), axis=0)
     # Late devices are enrolled after all others, and counted in that order.
     trial_of = np.concatenate(
@@ -95,7 +95,7 @@ def measured(
     people = ValueStream(law)
     people.enroll(trials * early, rng)
     aggregators = [ValueStreamAggregator(law) for _ in range(trials)]
-    attendances = [Attendance.empty(last) for _ in range(trials)]
+    participations = [Participation.empty(last) for _ in range(trials)]
     errors = [change_errors(law, lag) for _ in range(trials)]
     before: list[list[tuple[float, float, int]]] = [[] for _ in range(trials)]
     held, squares, independent = [], [], []
@@ -104,25 +104,25 @@ def measured(
             people.enroll(trials * (devices - early), rng)
         values = ((begins <= epoch) & (epoch < ends))[: people.population]
         trial = trial_of[: people.population]
-        present = rng.random(people.population) >= silent
+        present = rng.random(people.population) >= absent
         words = people.follow(epoch, values, present, rng, np.full(people.population, True))
         order = np.argsort(trial[present], kind="stable")
         reports = np.bincount(trial[present], minlength=trials)
         sent = np.split(words[order, None], np.cumsum(reports)[:-1])
-        truths = np.bincount(trial[values], minlength=trials).tolist()
+        ground_truths = np.bincount(trial[values], minlength=trials).tolist()
         population = people.population // trials
         for run in range(trials):
-            if epoch != withheld:
+            if epoch != suppressed:
                 aggregators[run].add(epoch, sent[run], None)
-            attendances[run].set(epoch, int(reports[run]), population)
-            estimate = aggregators[run].estimate(epoch, attendances[run])
+            participations[run].set(epoch, int(reports[run]), population)
+            estimate = aggregators[run].estimate(epoch, participations[run])
             deviation = errors[run].next(estimate, population)
             assert estimate is not None
             assert estimate.value is not None
-            assert estimate.standard_deviation is not None
-            before[run].append((estimate.value, estimate.standard_deviation, truths[run]))
+            assert estimate.standard_error is not None
+            before[run].append((estimate.value, estimate.standard_error, ground_truths[run]))
             # While a change is missed no coverage is claimed; the miss decays afterwards.
-            if deviation is None or withheld <= epoch < withheld + 2 * lag + 4:
+            if deviation is None or suppressed <= epoch < suppressed + 2 * lag + 4:
                 continue
             then, now = before[run][-1 - lag], before[run][-1]
             error = (now[0] - then[0] - (now[2] - then[2])) / deviation
@@ -142,10 +142,10 @@ def test_intervals_of_changes_hold_as_often_as_they_say() -> None:
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize(("lag", "silent"), [(1, 0.0), (4, 0.0), (1, 0.2), (4, 0.2)])
-def test_intervals_of_changes_hold_95_in_100_times(lag: int, silent: float) -> None:
-    held, square, independent = measured(600, 400, lag, silent=silent)
-    print(f"\nchange since {lag}, {silent:.0%} silent: {held:.4f} hold, mean square {square:.3f}")
+@pytest.mark.parametrize(("lag", "absent"), [(1, 0.0), (4, 0.0), (1, 0.2), (4, 0.2)])
+def test_intervals_of_changes_hold_95_in_100_times(lag: int, absent: float) -> None:
+    held, square, independent = measured(600, 400, lag, absent=absent)
+    print(f"\nchange since {lag}, {absent:.0%} silent: {held:.4f} hold, mean square {square:.3f}")
     assert 0.94 < held < 0.96
     assert square == pytest.approx(1.0, abs=0.05)
     assert independent < 0.95

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.crowd_estimates import CrowdEstimates
 from dpstream.aggregators.crowd_items import CrowdsAggregator, half_width_of_noise
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.single_message import SingleMessageAggregator
 from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import calibrate
@@ -22,7 +22,7 @@ from dpstream.randomizers.single_message import (
     SingleMessageParameters,
 )
 from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 ITEMS = ("a", "b", "c")
 SIZES = (900, 300, 60)
@@ -59,7 +59,7 @@ def values() -> NDArray[np.int64]:
     return np.array(rows, np.int64)
 
 
-def truth() -> dict[int, int]:
+def ground_truth() -> dict[int, int]:
     found = values()
     return {number: int((found == number).any(axis=1).sum()) for number in range(1, 13)}
 
@@ -79,7 +79,7 @@ def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
         left = max(0, min(len(mine), len(mine) + noise - LAW.counts.shift))
         if left >= MINIMUM:
             kept.append(mine[:left])
-    counted = Words.canonical(np.concatenate(kept))
+    counted = Messages.canonical(np.concatenate(kept))
     found = aggregator()
     counts = None if counted.counts is None else counted.counts.astype(np.uint32)
     found.add(1, counted.values, counts)
@@ -88,25 +88,25 @@ def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
 
 def estimate_of(found: CrowdsAggregator[SingleMessageAggregator]) -> CrowdEstimates:
     people = sum(SIZES) + 10
-    estimate = found.estimate(1, Attendance.constant(1, people))
+    estimate = found.estimate(1, Participation.constant(1, people))
     assert estimate is not None
     return estimate
 
 
 def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
-    runs, expected = 400, truth()
+    runs, expected = 400, ground_truth()
     found = [dict(estimate_of(released(run)).of_items()) for run in range(runs)]
-    assert found[0].keys() == set(range(1, 9)), "the third crowd is withheld"
+    assert found[0].keys() == set(range(1, 9)), "the third crowd is suppressed"
     for number in found[0]:
         estimates = [each[number] for each in found]
         errors = np.array([(each.value or 0) - expected[number] for each in estimates])
-        stated = float(np.mean([each.standard_deviation or 0.0 for each in estimates]))
+        stated = float(np.mean([each.standard_error or 0.0 for each in estimates]))
         assert abs(errors.mean()) < 6 * stated / math.sqrt(runs)
         assert errors.std() < 1.1 * stated
         # The error is that of the most frequent item, and of the crowd itself.
         assert errors.std() > 0.7 * stated or number not in (1, 2, 5, 6)
-        low = np.array([each.low for each in estimates], np.float64)
-        high = np.array([each.high for each in estimates], np.float64)
+        low = np.array([each.ci95_low for each in estimates], np.float64)
+        high = np.array([each.ci95_high for each in estimates], np.float64)
         covered = np.mean((low <= expected[number]) & (expected[number] <= high))
         assert covered > 0.95 - 6 * math.sqrt(0.05 * 0.95 / runs)
 
@@ -148,7 +148,7 @@ def test_merging_is_adding_and_states_are_read_back() -> None:
     assert CrowdsAggregator.from_bytes(LAW, empty, read, b"").to_bytes() == b""
 
 
-def test_states_that_cannot_be_are_refused() -> None:
+def test_invalid_states_are_rejected() -> None:
     state = released(1).to_bytes()
     for wrong in (state[:5], state[:-1], state + state, b"\x09" + state[1:], state[:12]):
         with pytest.raises(ValueError, match=r"crowd|counts|bytes"):
@@ -159,7 +159,7 @@ def test_states_that_cannot_be_are_refused() -> None:
         aggregator().merge(CrowdsAggregator(others, empty))
 
 
-def test_words_that_cannot_be_are_refused() -> None:
+def test_invalid_words_are_rejected() -> None:
     found = aggregator()
     for words, problem in (
         (np.array([[4, 0]], np.uint8), "crowd 4"),
@@ -167,9 +167,9 @@ def test_words_that_cannot_be_are_refused() -> None:
         (np.array([[1]], np.uint8), "width|words"),
     ):
         with pytest.raises(ValueError, match=problem):
-            found.check_words(1, words)
-    found.check_words(1, np.array([[0, 3]], np.uint8))
-    with pytest.raises(ValueError, match="of no crowd"):
+            found.check_messages(1, words)
+    found.check_messages(1, np.array([[0, 3]], np.uint8))
+    with pytest.raises(ValueError, match="message without a crowd at epoch"):
         found.add(1, np.array([[0, 3]], np.uint8), None)
     assert found.to_bytes() == b""
 
@@ -183,7 +183,7 @@ def test_published_estimates_are_read_back_and_added_up() -> None:
     for number, estimate in total.of_items():
         parts = [dict(each.of_items())[number].value or 0 for each in (one, other)]
         assert estimate.value == pytest.approx(sum(parts))
-    assert total.withheld == (9,)
+    assert total.suppressed == (9,)
     np.testing.assert_array_equal(one.numbers, np.arange(1, 9))
     np.testing.assert_array_equal(one.intervals[0], [each.value for _, each in one.of_items()])
     assert np.isnan(one.intervals_of(np.array([9, 1]))[0]).tolist() == [True, False]

@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator, response_variance
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.randomizers.baselines import SplitBudget, SplitBudgetParameters
 from dpstream.randomizers.baselines.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 
 LAW = calibrate(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
-EVERYBODY = Attendance.constant(3, 100)
+EVERYBODY = Participation.constant(3, 100)
 
 
 def counted(epoch: int, zeros: int, ones: int) -> EpochResponsesAggregator:
@@ -33,7 +33,7 @@ def test_an_epoch_is_estimated_from_its_own_reports() -> None:
         estimate = counted(2, 100 - ones, ones).estimate(2, EVERYBODY)
         assert estimate is not None
         assert estimate.value == pytest.approx(value)
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(100 * 3 / 4))
+        assert estimate.standard_error == pytest.approx(math.sqrt(100 * 3 / 4))
         assert (estimate.reports, estimate.population, estimate.flags) == (100, 100, ())
 
 
@@ -58,29 +58,29 @@ def test_the_variance_is_exact_by_enumeration() -> None:
     expected = 25 * ((LAW.c_gap**-2 - 1) / 12 + 0.4 * 0.6 * 2 / (3 * 4))
     assert second - first**2 == pytest.approx(expected)
     # With few reports the share is taken as 1/2, the conservative choice.
-    estimate = counted(1, 2, 1).estimate(1, Attendance.constant(3, 5))
+    estimate = counted(1, 2, 1).estimate(1, Participation.constant(3, 5))
     assert estimate is not None
-    assert estimate.standard_deviation == pytest.approx(
+    assert estimate.standard_error == pytest.approx(
         math.sqrt(expected + 25 * (0.25 - 0.24) * 2 / 12)
     )
 
 
 def test_silence_widens_the_interval_and_does_not_bias() -> None:
     rng = seeded_generator(6)
-    attendance = Attendance.constant(1, 1000)
+    participation = Participation.constant(1, 1000)
     law = calibrate(SplitBudgetParameters(6.0), 1)
     values = (np.arange(1000) < 300).astype(np.int8)
     errors = []
     for _ in range(400):
         devices, aggregator = SplitBudget(law), EpochResponsesAggregator(law)
         devices.enroll(1000, rng)
-        silent = rng.permutation(1000) < 300
-        aggregator.add(1, devices.report(1, values, ~silent, rng), None)
-        estimate = aggregator.estimate(1, attendance)
+        absent = rng.permutation(1000) < 300
+        aggregator.add(1, devices.report(1, values, ~absent, rng), None)
+        estimate = aggregator.estimate(1, participation)
         assert estimate is not None
         assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        errors.append((estimate.value - 300) / estimate.standard_deviation)
+        assert estimate.standard_error is not None
+        errors.append((estimate.value - 300) / estimate.standard_error)
     squares = float(np.square(errors).sum())
     assert abs(np.mean(errors)) * math.sqrt(400) < 7
     assert 1e-12 < stats.chi2.cdf(squares, 400) < 1 - 1e-12

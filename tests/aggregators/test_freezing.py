@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.freezing import LONGEST, FreezingModel
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
 from dpstream.randomizers.dyadic import FutureRandLaw
@@ -47,9 +47,9 @@ def test_at_single_epochs_it_is_the_hypergeometric_law(
     until = stats.hypergeom(epochs, changes, np.arange(epochs + 1))
     numbers = np.arange(changes + 1)
     law = np.array([until.pmf(number) for number in numbers])
-    frozen = np.minimum(numbers, signs) % 2
+    exhausted = np.minimum(numbers, signs) % 2
     missed = FreezingModel(everybody_with(changes), epochs).missed(0, signs)
-    np.testing.assert_allclose(missed, (numbers % 2 - frozen) @ law, atol=1e-9)
+    np.testing.assert_allclose(missed, (numbers % 2 - exhausted) @ law, atol=1e-9)
 
 
 @every_case
@@ -96,16 +96,16 @@ def errors(
     aggregator = FutureRandAggregator(law, estimator)
     for epoch in range(1, epochs + 1):
         aggregator.add(epoch, devices.report(epoch, values[:, epoch - 1], None, rng), None)
-    attendance = Attendance.constant(epochs, users)
-    estimates = [aggregator.estimate(epoch, attendance).value for epoch in range(1, epochs + 1)]
+    participation = Participation.constant(epochs, users)
+    estimates = [aggregator.estimate(epoch, participation).value for epoch in range(1, epochs + 1)]
     difference: NDArray[np.float64] = np.array(estimates, np.float64) - values.sum(axis=0)
     return difference
 
 
-def test_a_long_tail_is_cut_and_what_cannot_be_is_refused() -> None:
+def test_freezing_model_cuts_long_tails_and_rejects_bad_input() -> None:
     model = FreezingModel(everybody_with(3_000), 4096)
     assert model.missed(0, 2)[2048] == pytest.approx(0.5, abs=0.01)
-    with pytest.raises(ValueError, match=r"freezing can be weighed for horizons of 1 to 16,384"):
+    with pytest.raises(ValueError, match="16,385 epochs is out of range; expected 1 to 16,384"):
         FreezingModel(np.ones(1), LONGEST + 1)
-    with pytest.raises(ValueError, match=r"9 changes, a horizon of 8 epochs has room for no more"):
+    with pytest.raises(ValueError, match=r"9 changes do not fit: .* 8 in all"):
         FreezingModel(everybody_with(9), 8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
 from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import NEWCOMER, FutureRand, FutureRandParameters
@@ -28,36 +28,40 @@ class TestEstimate:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, order=1, index=1, negative=45, positive=55)
         _add(aggregator, order=0, index=3, negative=12, positive=8)
-        estimate = aggregator.estimate(3, Attendance.constant(8, 1000))
+        estimate = aggregator.estimate(3, Participation.constant(8, 1000))
         value = 1000 * 0.1 / self.GAPS[1] - 1000 * 0.2 / self.GAPS[0]
         # With 100 reports the variance is estimated, with 20 it is bounded.
         variance = (1000 / self.GAPS[1]) ** 2 * (1 - 0.1**2) / 99
         variance += (1000 / self.GAPS[0]) ** 2 / 20
         assert estimate.value == pytest.approx(value, rel=1e-12)
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance), rel=1e-12)
-        assert estimate.low == pytest.approx(value - NORMAL_95 * math.sqrt(variance), rel=1e-12)
-        assert estimate.high == pytest.approx(value + NORMAL_95 * math.sqrt(variance), rel=1e-12)
+        assert estimate.standard_error == pytest.approx(math.sqrt(variance), rel=1e-12)
+        assert estimate.ci95_low == pytest.approx(
+            value - NORMAL_95 * math.sqrt(variance), rel=1e-12
+        )
+        assert estimate.ci95_high == pytest.approx(
+            value + NORMAL_95 * math.sqrt(variance), rel=1e-12
+        )
         assert (estimate.reports, estimate.population, estimate.flags) == (120, 1000, ())
 
     def test_the_variance_is_estimated_from_thirty_reports_on(self) -> None:
         for received, divisor in ((29, 29), (30, 29), (31, 30)):
             aggregator = FutureRandAggregator(self.LAW)
             _add(aggregator, 0, 1, 0, received)
-            estimate = aggregator.estimate(1, Attendance.constant(8, 10))
+            estimate = aggregator.estimate(1, Participation.constant(8, 10))
             # All signs equal: no evidence of less variance than c_gap leaves.
             gap = self.GAPS[0]
             variance = (1 if received < 30 else 1 - gap**2) / divisor
-            assert estimate.standard_deviation == pytest.approx(10 / gap * math.sqrt(variance))
+            assert estimate.standard_error == pytest.approx(10 / gap * math.sqrt(variance))
 
     def test_newcomers_count_apart(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 2, 1, 0, 100)
         _add(aggregator, 0, 5, 0, 100)
         aggregator.add(5, _words(*[NEWCOMER] * 2, *[NEWCOMER + 1] * 8), None)
-        attendance = Attendance.constant(8, 50)
+        participation = Participation.constant(8, 50)
         for epoch in range(5, 9):
-            attendance.set(epoch, contributors=60, population=80)
-        estimate = aggregator.estimate(5, attendance)
+            participation.set(epoch, contributors=60, population=80)
+        estimate = aggregator.estimate(5, participation)
         reporting = self.GAPS[0] * self.LAW.order_probabilities[0] * 60 / 80
         expected = 50 / self.GAPS[2] + 50 / self.GAPS[0] + (8 - 2) / reporting
         assert estimate.value == pytest.approx(expected)
@@ -70,23 +74,23 @@ class TestEstimate:
         _add(aggregator, 0, 2, 0, 0)
         _add(aggregator, 1, 1, 0, 100)
         _add(aggregator, 0, 3, 40, 10)
-        estimate = aggregator.estimate(4, Attendance.constant(8, 1000))
+        estimate = aggregator.estimate(4, Participation.constant(8, 1000))
         scale = 1000 / self.GAPS[0]
         known = 1000 / self.GAPS[1] - 0.6 * scale
         typical = scale * math.sqrt((0.2**2 + 0.6**2) / 2)
         assert estimate.flags == (GAP,)
         assert estimate.value == pytest.approx(known)
-        assert estimate.standard_deviation is not None
-        half_width = NORMAL_95 * (estimate.standard_deviation + typical)
-        assert estimate.high == pytest.approx(known + half_width)
-        assert estimate.low == pytest.approx(known - half_width)
+        assert estimate.standard_error is not None
+        half_width = NORMAL_95 * (estimate.standard_error + typical)
+        assert estimate.ci95_high == pytest.approx(known + half_width)
+        assert estimate.ci95_low == pytest.approx(known - half_width)
 
     def test_an_interval_is_combined_with_its_halves_by_their_numbers_of_reports(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 1, 1, 0, 100)
         _add(aggregator, 0, 1, 50, 150)
         _add(aggregator, 0, 2, 100, 100)
-        estimate = aggregator.estimate(2, Attendance.constant(8, 1000))
+        estimate = aggregator.estimate(2, Participation.constant(8, 1000))
         own, halves = 1000 / self.GAPS[1], 1000 * 0.5 / self.GAPS[0]
         own_noise = 1 / (100 * self.GAPS[1] ** 2)
         halves_noise = 2 / (200 * self.GAPS[0] ** 2)
@@ -98,7 +102,7 @@ class TestEstimate:
             share * 1000 / self.GAPS[1] * math.sqrt((1 - self.GAPS[1] ** 2) / 99),
             (1 - share) * math.hypot(left, right),
         )
-        assert estimate.standard_deviation == pytest.approx(deviation)
+        assert estimate.standard_error == pytest.approx(deviation)
         assert estimate.reports == 500
 
 
@@ -120,12 +124,12 @@ class TestAccuracy:
         streams[2:] = 1
         aggregator = _run(law, streams, 1, present=rng.random((9, devices)) < 0.7)
         for epoch in range(1, 9):
-            estimate = aggregator.estimate(epoch, Attendance.constant(8, devices))
+            estimate = aggregator.estimate(epoch, Participation.constant(8, devices))
             assert estimate.value is not None
-            assert estimate.standard_deviation is not None
-            assert estimate.standard_deviation < 0.3 * devices / 13
+            assert estimate.standard_error is not None
+            assert estimate.standard_error < 0.3 * devices / 13
             error = estimate.value - int(streams[epoch].sum())
-            assert abs(error) < 6.5 * estimate.standard_deviation
+            assert abs(error) < 6.5 * estimate.standard_error
 
 
 def _words(*words: int) -> NDArray[np.uint8]:
@@ -152,5 +156,5 @@ def _run(
     for epoch in range(1, law.horizon + 1):
         here = None if present is None else present[epoch]
         aggregator.add(epoch, devices.report(epoch, streams[epoch], here, rng), None)
-    assert devices.frozen == 0
+    assert devices.exhausted == 0
     return aggregator

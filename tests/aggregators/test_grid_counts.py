@@ -44,43 +44,47 @@ def test_boxes_are_those_of_dense_least_squares(code: AxisCode | Grid) -> None:
         found = counts.box(starts, ends)
         assert found.value == pytest.approx(chosen @ dense, abs=1e-6)
         deviation = math.sqrt(chosen @ covariance @ chosen)
-        assert found.standard_deviation == pytest.approx(deviation)
+        assert found.standard_error == pytest.approx(deviation)
         assert found.value is not None
-        assert found.low == pytest.approx(found.value - NORMAL_95 * deviation, abs=1e-6)
-        assert found.high == pytest.approx(found.value + NORMAL_95 * deviation, abs=1e-6)
+        assert found.ci95_low == pytest.approx(found.value - NORMAL_95 * deviation, abs=1e-6)
+        assert found.ci95_high == pytest.approx(found.value + NORMAL_95 * deviation, abs=1e-6)
 
 
 @pytest.mark.verify
-def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
+def test_poisson_noise_is_covered_as_often_as_stated() -> None:
     code = Grid((Levels(8, (4, 2)), Levels(8, (4, 2))))
     rng = np.random.default_rng(4)
     held = rng.integers(0, 50, code.size)
     exact = (code_matrix(code) @ held).astype(np.int64)
     boxes = list(product([(0, 3), (2, 8), (5, 6)], repeat=2))
-    truths = [held.reshape(8, 8)[slice(*one), slice(*other)].sum() for one, other in boxes]
+    ground_truths = [held.reshape(8, 8)[slice(*one), slice(*other)].sum() for one, other in boxes]
     runs, covered = 3_000, np.zeros(len(boxes))
     for _ in range(runs):
         cells = exact + rng.poisson(280.0, code.cells)
         counts = GridCounts.from_cells(code, cells, 280.0, 280.0, contributors=2_000)
-        for index, ((one, other), truth) in enumerate(zip(boxes, truths, strict=True)):
+        for index, ((one, other), ground_truth) in enumerate(
+            zip(boxes, ground_truths, strict=True)
+        ):
             found = counts.box((one[0], other[0]), (one[1], other[1]))
-            assert found.low is not None
-            assert found.high is not None
-            covered[index] += found.low <= truth <= found.high
+            assert found.ci95_low is not None
+            assert found.ci95_high is not None
+            covered[index] += found.ci95_low <= ground_truth <= found.ci95_high
     # With deviations underestimated by a tenth, coverage would be 92.2 %.
     assert (np.abs(covered / runs - 0.95) < 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 6.5 * math.sqrt(0.95 * 0.05 / runs) < 0.026
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 4)])
-def test_ranges_that_there_are_not_are_refused(ends: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="must be from 0 to 3"):
+def test_ranges_that_there_are_not_are_rejected(ends: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="expected 0 to 3"):
         SMALL.range(*ends)
 
 
-def test_boxes_of_other_dimensions_are_refused() -> None:
-    with pytest.raises(ValueError, match="a box has 1 starts and as many ends"):
+def test_boxes_of_other_dimensions_are_rejected() -> None:
+    with pytest.raises(ValueError, match="a box requires 1 starts and 1 ends"):
         SMALL.box([0, 0], [1, 1])
     plane = GridCounts.from_cells(CODES[2], np.zeros(130, np.int64), 0.0, 1.0, contributors=1)
-    with pytest.raises(ValueError, match="points of 2 coordinates have no order"):
+    with pytest.raises(
+        ValueError, match=("points with 2 coordinates have no order: query a box instead")
+    ):
         plane.cumulative()

@@ -1,4 +1,4 @@
-"""Test server-side item counts from letters, and statistics derived from letter means."""
+"""Test server-side item counts from symbols, and statistics derived from symbol means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from dpstream.aggregators.estimate import NORMAL_95, Attendance
+from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
 from dpstream.randomizers.randomness import seeded_generator
@@ -35,14 +35,14 @@ LAW = law_for()
 def states_of_means(
     items: NDArray[np.int64], present: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Return the expected letter sums of users with these items, spread equally over rows.
+    """Return the expected symbol sums of users with these items, spread equally over rows.
 
     Args:
         items: Shape (epochs, users), 0 for none.
         present: Shape (epochs,), number of reporting users over all rows.
     """
     law, matrix = LAW.booleans, hadamard(LAW.rows)
-    spread = math.sqrt(law.clock) / law.gain
+    spread = math.sqrt(law.squared_norm_budget) / law.gain
     users = items.shape[1]
     followed, before = np.zeros((LAW.rows, users)), np.zeros((LAW.rows, users))
     made = np.zeros((LAW.rows, users), int)
@@ -50,12 +50,12 @@ def states_of_means(
     for now, reports in zip(items, present.tolist(), strict=True):
         tracked = np.where(now > 0, (matrix[:, now] + 1) / 2, 0)
         change = tracked - before
-        followed = law.decay * followed + law.boost * change * (made < law.changes)
+        followed = law.decay * followed + law.boost * change * (made < law.max_changes)
         made += change != 0
         before = tracked
         means = (tracked - 0.5 + followed).mean(axis=1) / spread
-        letters = np.round(8 * means * reports / LAW.rows).astype(np.int64)
-        states.append(np.concatenate([[reports], letters]))
+        symbols = np.round(8 * means * reports / LAW.rows).astype(np.int64)
+        states.append(np.concatenate([[reports], symbols]))
     return states
 
 
@@ -79,7 +79,7 @@ class TestEstimates:
                 items[epoch:, user] = rng.integers(0, ITEMS + 1)
         return items
 
-    def truth(self, items: NDArray[np.int64], population: int) -> NDArray[np.float64]:
+    def ground_truth(self, items: NDArray[np.int64], population: int) -> NDArray[np.float64]:
         held = (items[:, :, None] == np.arange(1, ITEMS + 1)).mean(axis=1)
         return np.asarray(population * held, np.float64)
 
@@ -89,9 +89,9 @@ class TestEstimates:
         present = np.full(EPOCHS, self.EVERYBODY)
         present[::2] //= share
         aggregator = aggregator_of(states_of_means(items, present))
-        attendance = Attendance.constant(EPOCHS, self.EVERYBODY)
-        for epoch, expected in enumerate(self.truth(items, self.EVERYBODY), start=1):
-            found = aggregator.estimate(epoch, attendance)
+        participation = Participation.constant(EPOCHS, self.EVERYBODY)
+        for epoch, expected in enumerate(self.ground_truth(items, self.EVERYBODY), start=1):
+            found = aggregator.estimate(epoch, participation)
             assert found is not None
             # Expected sums are rounded to integers.
             assert found.values == pytest.approx(expected, abs=1e4)
@@ -99,33 +99,33 @@ class TestEstimates:
 
     def test_errors_are_those_of_letters_and_rows(self) -> None:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
-        forecast = HadamardValuesForecast(LAW, EPOCHS).standard_deviations(400)
+        forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):
-            found = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 400))
+            found = aggregator.estimate(epoch, Participation.constant(EPOCHS, 400))
             assert found is not None
-            assert found.standard_deviation == pytest.approx(forecast[epoch - 1])
+            assert found.standard_error == pytest.approx(forecast[epoch - 1])
             assert found.half_width == pytest.approx(NORMAL_95 * forecast[epoch - 1])
             # Four times as many users, of whom as many report: four times the error.
-            silent = aggregator.estimate(epoch, Attendance.constant(EPOCHS, 1_600))
-            assert silent is not None
-            assert silent.standard_deviation == pytest.approx(4 * forecast[epoch - 1])
+            absent = aggregator.estimate(epoch, Participation.constant(EPOCHS, 1_600))
+            assert absent is not None
+            assert absent.standard_error == pytest.approx(4 * forecast[epoch - 1])
 
 
 def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
     labels = tuple(map(str, range(ITEMS)))
     law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
     runs, users = 400, 300
-    attendance, values = Attendance.constant(1, users), np.full(users, 1)
+    participation, values = Participation.constant(1, users), np.full(users, 1)
     errors = np.empty((runs, ITEMS))
     for run in range(runs):
         rng, devices = seeded_generator(5, run), HadamardValues(law)
         aggregator = HadamardValuesAggregator(law)
         devices.enroll(users, rng)
         aggregator.add(1, devices.report(1, values, None, rng), None)
-        found = aggregator.estimate(1, attendance)
+        found = aggregator.estimate(1, participation)
         assert found is not None
         errors[run] = found.values - [users, 0, 0, 0, 0]
-    expected = HadamardValuesForecast(law, 1).standard_deviations(users)[0] ** 2
+    expected = HadamardValuesForecast(law, 1).standard_errors(users)[0] ** 2
     # Nearly independent: means of 1,600 and of 400 squares, 6 and 5 standard deviations from these.
     assert np.square(errors[:, 1:]).mean() == pytest.approx(expected, rel=0.22)
     assert np.square(errors[:, 0]).mean() == pytest.approx(expected - users, rel=0.42)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.fragments import FragmentsAggregator
 from dpstream.aggregators.hadamard import HadamardAggregator
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.fragments import FragmentsLaw
 from dpstream.randomizers.hadamard import Blanket, Hadamard, HadamardParameters
 from dpstream.randomizers.hadamard.calibration import calibrate as hadamard_calibrate
@@ -37,7 +37,7 @@ def skewed_sets(slots: int) -> NDArray[np.int64]:
     return np.floor(ITEMS * rng.random((USERS, slots)) ** 4).astype(np.int64)
 
 
-def truth(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def ground_truth(values: NDArray[np.int64]) -> NDArray[np.int64]:
     held = np.zeros((len(values), ITEMS + 1), np.bool_)
     np.put_along_axis(held, values, True, axis=1)
     counts: NDArray[np.int64] = held[:, 1:].sum(axis=0)
@@ -61,13 +61,13 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     devices.enroll(USERS, rng)
     aggregator = HadamardAggregator(law)
     aggregator.add(1, devices.report(1, values, None, rng), None)
-    estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
+    estimates = aggregator.estimate(1, Participation.constant(1, USERS))
     assert estimates is not None
-    errors = (estimates.values - truth(values)) / estimates.standard_deviation
+    errors = (estimates.values - ground_truth(values)) / estimates.standard_error
     # A wrong subtraction of the blanket would miss half of it or count it twice.
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
-    assert estimates.standard_deviation < 20 * slots
+    assert estimates.standard_error < 20 * slots
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     devices.enroll(USERS, rng)
     aggregator = entry.aggregation.make(law, parameters)
     aggregator.add(1, written_out(devices.report(1, values, None, rng)), None)
-    estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
+    estimates = aggregator.estimate(1, Participation.constant(1, USERS))
     assert isinstance(estimates, ItemEstimates)
-    held = truth(values)
+    held = ground_truth(values)
     deviations = np.sqrt(
         [spoken_for_variance(law.probabilities, USERS, each) for each in held.tolist()]
     )
@@ -100,17 +100,17 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
     # The published error is for the item with the largest error, the most frequent one.
-    assert estimates.standard_deviation == pytest.approx(deviations.max(), rel=0.1)
+    assert estimates.standard_error == pytest.approx(deviations.max(), rel=0.1)
     assert estimates.reports == USERS
 
 
-def test_fragments_of_nobody_s_bits_are_counted_too() -> None:
+def test_fragments_of_unset_bits_are_counted() -> None:
     """Contributors without items may send nothing: estimates are then correctly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     )
     aggregator = FragmentsAggregator(law)
-    estimates = aggregator.estimate(1, Attendance.constant(2, 5))
+    estimates = aggregator.estimate(1, Participation.constant(2, 5))
     assert estimates is not None
     assert estimates.values.tolist() == [-2.5] * 3
-    assert aggregator.estimate(1, Attendance.constant(2, 4)) is None
+    assert aggregator.estimate(1, Participation.constant(2, 4)) is None

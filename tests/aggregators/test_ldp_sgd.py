@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.ldp_sgd import (
     LdpSgdAggregator,
     accuracy,
@@ -29,8 +29,8 @@ EXAMPLE = np.array([[2, 3_000, -2_000, 1_000]])
 
 def made(last_epoch: int = 1, **changed: object) -> tuple[LdpSgdLaw, LdpSgdParameters]:
     values: dict[str, object] = {"epsilon": 4.0, "delta": 0.01, "features": 3, "classes": 3}
-    asked = LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
-    return calibrate(asked, last_epoch, minimum=100_000), asked
+    requested = LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
+    return calibrate(requested, last_epoch, minimum=100_000), requested
 
 
 def clipped(law: LdpSgdLaw, model: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,12 +45,12 @@ def clipped(law: LdpSgdLaw, model: NDArray[np.float64]) -> NDArray[np.float64]:
 @pytest.mark.parametrize("reports", [1, 3])
 def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
     """The test detects a factor that is off by 3 % of the gradient, and an unused model."""
-    law, asked = made(clip=clip, reports=reports)
+    law, requested = made(clip=clip, reports=reports)
     devices, rng = LdpSgd(law), seeded_generator(1)
     devices.enroll(MANY // reports, rng)
     model = np.linspace(-1, 1, law.dimensions)
     devices.take_model(model)
-    aggregator = LdpSgdAggregator(law, asked)
+    aggregator = LdpSgdAggregator(law, requested)
     aggregator.add(1, devices.report(1, np.repeat(EXAMPLE, MANY // reports, 0), None, rng), None)
     found, expected = aggregator.gradient(1), clipped(law, model)
     assert found is not None
@@ -65,10 +65,10 @@ def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
 def test_gradients_are_as_far_off_as_predicted() -> None:
     """The test rejects predictions of 0.9 or 1.1 times the error, and half of the noise."""
     runs, users = 400, 500
-    law, asked = made(runs)
+    law, requested = made(runs)
     devices, rng = LdpSgd(law), seeded_generator(2)
     devices.enroll(users, rng)
-    aggregator = LdpSgdAggregator(law, asked)
+    aggregator = LdpSgdAggregator(law, requested)
     nothing = np.zeros((users, 4), np.int64)
     squares = 0.0
     for epoch in range(1, runs + 1):
@@ -83,14 +83,14 @@ def test_gradients_are_as_far_off_as_predicted() -> None:
         above = stats.chi2.sf(scale * standardized, freedom)
         assert (2 * min(below, above) > 1e-9) == (scale == 1.0)
     assert PROTOCOL.planning is not None
-    planned = PROTOCOL.planning.forecast(law, asked, 1).standard_deviations(users)[0] / 100
+    planned = PROTOCOL.planning.forecast(law, requested, 1).standard_errors(users)[0] / 100
     assert planned == pytest.approx(length_deviation(law, users))
     assert planned * law.clip == pytest.approx(math.sqrt(squares / runs), rel=0.1)
 
 
 def test_a_model_is_the_projection_of_steps_against_the_gradient() -> None:
-    law, asked = made(3, rate=0.5, radius=0.4)
-    aggregator = with_reports(law, asked, (1, 3))
+    law, requested = made(3, rate=0.5, radius=0.4)
+    aggregator = with_reports(law, requested, (1, 3))
     expected = np.zeros(law.dimensions)
     for epoch in (1, 3):
         gradient = aggregator.gradient(epoch)
@@ -104,13 +104,15 @@ def test_a_model_is_the_projection_of_steps_against_the_gradient() -> None:
 
 
 def test_the_same_reports_give_the_same_model_bit_by_bit() -> None:
-    law, asked = made(4)
-    whole = with_reports(law, asked, (1, 2, 3, 4))
+    law, requested = made(4)
+    whole = with_reports(law, requested, (1, 2, 3, 4))
     expected = [whole.model(epoch).tobytes() for epoch in range(5)]
-    merged = LdpSgdAggregator(law, asked)
+    merged = LdpSgdAggregator(law, requested)
     for epoch in (3, 1, 4, 2):
         merged.merge(
-            LdpSgdAggregator.from_bytes(law, asked, with_reports(law, asked, (epoch,)).to_bytes())
+            LdpSgdAggregator.from_bytes(
+                law, requested, with_reports(law, requested, (epoch,)).to_bytes()
+            )
         )
         merged.model(4)
     assert [merged.model(epoch).tobytes() for epoch in (4, 0, 3, 1, 2)] == [
@@ -119,9 +121,9 @@ def test_the_same_reports_give_the_same_model_bit_by_bit() -> None:
 
 
 def with_reports(
-    law: LdpSgdLaw, asked: LdpSgdParameters, epochs: tuple[int, ...]
+    law: LdpSgdLaw, requested: LdpSgdParameters, epochs: tuple[int, ...]
 ) -> LdpSgdAggregator:
-    aggregator = LdpSgdAggregator(law, asked)
+    aggregator = LdpSgdAggregator(law, requested)
     for epoch in epochs:
         devices, rng = LdpSgd(law), seeded_generator(3, epoch)
         devices.enroll(50, rng)
@@ -135,53 +137,53 @@ def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> N
     model = np.array([1.0, -1.0])
     assert accuracy(model, test_set, 2) == 0.5
     assert accuracy(model, test_set[::2], 2) == 1.0
-    law, asked = made(features=1, classes=2, test_set=packed_examples(test_set[:3]))
-    estimate = LdpSgdAggregator(law, asked).estimate(1, Attendance.constant(1, 70))
+    law, requested = made(features=1, classes=2, test_set=packed_examples(test_set[:3]))
+    estimate = LdpSgdAggregator(law, requested).estimate(1, Participation.constant(1, 70))
     assert estimate is not None
     # The model 0 assigns every example to the first class.
     assert estimate.value == pytest.approx(100 / 3)
-    assert estimate.standard_deviation == pytest.approx(100 * math.sqrt(2 / 9 / 3))
+    assert estimate.standard_error == pytest.approx(100 * math.sqrt(2 / 9 / 3))
     assert (estimate.reports, estimate.population) == (0, 70)
 
 
 def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
     """Its interval covers the truth in 19 of 20 runs: below 165 of 200 once in a billion."""
     runs, users = 200, 3_000
-    law, asked = made(runs, clip=0.6)
+    law, requested = made(runs, clip=0.6)
     devices, rng = LdpSgd(law), seeded_generator(4)
     devices.enroll(users, rng)
-    aggregator = LdpSgdAggregator(law, asked)
-    attendance = Attendance.constant(runs, users)
+    aggregator = LdpSgdAggregator(law, requested)
+    participation = Participation.constant(runs, users)
     expected = 100 * np.linalg.norm(clipped(law, np.zeros(law.dimensions))) / law.clip
     held = 0
     for epoch in range(1, runs + 1):
         aggregator.add(
             epoch, devices.report(epoch, np.repeat(EXAMPLE, users, axis=0), None, rng), None
         )
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
-        assert estimate.low is not None
-        assert estimate.high is not None
-        held += bool(estimate.low <= expected <= estimate.high)
-        assert estimate.low > 50
+        assert estimate.ci95_low is not None
+        assert estimate.ci95_high is not None
+        held += bool(estimate.ci95_low <= expected <= estimate.ci95_high)
+        assert estimate.ci95_low > 50
     assert stats.binom.cdf(held, runs, 0.95) > 1e-9
-    nobody = LdpSgdAggregator(law, asked)
-    assert nobody.estimate(1, attendance) is None
+    nobody = LdpSgdAggregator(law, requested)
+    assert nobody.estimate(1, participation) is None
 
 
-def test_sums_that_cannot_be_are_refused() -> None:
-    law, asked = made(2)
-    data = with_reports(law, asked, (1, 2)).to_bytes()
+def test_invalid_sums_are_rejected() -> None:
+    law, requested = made(2)
+    data = with_reports(law, requested, (1, 2)).to_bytes()
     size = len(data) // 2
     huge = data[:16] + (2**40).to_bytes(8, "little") + data[24:size]
     for broken, message in (
-        (data[:-1], "must be 88 for each step"),
+        (data[:-1], "expected 88 for each step"),
         (data[size:] + data[:size], "sums of epoch 1 after those of epoch 2"),
-        (data[:8] + bytes(8) + data[16:size], "that 0 reports do not make"),
-        (huge, "that 50 reports do not make"),
+        (data[:8] + bytes(8) + data[16:size], "cannot result from 0 reports"),
+        (huge, "cannot result from 50 reports"),
     ):
         with pytest.raises(ValueError, match=message):
-            LdpSgdAggregator.from_bytes(law, asked, broken)
+            LdpSgdAggregator.from_bytes(law, requested, broken)
     other, _ = made(2, rate=2.0)
     with pytest.raises(ValueError, match="two different laws"):
-        LdpSgdAggregator(law, asked).merge(LdpSgdAggregator(other, asked))
+        LdpSgdAggregator(law, requested).merge(LdpSgdAggregator(other, requested))

@@ -35,40 +35,40 @@ def test_the_variance_of_a_range_is_that_of_dense_least_squares(
         variance = chosen @ covariance @ chosen
         estimate = found.range(start, end)
         assert estimate.value == VALUES[start:end].sum()
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance))
-    assert found.standard_deviation == pytest.approx(found.range(2, 3).standard_deviation)
+        assert estimate.standard_error == pytest.approx(math.sqrt(variance))
+    assert found.standard_error == pytest.approx(found.range(2, 3).standard_error)
 
 
 def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
     estimates = LevelEstimates.of_levels(
-        TREES[0], VALUES, NOISE, silence=30.0, population=200, reports=150
+        TREES[0], VALUES, NOISE, absence_error=30.0, population=200, reports=150
     )
     alone = LevelEstimates.of_levels(TREES[0], VALUES, NOISE)
     sampled = (
-        estimates.range(1, 2).standard_deviation or 0,
-        alone.range(1, 2).standard_deviation or 0,
+        estimates.range(1, 2).standard_error or 0,
+        alone.range(1, 2).standard_error or 0,
     )
     # A quarter has the second value.
     assert sampled[0] ** 2 - sampled[1] ** 2 == pytest.approx(30.0**2 * 0.25 * 0.75)
-    assert estimates.range(0, 6).standard_deviation == alone.range(0, 6).standard_deviation
+    assert estimates.range(0, 6).standard_error == alone.range(0, 6).standard_error
 
 
 @pytest.mark.parametrize("rooted", [True, False])
 def test_intervals_of_quantiles_hold_them(rooted: bool) -> None:
     """Includes the error of the total; ends are bucket edges, so coverage is at least 95 %."""
     levels, rng = Levels(64, (8, 8)), seeded_generator(3)
-    truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
-    cells = code_matrix(levels) @ truth
+    ground_truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
+    cells = code_matrix(levels) @ ground_truth
     variances = equal_variances(levels, 400.0, rooted=rooted)
     shares, held, widths, runs = (0.1, 0.5, 0.9), 0, [], 400
-    below = np.cumsum(truth) / truth.sum()
+    below = np.cumsum(ground_truth) / ground_truth.sum()
     for _ in range(runs):
         noisy = cells + rng.normal(0, 20.0, len(cells))
         values = level_values(levels, noisy, variances)
         found = LevelEstimates.of_levels(levels, values, 400.0, rooted=rooted)
         for share in shares:
             quantile, bucket = found.quantile(share), int(np.searchsorted(below, share))
-            held += quantile.low <= bucket < quantile.high
-            widths.append(quantile.high - quantile.low)
+            held += quantile.ci95_low <= bucket < quantile.ci95_high
+            widths.append(quantile.ci95_high - quantile.ci95_low)
     assert held / (runs * len(shares)) > 0.95
     assert np.mean(widths) < 10

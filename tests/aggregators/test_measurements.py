@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import MeasurementsAggregator, solved, sum_variance
 from dpstream.pipeline.protocols.measurements import MeasurementsForecast
@@ -58,10 +58,10 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
     aggregator = MeasurementsAggregator(law)
     aggregator._tables.add_table(1, received(law, held, 1))
     assert aggregator.named(1).tolist() == [11] * 24
-    found = aggregator.estimate(1, Attendance.constant(1, int(held.sum())))
+    found = aggregator.estimate(1, Participation.constant(1, int(held.sum())))
     assert found is not None
     assert found.flags == ("item 11 was found by 24 of 24 trials",)
-    assert abs(found.values[10] - 6_000_000) < 6 * found.standard_deviation
+    assert abs(found.values[10] - 6_000_000) < 6 * found.standard_error
 
 
 def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
@@ -69,7 +69,7 @@ def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
     aggregator = MeasurementsAggregator(law)
     aggregator._tables.add_table(1, received(law, held, 1))
-    found = aggregator.estimate(1, Attendance.constant(1, 88_162))
+    found = aggregator.estimate(1, Participation.constant(1, 88_162))
     assert found is not None
     assert found.flags[0].startswith("no item was found")
 
@@ -89,8 +89,8 @@ def test_solutions_are_those_found_by_trying_all_items() -> None:
 
 def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
     """88,162 users of 16,470 items: noise of 28,000 in 40 rows exceeds every count of the shop."""
-    asked = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
-    law = calibrate(asked, 1, 88_162)
+    requested = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
+    law = calibrate(requested, 1, 88_162)
     rows = law.matrix.measurements
     deviation = math.sqrt(sum_variance(law, 88_162) * 40 / rows)
     # 28,059 with 40 rows; here they are whole buckets with a test for each bit.
@@ -111,9 +111,9 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
     law = calibrate(
         BucketParameters(1.0, tuple(map(str, range(30))), calibration="sampled"), last_epoch=1
     )
-    truth = np.full(30, 138)
-    truth[item - 1] = 6_000
-    held = np.repeat(np.arange(1, 31), truth)
+    ground_truth = np.full(30, 138)
+    ground_truth[item - 1] = 6_000
+    held = np.repeat(np.arange(1, 31), ground_truth)
     aggregator, errors, stated = MeasurementsAggregator(law), [], 0.0
     assert aggregator.together == pytest.approx(-1 / 31, rel=0.2)
     for seed in range(20):
@@ -121,13 +121,13 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
         devices.enroll(len(held), rng)
         aggregator = MeasurementsAggregator(law)
         aggregator.add(1, np.asarray(devices.report(1, held[:, None], None, rng)), None)
-        found = aggregator.estimate(1, Attendance.constant(1, len(held)))
+        found = aggregator.estimate(1, Participation.constant(1, len(held)))
         assert isinstance(found, ItemEstimates)
-        errors.append(np.delete(found.values - truth, item - 1))
-        stated = found.standard_deviation
+        errors.append(np.delete(found.values - ground_truth, item - 1))
+        stated = found.standard_error
     measured = math.sqrt(float(np.square(errors).mean()))
     assert measured == pytest.approx(stated, rel=0.12)
     # Predicted by `plan` for such users; without the common shift it would be 0.87 of it.
-    forecast = MeasurementsForecast(aggregator, 1.0, 1, held=truth / len(held))
-    planned = float(forecast.standard_deviations(len(held))[0])
+    forecast = MeasurementsForecast(aggregator, 1.0, 1, held=ground_truth / len(held))
+    planned = float(forecast.standard_errors(len(held))[0])
     assert measured == pytest.approx(planned, rel=0.12)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.count_min import CountMinAggregator
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.row_estimates import RowEstimates
 from dpstream.pipeline.results.epoch_counts import CountsCells
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
@@ -25,7 +25,7 @@ from dpstream.randomizers.count_min import (
 )
 from dpstream.randomizers.count_min.calibration import calibrate
 from dpstream.randomizers.count_min.one_sided import allowance, least_noise
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-9
@@ -52,9 +52,9 @@ def test_the_least_noise_is_the_largest_that_is_hardly_ever_undercut(
 
 
 def law_of(**changes: Any) -> CountMinLaw:
-    asked = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
+    requested = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
     # More contributors than the noise is calibrated for.
-    return calibrate(asked, 2, 60)
+    return calibrate(requested, 2, 60)
 
 
 def window_of(
@@ -65,14 +65,14 @@ def window_of(
     devices.enroll(USERS, rng)
     held = 1 + np.arange(USERS) % ITEMS
     aggregator.add(1, written_out(devices.report(1, held[:, None], None, rng)), None)
-    window = aggregator.window([1], Attendance.constant(2, USERS))
+    window = aggregator.window([1], Participation.constant(2, USERS))
     assert window is not None
     return window, np.bincount(held, minlength=ITEMS + 1)[1:]
 
 
 def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[np.float64]:
     choice = None if underestimated is None else OneSided(underestimated)
-    window, truth = window_of(law, choice or "min", key)
+    window, ground_truth = window_of(law, choice or "min", key)
     items = np.arange(1, ITEMS + 1)
     smallest = window.cells[law.code.encode(items)].min(axis=1)
     values: NDArray[np.float64] = smallest + window.allowance
@@ -81,7 +81,7 @@ def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[
         assert isinstance(window.estimates, RowEstimates)
         assert window.estimates.values(items) == pytest.approx(np.maximum(values, 0))
         assert window.estimates.errors.mean() > 0.5 * window.allowance
-    return values - truth
+    return values - ground_truth
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
@@ -113,12 +113,12 @@ def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
 def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
     law = law_of(rows=1)
     aggregator = CountMinAggregator(law, OneSided(0.01))
-    attendance = Attendance.constant(2, USERS)
-    attendance.population[:] = 2 * USERS
+    participation = Participation.constant(2, USERS)
+    participation.population[:] = 2 * USERS
     for epoch in (1, 2):
         aggregator.add(epoch, np.zeros((1, 1), np.uint32), None)
-    single = aggregator.window([1], attendance)
-    both = aggregator.window([1, 2], attendance)
+    single = aggregator.window([1], participation)
+    both = aggregator.window([1, 2], participation)
     assert single is not None
     assert both is not None
     assert single.allowance == 2 * allowance(law.noise, USERS, 1, 0.01)
@@ -127,6 +127,6 @@ def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
 
 
 @pytest.mark.parametrize("underestimated", [0.0, 0.5, -1.0, float("nan")])
-def test_other_probabilities_are_refused(underestimated: float) -> None:
+def test_other_probabilities_are_rejected(underestimated: float) -> None:
     with pytest.raises(ValueError, match="underestimated is"):
         OneSided(underestimated)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.prefix_search import heavy_items
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.randomness import seeded_generator
@@ -19,7 +19,7 @@ def code_of(*pairs: tuple[int, int], seed: str = "test") -> PrefixCells:
 
 def search(
     code: PrefixCells, counts: dict[int, int], top: int, seed: int = 1, width: int | None = None
-) -> FoundItems:
+) -> HeavyHitters:
     cells = code.encode(np.array(list(counts), np.int64)).T
     sent = seeded_generator(seed).poisson(NOISE, code.cells).astype(np.int64)
     for level in cells:
@@ -50,11 +50,11 @@ def test_heavy_items_are_found_in_order_with_their_counts(code: PrefixCells) -> 
     assert list(found.items) == list(counts)[:10]
     for item, estimate in found.of_items():
         assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        assert abs(estimate.value - counts[item]) < 6 * estimate.standard_deviation
-        assert math.sqrt(NOISE) <= estimate.standard_deviation < 30
+        assert estimate.standard_error is not None
+        assert abs(estimate.value - counts[item]) < 6 * estimate.standard_error
+        assert math.sqrt(NOISE) <= estimate.standard_error < 30
     # Above thousands of light items, and below all heavy ones.
-    assert 10 * 3 < found.found_above < counts[found.items[-1]]
+    assert 10 * 3 < found.detection_threshold < counts[found.items[-1]]
 
 
 def test_noise_alone_has_no_heavy_items() -> None:
@@ -64,7 +64,7 @@ def test_noise_alone_has_no_heavy_items() -> None:
     assert sum(map(len, listed)) <= 2
 
 
-def test_a_cell_that_is_explained_supports_nobody_else() -> None:
+def test_explained_cell_supports_no_other_item() -> None:
     # So few buckets on the last level that every heavy cell has false candidates.
     code = code_of((10, 1024), (16, 1000))
     counts = population(7, bits=16, heavy=8)
@@ -85,9 +85,7 @@ def test_a_cell_that_is_explained_supports_nobody_else() -> None:
     [(16, 0.0), (32, 0.0), (32, 0.05), (48, 0.3)],
     ids=["16 equal", "32 equal", "32 nearly equal", "48 of similar counts"],
 )
-def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
-    heavy: int, spread: float
-) -> None:
+def test_every_item_above_the_stated_count_is_listed(heavy: int, spread: float) -> None:
     above = missed = 0
     for seed in range(12):
         rng = seeded_generator(seed, heavy)
@@ -97,7 +95,7 @@ def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
         code = code_of((12, 797), (18, 797), (20, 1594), seed=f"equal {seed}")
         counts = dict(zip(items.tolist(), held.tolist(), strict=True))
         found = search(code, counts, top=64, seed=seed)
-        surely = items[held > found.found_above]
+        surely = items[held > found.detection_threshold]
         above += len(surely)
         missed += len(set(surely.tolist()) - set(found.items.tolist()))
     # A probability of 95 % is stated; items without a stated count have no guarantee.
@@ -106,13 +104,15 @@ def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
         assert above > 40
 
 
-def test_wrong_questions_are_refused() -> None:
+def test_invalid_queries_are_rejected() -> None:
     code = code_of((8, 256))
-    with pytest.raises(ValueError, match="for 256 cells"):
+    with pytest.raises(ValueError, match=r"shape \(255,\); expected 256 cells"):
         heavy_items(code, np.zeros(255, np.int64), 1.0, 1.0, 10, 1)
     for top, width in ((0, 5), (5, 0)):
         with pytest.raises(ValueError, match="at least 1"):
             heavy_items(code, np.zeros(256, np.int64), 1.0, 1.0, 10, top, width)
     wide = code_of((8, 256), (40, 256))
-    with pytest.raises(ValueError, match="put levels between"):
+    with pytest.raises(
+        ValueError, match=("bits longer than the previous level, which requires checking more than")
+    ):
         heavy_items(wide, np.zeros(512, np.int64), 1.0, 1.0, 10, 1)

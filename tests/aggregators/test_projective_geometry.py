@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.cell_window import CellWindow
-from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.projective_geometry import (
     ProjectiveGeometryAggregator,
@@ -35,16 +35,16 @@ def law_of(slots: int = 1, epsilon: float = 1.0, epochs: int = 1) -> ProjectiveG
 def test_the_silent_are_spoken_for() -> None:
     law = law_of()
     aggregator = ProjectiveGeometryAggregator(law)
-    words = np.arange(100, dtype=law.word_form.dtype)[:, None]
+    words = np.arange(100, dtype=law.message_format.dtype)[:, None]
     aggregator.add(1, words, np.full(100, 7, np.uint32))
-    everybody = aggregator.estimate(1, Attendance.constant(1, 700))
-    attendance = Attendance.empty(1)
-    attendance.set(1, contributors=700, population=1400)
-    half = aggregator.estimate(1, attendance)
+    everybody = aggregator.estimate(1, Participation.constant(1, 700))
+    participation = Participation.empty(1)
+    participation.set(1, contributors=700, population=1400)
+    half = aggregator.estimate(1, participation)
     assert isinstance(everybody, ItemEstimates)
     assert isinstance(half, ItemEstimates)
     assert half.values.tolist() == (2 * everybody.values).tolist()
-    assert half.standard_deviation > 2 * everybody.standard_deviation
+    assert half.standard_error > 2 * everybody.standard_error
 
 
 def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> None:
@@ -58,26 +58,26 @@ def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> Non
     devices, aggregator = ProjectiveGeometry(law), ProjectiveGeometryAggregator(law)
     devices.enroll(users, rng)
     aggregator.add(1, devices.report(1, values[:, None], None, rng), None)
-    attendance = Attendance.constant(1, users)
-    found = aggregator.estimate(1, attendance)
-    assert isinstance(found, FoundItems)
-    above = [place for place in range(most) if held[place] > found.found_above]
+    participation = Participation.constant(1, users)
+    found = aggregator.estimate(1, participation)
+    assert isinstance(found, HeavyHitters)
+    above = [place for place in range(most) if held[place] > found.detection_threshold]
     assert len(above) >= 8
     assert set(popular[above].tolist()) <= set(found.items.tolist())
     by_item = dict(zip(found.items.tolist(), found.values.tolist(), strict=True))
     for place in above:
         error = by_item[popular[place]] - held[place]
-        assert abs(error) < 6 * found.standard_deviation
-    window = aggregator.window([1], attendance)
+        assert abs(error) < 6 * found.standard_error
+    window = aggregator.window([1], participation)
     assert isinstance(window, CellWindow)
     # The search relies on most cells being empty; the error is that of the most frequent item.
     rare, worst = (
         math.sqrt(level_variance(law, users / 3, users, share)) for share in (0.0, held[0] / users)
     )
     assert math.sqrt(window.noise_variance) == pytest.approx(rare, rel=0.02)
-    assert found.standard_deviation == pytest.approx(worst, rel=0.1)
+    assert found.standard_error == pytest.approx(worst, rel=0.1)
     (one,) = window.estimates.of_items([int(popular[0])])
-    assert one[1].standard_deviation == pytest.approx(worst, rel=0.1)
+    assert one[1].standard_error == pytest.approx(worst, rel=0.1)
     both = window.plus(window)
     assert both.held_variance == 2 * window.held_variance > window.noise_variance
     last = window.cells[law.prefixes.starts[-2] :] if law.prefixes else window.cells[:0]

@@ -37,7 +37,7 @@ def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
         found = quantile(counts, share)
         # The smallest value up to which the share is reached.
         assert found.value == everybody[math.ceil(share * len(everybody)) - 1]
-        assert found.low <= found.value <= found.high
+        assert found.ci95_low <= found.value <= found.ci95_high
 
 
 @pytest.mark.slow
@@ -47,14 +47,14 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
     held = rng.integers(50, 200, code.size)
     everybody = np.repeat(np.arange(code.size), held)
     shares, runs = np.arange(1, 10) / 10, 500
-    truths = [everybody[math.ceil(share * len(everybody)) - 1] for share in shares]
+    ground_truths = [everybody[math.ceil(share * len(everybody)) - 1] for share in shares]
     covered, widths = np.zeros(len(shares)), []
     for _ in range(runs):
         counts = counts_of(code, held, rng)
-        for index, (share, truth) in enumerate(zip(shares, truths, strict=True)):
+        for index, (share, ground_truth) in enumerate(zip(shares, ground_truths, strict=True)):
             found = quantile(counts, share)
-            covered[index] += found.low <= truth <= found.high
-            widths.append(found.high - found.low)
+            covered[index] += found.ci95_low <= ground_truth <= found.ci95_high
+            widths.append(found.ci95_high - found.ci95_low)
     # Values are discrete, so intervals are wider than necessary.
     assert (covered / runs > 0.95 - 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 0 < np.mean(widths) < 3
@@ -62,5 +62,5 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
 def test_shares_are_above_0_and_below_1(share: float) -> None:
-    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="expected a number between 0 and 1"):
         quantile(counts_of(CODES[0], np.full(60, 3), None), share)

@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators import random_walk as module
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
-from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
     calibrate as calibrate_twin,
@@ -71,21 +71,21 @@ def test_filter_and_smoother_are_conditional_expectations(monkeypatch: pytest.Mo
 def test_a_stream_is_looked_back_at() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
     aggregator = ValueStreamAggregator(law)
-    attendance = Attendance.constant(EPOCHS, 5_000)
+    participation = Participation.constant(EPOCHS, 5_000)
     for epoch in (3, 4, 7, 8, 9, 12):
-        aggregator._add(epoch, LetterSums(4_000, 160 * epoch, 4_000 * 64))
-    attendance.contributors[1:] = 4_000
-    found = aggregator.smoothed(EPOCHS, attendance)
-    published = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+        aggregator._add(epoch, SymbolSums(4_000, 160 * epoch, 4_000 * 64))
+    participation.contributors[1:] = 4_000
+    found = aggregator.smoothed(EPOCHS, participation)
+    published = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert published[:2] == [None, None]
     for at, each in enumerate(published[2:], start=2):
         assert each is not None
         assert found.values[at, 0] == each.value
-        assert found.standard_deviations[at] == each.standard_deviation
+        assert found.standard_errors[at] == each.standard_error
         assert found.gaps[at] == bool(each.flags)
     # Before any report: nothing is claimed.
     assert found.gaps[:2].all()
-    assert found.standard_deviations[:2].tolist() == [5_000, 5_000]
+    assert found.standard_errors[:2].tolist() == [5_000, 5_000]
     assert found.shrunk is not None
     assert abs(found.shrunk[11, 0] - found.shrunk[8, 0]) < abs(
         found.values[11, 0] - found.values[8, 0]
@@ -93,13 +93,13 @@ def test_a_stream_is_looked_back_at() -> None:
 
 
 def test_the_twin_is_looked_back_at_too() -> None:
-    asked = ShuffledCountsParameters(1.0, 1e-6, changes=2, dummies="shuffle")
-    aggregator = ShuffledValueStreamAggregator(calibrate_twin(asked, EPOCHS, 100))
-    attendance = Attendance.constant(EPOCHS, 5_000)
+    requested = ShuffledCountsParameters(1.0, 1e-6, max_changes=2, dummies="shuffle")
+    aggregator = ShuffledValueStreamAggregator(calibrate_twin(requested, EPOCHS, 100))
+    participation = Participation.constant(EPOCHS, 5_000)
     for epoch in range(1, EPOCHS + 1):
         aggregator._add(epoch, 1, 256 * 10 * epoch)
-    found = aggregator.smoothed(EPOCHS, attendance)
-    last = aggregator.estimate(EPOCHS, attendance)
+    found = aggregator.smoothed(EPOCHS, participation)
+    last = aggregator.estimate(EPOCHS, participation)
     assert last is not None
     assert found.values[-1, 0] == last.value
     assert found.shrunk is not None

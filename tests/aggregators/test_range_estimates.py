@@ -36,22 +36,22 @@ def test_ranges_add_up_and_the_whole_is_known() -> None:
     for start, end in combinations(range(5), 2):
         found = SMALL.range(start, end)
         assert found.value == SMALL.values[start:end].sum()
-        assert found.standard_deviation == pytest.approx(
+        assert found.standard_error == pytest.approx(
             math.sqrt(float(range_variances(np.array([math.inf, 25.0]), start, end)))
         )
         assert (found.reports, found.population, found.flags) == (500, 100, (GAP,))
-    assert SMALL.range(0, 4).standard_deviation == 0
+    assert SMALL.range(0, 4).standard_error == 0
     assert SMALL.range(2, 3) == SMALL.item(2)
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 5)])
-def test_ranges_that_there_are_not_are_refused(ends: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="must be from 0 to 4"):
+def test_ranges_that_there_are_not_are_rejected(ends: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="expected 0 to 4"):
         SMALL.range(*ends)
 
 
 @pytest.mark.parametrize("variances", [None, [1.0], [1.0, 1.0, 1.0], ["x", 1.0]])
-def test_other_json_is_refused(variances: object) -> None:
+def test_other_json_is_rejected(variances: object) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         RangeEstimates.from_json({**SMALL.to_json(), "level_variances": variances})
 
@@ -76,21 +76,21 @@ def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
         "uniform": np.ones(64),
         "spikes": np.isin(buckets, (10, 11, 40)).astype(float),
     }[shape]
-    truth = POPULATION * shares / shares.sum()
+    ground_truth = POPULATION * shares / shares.sum()
     variances = (math.inf, *[deviation**2] * (levels - 1))
-    exact = estimates(truth, (0.0,) * levels)
+    exact = estimates(ground_truth, (0.0,) * levels)
     rng = seeded_generator(3)
     wanted = (0.1, 0.25, 0.5, 0.9)
     held, widths = np.zeros(len(wanted)), np.zeros(len(wanted))
     for _ in range(runs):
         nodes = [
-            truth.reshape(2 << level, -1).sum(axis=1) + rng.normal(0, deviation, 2 << level)
+            ground_truth.reshape(2 << level, -1).sum(axis=1) + rng.normal(0, deviation, 2 << level)
             for level in range(levels)
         ]
         found = estimates(consistent_buckets(nodes, variances, POPULATION), variances)
         for index, share in enumerate(wanted):
             quantile = found.quantile(share)
-            held[index] += quantile.low <= exact.quantile(share).value <= quantile.high
-            widths[index] += quantile.high - quantile.low
+            held[index] += quantile.ci95_low <= exact.quantile(share).value <= quantile.ci95_high
+            widths[index] += quantile.ci95_high - quantile.ci95_low
     assert (held >= 0.95 * runs - 6 * math.sqrt(0.95 * 0.05 * runs)).all()
     assert (widths < 50 * runs).all()

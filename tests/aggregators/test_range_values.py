@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
@@ -41,12 +41,12 @@ def run(
     rng = seeded_generator(seed)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
     devices.enroll(values.shape[1], rng)
-    attendance = Attendance.constant(EPOCHS, values.shape[1])
+    participation = Participation.constant(EPOCHS, values.shape[1])
     found = []
     for epoch, now in enumerate(values, start=1):
         here = None if present is None else present(epoch)
         aggregator.add(epoch, devices.report(epoch, now, here, rng), None)
-        found.append(known(aggregator.estimate(epoch, attendance)))
+        found.append(known(aggregator.estimate(epoch, participation)))
     return found
 
 
@@ -56,10 +56,10 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("silent", [0.0, 0.3])
-def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
+@pytest.mark.parametrize("absent", [0.0, 0.3])
+def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -> None:
     values, runs = moving_values(1_000), 1_500
-    truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
+    ground_truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
     ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]
     standardized = np.empty((runs, EPOCHS, len(ranges)))
     deviations = np.empty_like(standardized)
@@ -68,16 +68,16 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
         found = run(
             values,
             number,
-            (lambda epoch: rng.random(1_000) >= silent) if silent else None,  # noqa: B023
+            (lambda epoch: rng.random(1_000) >= absent) if absent else None,  # noqa: B023
         )
         for epoch, estimate in enumerate(found):
             for index, (start, end) in enumerate(ranges):
                 part = estimate.range(start, end)
                 assert part.value is not None
-                assert part.standard_deviation is not None
-                error = part.value - truth[epoch, start:end].sum()
-                standardized[number, epoch, index] = error / part.standard_deviation
-                deviations[number, epoch, index] = part.standard_deviation
+                assert part.standard_error is not None
+                error = part.value - ground_truth[epoch, start:end].sum()
+                standardized[number, epoch, index] = error / part.standard_error
+                deviations[number, epoch, index] = part.standard_error
     means = standardized.mean(axis=0) * math.sqrt(runs)
     assert (2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM).all()
     squares = np.square(standardized).sum(axis=0)
@@ -87,7 +87,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
         above = stats.chi2.sf(squares * scale**2 / 1.02, runs)
         as_said = 2 * np.minimum(below, above) > FALSE_ALARM
         assert (as_said == (scale == 1.0)).all(), scale
-    if not silent:
+    if not absent:
         forecast = RangeValuesForecast(LAW, PARAMETERS, EPOCHS)
         planned = np.array([forecast.range_deviations(1_000, *ends) for ends in ranges]).T
         said = np.sqrt(np.square(deviations).mean(axis=0))
@@ -98,24 +98,24 @@ def without(level: int, at: int) -> list[RangeEstimates]:
     values, rng = moving_values(3_000), seeded_generator(9)
     devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
     devices.enroll(3_000, rng)
-    attendance = Attendance.constant(EPOCHS, 3_000)
+    participation = Participation.constant(EPOCHS, 3_000)
     found = []
     for epoch, now in enumerate(values, start=1):
         words = devices.report(epoch, now, None, rng)
         if epoch == at:
             words = words[words[:, 0] >> LEVEL_SHIFT != level]
         aggregator.add(epoch, words, None)
-        found.append(known(aggregator.estimate(epoch, attendance)))
+        found.append(known(aggregator.estimate(epoch, participation)))
     return found
 
 
-def test_a_coarse_level_with_a_gap_is_left_out_and_nothing_is_flagged() -> None:
+def test_coarse_level_with_a_gap_is_skipped_without_flag() -> None:
     whole, *_ = run(moving_values(3_000), seed=9)
     partly, *_ = without(level=2, at=1)
     assert partly.flags == ()
     assert math.isinf(partly.level_variances[1])
-    wide = whole.range(0, 8).standard_deviation
+    wide = whole.range(0, 8).standard_error
     assert wide is not None
-    without_it = partly.range(0, 8).standard_deviation
+    without_it = partly.range(0, 8).standard_error
     assert without_it is not None
     assert without_it > wide

@@ -65,9 +65,9 @@ def test_shrinking_reduces_the_error_where_little_changes(steps: str) -> None:
         tree = random_tree(seed, epochs, noise=9.0, signal=0.0)
         for h, order in enumerate(tree):
             order.values[:] += increments.reshape(-1, 1 << h).sum(axis=1)[:, None]
-        truth = np.cumsum(increments)[:, None]
-        errors["smoothed"].append(float(np.square(smoothed(tree).values - truth).mean()))
-        errors["shrunk"].append(float(np.square(offline_shrunk(tree) - truth).mean()))
+        ground_truth = np.cumsum(increments)[:, None]
+        errors["smoothed"].append(float(np.square(smoothed(tree).values - ground_truth).mean()))
+        errors["shrunk"].append(float(np.square(offline_shrunk(tree) - ground_truth).mean()))
     ratio = math.sqrt(np.mean(errors["shrunk"]) / np.mean(errors["smoothed"]))
     assert ratio < {"none": 0.6, "smooth": 0.8, "sudden": 1.1}[steps]
 

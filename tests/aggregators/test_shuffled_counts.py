@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
@@ -32,9 +32,9 @@ def counted(law: ShuffledCountsLaw, messages: dict[int, int]) -> ShuffledCountsA
     return aggregator
 
 
-def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() -> None:
+def test_count_subtracts_constant_messages() -> None:
     aggregator = counted(law(3), {1: 300 + 2_000 + 40 + 120, 2: 300 + 2_000 + 40})
-    everybody = Attendance.constant(EPOCHS, 100)
+    everybody = Participation.constant(EPOCHS, 100)
     for epoch in (1, 2):
         estimate = aggregator.estimate(epoch, everybody)
         assert estimate is not None
@@ -42,24 +42,24 @@ def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() ->
         # One part in four of the noise of an epoch; later ones are averaged.
         kept = (3 / 4) ** 2
         variance = 2_000 * (1 - kept**epoch) / 7
-        assert estimate.standard_deviation == pytest.approx(math.sqrt(variance))
-        assert estimate.high == pytest.approx(40 + NORMAL_95 * math.sqrt(variance))
-        assert estimate.low == pytest.approx(40 - NORMAL_95 * math.sqrt(variance))
+        assert estimate.standard_error == pytest.approx(math.sqrt(variance))
+        assert estimate.ci95_high == pytest.approx(40 + NORMAL_95 * math.sqrt(variance))
+        assert estimate.ci95_low == pytest.approx(40 - NORMAL_95 * math.sqrt(variance))
         assert (estimate.population, estimate.flags) == (100, ())
     assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
 
 
-def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
-    attendance = Attendance.constant(EPOCHS, 100)
+def test_suppressed_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
+    participation = Participation.constant(EPOCHS, 100)
     messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
     messages[1] += 120
     # Epoch 3 had too few devices; 20 more became 1 then, and in epoch 4 none.
     del messages[3]
-    attendance.set(3, MINIMUM - 1, 100)
+    participation.set(3, MINIMUM - 1, 100)
     for epoch in range(4, EPOCHS + 1):
         messages[epoch] += 20
     aggregator = counted(law(3), messages)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     values = [estimate.value for estimate in found if estimate is not None]
     missing = [20 * (3 / 4) ** later for later in range(EPOCHS - 2)]
     assert values == pytest.approx([40, 40, *(60 - each for each in missing)])
@@ -69,16 +69,16 @@ def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
     second, third = found[1], found[2]
     assert second is not None
     assert third is not None
-    assert third.standard_deviation == second.standard_deviation
+    assert third.standard_error == second.standard_error
     assert third.reports == 0
 
 
 @pytest.mark.parametrize("boost", [0, 1, 4])
 def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     users = 80
-    aggregator, attendance = counted(law(boost), {}), Attendance.constant(EPOCHS, users)
-    estimates = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
-    published = [estimate.standard_deviation for estimate in estimates if estimate is not None]
+    aggregator, participation = counted(law(boost), {}), Participation.constant(EPOCHS, users)
+    estimates = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
+    published = [estimate.standard_error for estimate in estimates if estimate is not None]
     planned = predicted_deviations(law(boost), EPOCHS, users)
     assert published == pytest.approx(planned)
     variance = law(boost).noise.moments(users)[1]
@@ -87,7 +87,7 @@ def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     )
 
 
-def test_bytes_that_are_no_counts_are_refused() -> None:
+def test_bytes_that_are_no_counts_are_rejected() -> None:
     good = counted(law(0), {1: 5, 3: 7}).to_bytes()
     assert ShuffledCountsAggregator.from_bytes(law(0), good).to_bytes() == good
     one, three = good[:16], good[16:]

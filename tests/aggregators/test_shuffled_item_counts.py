@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance
+from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.shuffled_item_counts import (
     ShuffledItemCountsAggregator,
 )
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
     ShuffledItemCounts,
@@ -44,33 +44,33 @@ def values() -> NDArray[np.int64]:
 
 
 def send(
-    asked: ShuffledItemCountsLaw,
+    requested: ShuffledItemCountsLaw,
     held: NDArray[np.int64],
     rng: np.random.Generator,
-    silent: float = 0.0,
-) -> tuple[ShuffledItemCountsAggregator, Attendance]:
-    devices, aggregator = ShuffledItemCounts(asked), ShuffledItemCountsAggregator(asked)
-    attendance = Attendance.empty(EPOCHS)
+    absent: float = 0.0,
+) -> tuple[ShuffledItemCountsAggregator, Participation]:
+    devices, aggregator = ShuffledItemCounts(requested), ShuffledItemCountsAggregator(requested)
+    participation = Participation.empty(EPOCHS)
     devices.enroll(USERS, rng)
     for epoch, now in enumerate(held, 1):
-        present = rng.random(USERS) >= silent
+        present = rng.random(USERS) >= absent
         reports = devices.report(epoch, now, present, rng)
-        if isinstance(reports, CountedWords):
+        if isinstance(reports, CountedMessages):
             aggregator.add(epoch, reports.values, reports.counts)
         else:
             aggregator.add(epoch, reports, None)
-        attendance.set(epoch, int(present.sum()), USERS)
-    return aggregator, attendance
+        participation.set(epoch, int(present.sum()), USERS)
+    return aggregator, participation
 
 
-def test_a_withheld_epoch_is_a_gap() -> None:
-    aggregator, attendance = send(law(23, 2), values(), seeded_generator(1))
-    attendance.set(1, MINIMUM - 1, USERS)
-    attendance.set(4, MINIMUM - 1, USERS)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+def test_suppressed_epoch_is_a_gap() -> None:
+    aggregator, participation = send(law(23, 2), values(), seeded_generator(1))
+    participation.set(1, MINIMUM - 1, USERS)
+    participation.set(4, MINIMUM - 1, USERS)
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert found[0] is None
     assert [each.flags for each in found[1:] if each is not None] == [(), (), (GAP,), (), ()]
     assert found[2] is not None
     assert found[3] is not None
     assert (found[2].values == found[3].values).all()
-    assert found[2].standard_deviation == found[3].standard_deviation
+    assert found[2].standard_error == found[3].standard_error

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance
+from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.shuffled_level_counts import (
     ShuffledLevelCountsAggregator,
 )
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -23,15 +23,15 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import calibrate
 
 EPOCHS, BUCKETS, USERS, RUNS = 8, 32, 20_000, 150
-BOOSTED = {"changes": 3, "boost": 1}
+BOOSTED = {"max_changes": 3, "boost": 1}
 BOTH = pytest.mark.parametrize("boosted", [False, True])
 
 
 @cache
 def law(boosted: bool) -> ShuffledLevelCountsLaw:
     more: Any = BOOSTED if boosted else {}
-    asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, BUCKETS), **more)
-    return calibrate(asked, EPOCHS, minimum=USERS // 2)
+    requested = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, BUCKETS), **more)
+    return calibrate(requested, EPOCHS, minimum=USERS // 2)
 
 
 @cache
@@ -49,22 +49,22 @@ def values() -> NDArray[np.int64]:
 
 
 def send(
-    asked: ShuffledLevelCountsLaw,
+    requested: ShuffledLevelCountsLaw,
     held: NDArray[np.int64],
     rng: np.random.Generator,
-    silent: float = 0.0,
-) -> tuple[ShuffledLevelCountsAggregator, Attendance]:
+    absent: float = 0.0,
+) -> tuple[ShuffledLevelCountsAggregator, Participation]:
     users = held.shape[1]
-    devices, aggregator = ShuffledItemCounts(asked), ShuffledLevelCountsAggregator(asked)
-    attendance = Attendance.empty(len(held))
+    devices, aggregator = ShuffledItemCounts(requested), ShuffledLevelCountsAggregator(requested)
+    participation = Participation.empty(len(held))
     devices.enroll(users, rng)
     for epoch, now in enumerate(held, 1):
-        present: NDArray[np.bool_] = np.array(rng.random(users) >= silent)
+        present: NDArray[np.bool_] = np.array(rng.random(users) >= absent)
         reports = devices.report(epoch, now, present, rng)
-        assert isinstance(reports, CountedWords)
+        assert isinstance(reports, CountedMessages)
         aggregator.add(epoch, reports.values, reports.counts)
-        attendance.set(epoch, int(present.sum()), users)
-    return aggregator, attendance
+        participation.set(epoch, int(present.sum()), users)
+    return aggregator, participation
 
 
 def known(estimate: LevelEstimates | None) -> LevelEstimates:
@@ -73,11 +73,11 @@ def known(estimate: LevelEstimates | None) -> LevelEstimates:
 
 
 @BOTH
-def test_a_withheld_epoch_is_a_gap(boosted: bool) -> None:
-    aggregator, attendance = send(law(boosted), values(), seeded_generator(1))
+def test_suppressed_epoch_is_a_gap(boosted: bool) -> None:
+    aggregator, participation = send(law(boosted), values(), seeded_generator(1))
     for epoch in (1, 4):
-        attendance.set(epoch, USERS // 2 - 1, USERS)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+        participation.set(epoch, USERS // 2 - 1, USERS)
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert found[0] is None
     later = [known(each) for each in found[1:]]
     assert [each.flags for each in later[:4]] == [(), (), (GAP,), ()]

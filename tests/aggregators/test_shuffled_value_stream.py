@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance, Estimate
+from dpstream.aggregators.estimate import GAP, Estimate, Participation
 from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
 )
@@ -36,36 +36,36 @@ def streams() -> NDArray[np.int8]:
 
 
 def run(
-    values: NDArray[np.int8], present: NDArray[np.bool_], seed: int, withheld: int = -1
+    values: NDArray[np.int8], present: NDArray[np.bool_], seed: int, suppressed: int = -1
 ) -> tuple[list[Estimate], NDArray[np.float64]]:
     devices, rng = ShuffledValueStream(LAW), seeded_generator(9, seed)
     devices.enroll(DEVICES, rng)
-    aggregator, attendance = ShuffledValueStreamAggregator(LAW), Attendance.empty(EPOCHS)
+    aggregator, participation = ShuffledValueStreamAggregator(LAW), Participation.empty(EPOCHS)
     found = []
     for epoch, (now, here) in enumerate(zip(values, present, strict=True), start=1):
         words = devices.report(epoch, now, here, rng)
-        if epoch - 1 != withheld:
+        if epoch - 1 != suppressed:
             steps = int((words.astype(np.int64) - ZERO).sum())
             # As fast as the table, and with the same variance.
             noise = round(float(rng.normal(0, LAW.deviation)))
             aggregator.add(epoch, word(steps + noise), None)
-        attendance.set(epoch, int(here.sum()), DEVICES)
-        estimate = aggregator.estimate(epoch, attendance)
+        participation.set(epoch, int(here.sum()), DEVICES)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         found.append(estimate)
     return found, values.sum(axis=1).astype(np.float64)
 
 
-def test_a_withheld_epoch_keeps_the_estimate_and_is_flagged() -> None:
+def test_suppressed_epoch_keeps_the_estimate_and_is_flagged() -> None:
     values, everybody = streams(), np.ones((EPOCHS, DEVICES), np.bool_)
-    found, _ = run(values, everybody, 1, withheld=11)
+    found, _ = run(values, everybody, 1, suppressed=11)
     assert found[11].value == found[10].value
     assert found[11].flags == (GAP,)
     assert found[11].reports == 0
     assert not found[12].flags
 
 
-def test_words_that_are_no_sums_are_refused() -> None:
+def test_words_that_are_no_sums_are_rejected() -> None:
     aggregator = ShuffledValueStreamAggregator(LAW)
     for wrong in (MOST_SUM + 1, -MOST_SUM - 1, -SUM_ZERO, SUM_ZERO):
         with pytest.raises(ValueError, match=f"sum {SUM_ZERO + wrong} at epoch 1"):
@@ -74,6 +74,6 @@ def test_words_that_are_no_sums_are_refused() -> None:
         aggregator.add(EPOCHS + 1, word(0), None)
     with pytest.raises(ValueError, match="uint64"):
         aggregator.add(1, word(0).astype(np.uint32), None)
-    with pytest.raises(ValueError, match="33 sums of epoch 1, at most 32 can be"):
+    with pytest.raises(ValueError, match="33 sums of epoch 1 exceed the maximum, 32"):
         aggregator.add(1, word(0), np.array([33], np.uint32))
     assert aggregator.to_bytes() == b""

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
 from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
 from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
@@ -24,43 +24,43 @@ LAW = calibrate(FutureRandParameters(2.0, 2), 16)
 @pytest.mark.parametrize("last_epoch", [1, 2, 7, 12, 16])
 def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> None:
     for seed in range(5):
-        aggregator, attendance = run_with_newcomers(seed)
-        found = aggregator.smoothed(last_epoch, attendance)
-        design, values, prior, estimated = system(aggregator, attendance, last_epoch)
+        aggregator, participation = run_with_newcomers(seed)
+        found = aggregator.smoothed(last_epoch, participation)
+        design, values, prior, estimated = system(aggregator, participation, last_epoch)
         weights = design.T / prior
         solution = np.tril(np.ones((last_epoch, last_epoch))) @ np.linalg.solve(
             weights @ design, weights
         )
         assert found.values[:, 0] == pytest.approx(solution @ values, rel=1e-4, abs=1e-3)
         deviations = np.sqrt(np.square(solution) @ estimated)
-        assert found.standard_deviations == pytest.approx(deviations, rel=1e-4)
+        assert found.standard_errors == pytest.approx(deviations, rel=1e-4)
         assert found.half_widths == pytest.approx(NORMAL_95 * deviations, rel=1e-4)
-        assert found.population.tolist() == attendance.population[1 : last_epoch + 1].tolist()
+        assert found.population.tolist() == participation.population[1 : last_epoch + 1].tolist()
         assert not found.gaps.any()
 
 
-def test_a_withheld_epoch_is_told_from_what_surrounds_it() -> None:
+def test_suppressed_epoch_is_estimated_from_its_neighbors() -> None:
     """No report due at epoch 3 arrives: longer intervals replace it, and no gap is left.
 
     Epoch 3 itself: halves of a known sum, one of which is known.
     """
-    counts, attendance = constant_reports(8, missing=(3,)), Attendance.constant(16, 1000)
-    found = counts.smoothed(8, attendance)
+    counts, participation = constant_reports(8, missing=(3,)), Participation.constant(16, 1000)
+    found = counts.smoothed(8, participation)
     assert not found.gaps.any()
-    assert counts.estimate(3, attendance).flags == (GAP,)
-    whole = constant_reports(8).smoothed(8, attendance)
-    assert found.standard_deviations[2] > 1.2 * whole.standard_deviations[2]
+    assert counts.estimate(3, participation).flags == (GAP,)
+    whole = constant_reports(8).smoothed(8, participation)
+    assert found.standard_errors[2] > 1.2 * whole.standard_errors[2]
 
 
 def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
     """Epochs 3 and 4 are covered by longer intervals only; epoch 7, the last, by none."""
-    attendance = Attendance.constant(16, 1000)
+    participation = Participation.constant(16, 1000)
     aggregator = constant_reports(7, missing=(3, 7), orders={4: (1, 2)})
-    found = aggregator.smoothed(7, attendance)
+    found = aggregator.smoothed(7, participation)
     assert found.gaps.tolist() == [False, False, True, False, False, False, True]
     scale = 1000 / LAW.c_gaps[0]
     typical = scale * 0.2  # of every known single epoch, from 40 and 60 reports
-    widening = found.half_widths - NORMAL_95 * found.standard_deviations
+    widening = found.half_widths - NORMAL_95 * found.standard_errors
     share = math.sqrt(0.5)
     assert widening == pytest.approx(
         [0, 0, NORMAL_95 * typical * share, 0, 0, 0, NORMAL_95 * typical], rel=1e-3
@@ -72,18 +72,18 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["tree", pytest.param("prefix", marks=pytest.mark.verify)])
-def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
+def test_intervals_hold_the_ground_truth_as_often_as_they_say(estimator: Estimator) -> None:
     runs, devices, horizon = 400, 1500, LAW.horizon
-    attendance = Attendance.constant(horizon, devices)
+    participation = Participation.constant(horizon, devices)
     standardized = np.empty((runs, horizon))
     for seed in range(runs):
         streams = random_streams(np.random.default_rng(seed), devices, horizon)
         aggregator = run(LAW, streams, seed, estimator)
-        found = aggregator.smoothed(horizon, attendance)
-        truth = streams[1:].sum(axis=1)
-        standardized[seed] = (found.values[:, 0] - truth) / found.standard_deviations
+        found = aggregator.smoothed(horizon, participation)
+        ground_truth = streams[1:].sum(axis=1)
+        standardized[seed] = (found.values[:, 0] - ground_truth) / found.standard_errors
         low, high = found.intervals[1:, :, 0]
-        inside = (low <= truth) & (truth <= high)
+        inside = (low <= ground_truth) & (ground_truth <= high)
         assert inside.tolist() == (np.abs(standardized[seed]) <= NORMAL_95).tolist()
     for epoch in (0, 4, 8, 12, 15):
         errors = standardized[:, epoch]
@@ -106,9 +106,9 @@ def constant_reports(
     return aggregator
 
 
-def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Attendance]:
+def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Participation]:
     devices, aggregator = FutureRand(LAW), FutureRandAggregator(LAW)
-    attendance, rng = Attendance.empty(LAW.horizon), np.random.default_rng(seed)
+    participation, rng = Participation.empty(LAW.horizon), np.random.default_rng(seed)
     for epoch in range(1, LAW.horizon + 1):
         if epoch in (1, 6, 11):
             devices.enroll(300, seeded_generator(seed, epoch))
@@ -116,16 +116,16 @@ def run_with_newcomers(seed: int) -> tuple[FutureRandAggregator, Attendance]:
         present = rng.random(devices.population) < 0.7
         words = devices.report(epoch, values, present, seeded_generator(seed, 99, epoch))
         aggregator.add(epoch, words, None)
-        attendance.set(epoch, int(present.sum()), devices.population)
-    return aggregator, attendance
+        participation.set(epoch, int(present.sum()), devices.population)
+    return aggregator, participation
 
 
 def system(
-    aggregator: FutureRandAggregator, attendance: Attendance, last_epoch: int
+    aggregator: FutureRandAggregator, participation: Participation, last_epoch: int
 ) -> tuple[Array, Array, Array, Array]:
     rows, values, prior, estimated = [], [], [], []
     for epoch in range(1, last_epoch + 1):
-        for order, increment in enumerate(aggregator.own_increments(epoch, attendance)):
+        for order, increment in enumerate(aggregator.own_increments(epoch, participation)):
             if increment is not None:
                 ends = range(1, last_epoch + 1)
                 rows.append([float(epoch - (1 << order) < other <= epoch) for other in ends])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP, Attendance
+from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.followed import unseen_deviation
-from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.aggregators.value_stream import SymbolSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
@@ -28,7 +28,7 @@ def law() -> ValueStreamLaw:
 def told(
     law: ValueStreamLaw, streams: NDArray[np.int64], present: NDArray[np.bool_] | None = None
 ) -> ValueStreamAggregator:
-    """Return an aggregator with expected letters, equivalent to a million of each device.
+    """Return an aggregator with expected symbols, equivalent to a million of each device.
 
     Args:
         streams: Shape (epochs, devices).
@@ -42,24 +42,24 @@ def told(
     for epoch, values in enumerate(streams, start=1):
         here = np.ones(len(values), np.bool_) if present is None else present[epoch - 1]
         change = np.where(here, values - before, 0)
-        boosted = (change != 0) & known & (made < law.changes)
+        boosted = (change != 0) & known & (made < law.max_changes)
         made += change != 0
         followed = law.decay * followed + law.boost * change * boosted
         before, known = np.where(here, values, before), here
         if here.any():
-            means = law.gain / math.sqrt(law.clock) * (values - 0.5 + followed)[here]
+            means = law.gain / math.sqrt(law.squared_norm_budget) * (values - 0.5 + followed)[here]
             reports = many * int(here.sum())
-            letters = round(many * float(means.sum()) * 8)
-            aggregator._add(epoch, LetterSums(reports, letters, reports * 64))
+            symbols = round(many * float(means.sum()) * 8)
+            aggregator._add(epoch, SymbolSums(reports, symbols, reports * 64))
     return aggregator
 
 
 def estimated(
     aggregator: ValueStreamAggregator, contributors: NDArray[np.int64], population: int
 ) -> list[float]:
-    attendance = Attendance.constant(EPOCHS, 1_000_000 * population)
-    attendance.contributors[1:] = 1_000_000 * contributors
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, EPOCHS + 1)]
+    participation = Participation.constant(EPOCHS, 1_000_000 * population)
+    participation.contributors[1:] = 1_000_000 * contributors
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
     assert None not in found
     return [each.value / 1e6 for each in found if each is not None and each.value is not None]
 
@@ -95,25 +95,25 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     values = (when[None] <= np.arange(EPOCHS)[:, None, None]).sum(axis=2) % 2
     devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
     devices.enroll(users, rng)
-    attendance = Attendance.constant(EPOCHS, users)
+    participation = Participation.constant(EPOCHS, users)
     kernel, share = Kernel(law.boost, law.decay), law.boost / (1 + law.boost)
     signs, missing, largest = np.where(np.arange(most) % 2, -1, 1), 0.0, 0.0
     for epoch, now in enumerate(values, start=1):
         aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
-        late = (when[:, law.changes :] == epoch - 1) @ signs[law.changes :]
+        late = (when[:, law.max_changes :] == epoch - 1) @ signs[law.max_changes :]
         missing = kernel.left * missing + share * float(late.sum())
-        found = aggregator.estimate(epoch, attendance)
+        found = aggregator.estimate(epoch, participation)
         assert found is not None
         assert found.value is not None
-        assert found.standard_deviation is not None
-        assert abs(found.value + missing - now.sum()) < 7 * found.standard_deviation
-        largest = max(largest, abs(missing) / found.standard_deviation)
+        assert found.standard_error is not None
+        assert abs(found.value + missing - now.sum()) < 7 * found.standard_error
+        largest = max(largest, abs(missing) / found.standard_error)
         # A deviation of a sixth in either direction would be detected.
-        assert now.sum() > 42 * found.standard_deviation or epoch < 5
-    assert largest == 0 if most == law.changes else largest > 14
+        assert now.sum() > 42 * found.standard_error or epoch < 5
+    assert largest == 0 if most == law.max_changes else largest > 14
 
 
-def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw) -> None:
+def test_reporters_represent_absent_devices_and_newcomers(law: ValueStreamLaw) -> None:
     """With the same share of every kind of stream absent, expectations stay the truth.
 
     Changes during absence are not boosted: streams are constant while devices are absent.
@@ -128,7 +128,7 @@ def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw
     assert found == pytest.approx(streams.sum(axis=1).tolist(), abs=1e-3)
 
 
-def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStreamLaw) -> None:
+def test_epoch_without_reports_carries_estimate_forward_with_gap(law: ValueStreamLaw) -> None:
     streams = np.ones((EPOCHS, 5), np.int64)
     streams[:3] = 0
     present = np.ones_like(streams, np.bool_)
@@ -138,27 +138,27 @@ def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStrea
     assert estimated(aggregator, contributors, 5) == pytest.approx(
         streams.sum(axis=1).tolist(), abs=1e-3
     )
-    attendance = Attendance.constant(EPOCHS, 5_000_000)
-    found = [aggregator.estimate(epoch, attendance) for epoch in (7, 8, 9)]
+    participation = Participation.constant(EPOCHS, 5_000_000)
+    found = [aggregator.estimate(epoch, participation) for epoch in (7, 8, 9)]
     flags = [each.flags for each in found if each is not None]
     assert flags == [(), (GAP,), ()]
 
 
 def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> None:
     aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
-    attendance = Attendance.constant(EPOCHS, 1_000_000)
+    participation = Participation.constant(EPOCHS, 1_000_000)
     found = []
     for epoch in range(1, EPOCHS + 1):
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
-        assert estimate.standard_deviation is not None
-        found.append(estimate.standard_deviation)
-    planned = ValueStreamForecast(law, EPOCHS).standard_deviations(1_000_000)
+        assert estimate.standard_error is not None
+        found.append(estimate.standard_error)
+    planned = ValueStreamForecast(law, EPOCHS).standard_errors(1_000_000)
     assert found == pytest.approx(planned.tolist(), rel=1e-9)
 
 
 def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw) -> None:
-    attendance = Attendance.constant(EPOCHS, 4000)
+    participation = Participation.constant(EPOCHS, 4000)
     reports = np.full(EPOCHS + 1, 4000)
     reports[[4, 5, 11]] = 0
     reports[15:19] = 1000
@@ -168,11 +168,11 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
         aggregator = ValueStreamAggregator(law)
         for epoch in (np.flatnonzero(reports[1:]) + 1).tolist():
             many = int(reports[epoch])
-            letters = round(float(row[epoch]) * 8)
-            aggregator._add(epoch, LetterSums(many, letters, 64 * many))
+            symbols = round(float(row[epoch]) * 8)
+            aggregator._add(epoch, SymbolSums(many, symbols, 64 * many))
         aggregators.append(aggregator)
     for epoch in (3, 5, 6, 12, 16, 19, EPOCHS):
-        found = [each.followed(epoch, attendance) for each in aggregators]
+        found = [each.followed(epoch, participation) for each in aggregators]
         values, boosts = (
             np.array([getattr(f, name) for f in found]) for name in ("value", "boosts")
         )
@@ -193,8 +193,8 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
     people.enroll(runs * devices, rng)
     known = np.ones(runs * devices, np.bool_)
     aggregators = [ValueStreamAggregator(law) for _ in range(runs)]
-    attendance = Attendance.constant(law.last_epoch, devices)
-    attendance.contributors[1:] = devices // 5
+    participation = Participation.constant(law.last_epoch, devices)
+    participation.contributors[1:] = devices // 5
     order = rng.permuted(np.tile(np.arange(devices), (runs, 1)), axis=1)
     for epoch, now in enumerate(values, start=1):
         order = order if same else rng.permuted(order, axis=1)
@@ -203,14 +203,14 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
         errors = np.empty(runs)
         for run, sent in enumerate(words.reshape(runs, -1, 1)):
             aggregators[run].add(epoch, sent, None)
-            found = aggregators[run].estimate(epoch, attendance)
+            found = aggregators[run].estimate(epoch, participation)
             assert found is not None
             assert found.value is not None
-            assert found.standard_deviation is not None
-            errors[run] = (found.value - now.sum()) / found.standard_deviation
-        noise = math.sqrt(aggregators[0].followed(epoch, attendance).variance)
-        silence = unseen_deviation(float(now.sum()), devices, devices // 5)
-        assert silence > 0.8 * noise, "it matters"
+            assert found.standard_error is not None
+            errors[run] = (found.value - now.sum()) / found.standard_error
+        noise = math.sqrt(aggregators[0].followed(epoch, participation).variance)
+        absence_error = unseen_deviation(float(now.sum()), devices, devices // 5)
+        assert absence_error > 0.8 * noise, "it matters"
         # 400 runs: 7 standard deviations.
         assert abs(errors.mean()) < 0.35
         assert np.square(errors).mean() < 1.5

@@ -21,7 +21,7 @@ EPOCHS: Final = 4
 _JOB: Final[dict[str, Any]] = {
     "name": "audit",
     "protocol": "future_rand",
-    "parameters": {"epsilon": 1, "changes": 2},
+    "parameters": {"epsilon": 1, "max_changes": 2},
     "epochs": {"count": EPOCHS, "start": "2026-01-01", "length": "1d", "renew": True},
     "shuffle": {"grace": "1h"},
     "devices": {},
@@ -67,7 +67,7 @@ def body_of(
     """Build a body with a report of each device, `longer` than the job's by some bytes."""
     assert job.devices is not None
     key = job.devices.key_at(epoch)
-    form = job.content_form
+    form = job.content_format
     packed = form.pack(np.array(words, form.dtype).reshape(-1, form.width))
     envelopes: list[bytes] = []
     for device in devices:

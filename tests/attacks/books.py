@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.calibration import calibrate as calibrate_sgd
 from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
@@ -32,20 +32,20 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration impo
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate as calibrate_stream
 from dpstream.randomizers.value_stream.lattice import STEP
-from dpstream.randomizers.value_stream.lattice import ZERO as ZERO_LETTER
+from dpstream.randomizers.value_stream.lattice import ZERO as ZERO_SYMBOL
 
 EPOCHS, CHANGES = 12, 2
 # Relative tolerance: floating-point sums differ in their order.
 _NEAR = 1e-9
 
 
-def books_of_devices(coins: np.random.Generator) -> dict[str, str]:
+def attack_device_accounts(randomness: np.random.Generator) -> dict[str, str]:
     """Return, by account of a device, why it is wrong, or an empty text."""
     accounts = (
-        ("letters: the clock, and what they have told", _letters(coins)),
-        ("words that are added up: the clock, and its noise", _sums(coins)),
-        ("messages of changes: no more than were charged", _messages(coins)),
-        ("steps of a model: no more than were charged", _steps(coins)),
+        ("symbols: budget and sum match what was sent", _symbols(randomness)),
+        ("summed messages: budget and noise match", _sums(randomness)),
+        ("messages for changes: at most those charged", _messages(randomness)),
+        ("learning steps: at most those charged", _steps(randomness)),
     )
     return {what: next(filter(None, reasons), "") for what, reasons in accounts}
 
@@ -72,42 +72,46 @@ class Followed:
         return value - 0.5 + self.left
 
 
-def streams(coins: np.random.Generator) -> NDArray[np.int8]:
+def streams(randomness: np.random.Generator) -> NDArray[np.int8]:
     """Return values, shape (epochs, 24), changing at every epoch, never, or at random."""
-    values = coins.integers(0, 2, (EPOCHS, 24), dtype=np.int8)
+    values = randomness.integers(0, 2, (EPOCHS, 24), dtype=np.int8)
     values[:, :8] = np.arange(EPOCHS)[:, None] % 2
     values[:, 8:12] = 1 - values[:, :4]
     values[:, 12:14] = (0, 1)
     return values
 
 
-def _letters(coins: np.random.Generator) -> Iterator[str]:
+def _symbols(randomness: np.random.Generator) -> Iterator[str]:
     full = calibrate_stream(ValueStreamParameters(2.0, CHANGES), EPOCHS)
     # Also a mechanism whose budget such streams exceed.
-    for law in (full, _of_half_the_clock(full)):
+    for law in (full, _of_half_the_budget(full)):
         devices = ValueStream(law)
-        values = streams(coins)
-        devices.enroll(values.shape[1], coins)
+        values = streams(randomness)
+        devices.enroll(values.shape[1], randomness)
         tilted = devices.state_arrays()["noise"] == 0
-        rules = [Followed(law.boost, law.decay, law.changes) for _ in tilted]
-        clocks, told = np.full(len(tilted), law.clock), np.zeros(len(tilted))
+        rules = [Followed(law.boost, law.decay, law.max_changes) for _ in tilted]
+        budgets, reported = np.full(len(tilted), law.squared_norm_budget), np.zeros(len(tilted))
         for epoch, now in enumerate(values, 1):
-            letters = devices.report(epoch, now, None, coins)[:, 0].astype(int) - ZERO_LETTER
-            most = np.minimum(np.sqrt(np.maximum(clocks - law.reserve, 0)), law.boost + 0.5)
+            symbols = devices.report(epoch, now, None, randomness)[:, 0].astype(int) - ZERO_SYMBOL
+            most = np.minimum(np.sqrt(np.maximum(budgets - law.reserve, 0)), law.boost + 0.5)
             pulls = np.array(
                 [rule.pull(int(value)) for rule, value in zip(rules, now, strict=True)]
             )
             pulls = np.clip(pulls, -most, most)
-            clocks -= pulls**2
-            told += pulls * letters * STEP
+            budgets -= pulls**2
+            reported += pulls * symbols * STEP
             kept = devices.state_arrays()
-            yield _apart("the clock", epoch, kept["left"][tilted], clocks[tilted])
-            yield _apart("the sum of its letters", epoch, kept["sum"][tilted], told[tilted])
+            yield _apart("the squared-norm budget", epoch, kept["left"][tilted], budgets[tilted])
+            yield _apart("the sum of its symbols", epoch, kept["sum"][tilted], reported[tilted])
 
 
-def _of_half_the_clock(law: ValueStreamLaw) -> ValueStreamLaw:
+def _of_half_the_budget(law: ValueStreamLaw) -> ValueStreamLaw:
     """Halve the budget, with wider goals so that the loss does not increase."""
-    return replace(law, clock=max(law.clock / 2, 2 * law.reserve), theta=law.theta / 2)
+    return replace(
+        law,
+        squared_norm_budget=max(law.squared_norm_budget / 2, 2 * law.reserve),
+        theta=law.theta / 2,
+    )
 
 
 def _apart(what: str, epoch: int, kept: NDArray[np.generic], exact: NDArray[np.float64]) -> str:
@@ -116,81 +120,85 @@ def _apart(what: str, epoch: int, kept: NDArray[np.generic], exact: NDArray[np.f
     if off[worst] <= _NEAR * (1 + abs(exact[worst])):
         return ""
     return (
-        f"keeps {float(kept[worst])!r} as {what} of a device at epoch {epoch}, which by what it "
-        f"has sent is {float(exact[worst])!r}"
+        f"stores {float(kept[worst])!r} as {what} of a device at epoch {epoch}; expected "
+        f"{float(exact[worst])!r} from the reports sent"
     )
 
 
-def _sums(coins: np.random.Generator) -> Iterator[str]:
-    asked = ShuffledCountsParameters(1.0, 1e-6, changes=CHANGES, dummies="shuffle")
-    full = calibrate_sums(asked, EPOCHS, 2)
-    yield _too_little_noise(full.clock, full.deviation, full.epsilon, full.delta)
-    for law in (full, replace(full, clock=full.clock // 4)):
+def _sums(randomness: np.random.Generator) -> Iterator[str]:
+    requested = ShuffledCountsParameters(1.0, 1e-6, max_changes=CHANGES, dummies="shuffle")
+    full = calibrate_sums(requested, EPOCHS, 2)
+    yield _too_little_noise(full.squared_norm_budget, full.deviation, full.epsilon, full.delta)
+    for law in (full, replace(full, squared_norm_budget=full.squared_norm_budget // 4)):
         devices = ShuffledValueStream(law)
-        values = streams(coins)
-        devices.enroll(values.shape[1], coins)
-        rules = [Followed(law.boost, law.decay, law.changes) for _ in values[0]]
+        values = streams(randomness)
+        devices.enroll(values.shape[1], randomness)
+        rules = [Followed(law.boost, law.decay, law.max_changes) for _ in values[0]]
         spent = np.zeros(values.shape[1], np.int64)
         for epoch, now in enumerate(values, 1):
-            sent = devices.report(epoch, now, None, coins)[:, 0].astype(np.int64) - ZERO
+            sent = devices.report(epoch, now, None, randomness)[:, 0].astype(np.int64) - ZERO
             pulls = [STEPS * rule.pull(int(value)) for rule, value in zip(rules, now, strict=True)]
             for device, (word, pull) in enumerate(zip(sent.tolist(), pulls, strict=True)):
-                most = min(math.isqrt(law.clock - int(spent[device])), law.most)
+                most = min(math.isqrt(law.squared_norm_budget - int(spent[device])), law.most)
                 clipped = min(max(pull, -most), most)
                 if not math.floor(clipped - 1e-6) <= word <= math.ceil(clipped + 1e-6):
-                    yield f"sends {word} at epoch {epoch} where its law says {clipped:.6g}"
+                    yield f"sends {word} at epoch {epoch}; its law gives {clipped:.6g}"
             spent += sent**2
-            if (spent > law.clock).any():
+            if (spent > law.squared_norm_budget).any():
                 yield (
-                    f"sends words whose squares add up to {spent.max():,} by epoch {epoch}, and "
-                    f"noise is sized on {law.clock:,}"
+                    f"sends messages with squared norm {spent.max():,} by epoch {epoch}, but the "
+                    f"noise is calibrated to {law.squared_norm_budget:,}"
                 )
 
 
-def _too_little_noise(clock: int, deviation: int, epsilon: float, delta: float) -> str:
+def _too_little_noise(
+    squared_norm_budget: int, deviation: int, epsilon: float, delta: float
+) -> str:
     """Check the noise between streams that differ by twice the root of the budget."""
-    apart = 2 * math.sqrt(clock) / deviation
+    apart = 2 * math.sqrt(squared_norm_budget) / deviation
     likely = stats.norm.sf(epsilon / apart - apart / 2)
     least = likely - math.exp(epsilon) * stats.norm.sf(epsilon / apart + apart / 2)
     if least <= delta * (1 + 1e-6):
         return ""
-    return f"states a delta of {delta:g} for sums with noise, and it is at least {least:.4g}"
+    return f"declares delta {delta:g} for sums with noise; it is at least {least:.4g}"
 
 
-def _messages(coins: np.random.Generator) -> Iterator[str]:
+def _messages(randomness: np.random.Generator) -> Iterator[str]:
     """Check devices one at a time. The stage adds the dummies, so all messages sent are real."""
-    asked = ShuffledCountsParameters(2.0, 0.01, changes=CHANGES, boost=3, dummies="shuffle")
-    law = calibrate_counts(asked, EPOCHS, 2)
-    for stream in streams(coins).T:
+    requested = ShuffledCountsParameters(2.0, 0.01, max_changes=CHANGES, boost=3, dummies="shuffle")
+    law = calibrate_counts(requested, EPOCHS, 2)
+    for stream in streams(randomness).T:
         devices = ShuffledCounts(law)
-        devices.enroll(1, coins)
+        devices.enroll(1, randomness)
         before = made = 0
         for epoch, value in enumerate(stream.tolist(), 1):
-            sent = len(written_out(devices.report(epoch, np.array([value], np.int8), None, coins)))
+            sent = len(
+                written_out(devices.report(epoch, np.array([value], np.int8), None, randomness))
+            )
             boosted = value != before and made < CHANGES
             charged = law.boost + value + boosted * (law.boost if value else -law.boost)
             made += value != before
             before = value
             if sent != charged:
                 yield (
-                    f"sends {sent} messages at epoch {epoch} after {made} changes, and {charged} "
-                    "are charged for"
+                    f"sends {sent} messages at epoch {epoch} after {made} changes, but {charged} "
+                    "are charged"
                 )
 
 
-def _steps(coins: np.random.Generator) -> Iterator[str]:
+def _steps(randomness: np.random.Generator) -> Iterator[str]:
     """Check that a device queried at every epoch answers in as many as are charged."""
-    asked = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
-    law = calibrate_sgd(asked, EPOCHS, 2)
+    requested = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
+    law = calibrate_sgd(requested, EPOCHS, 2)
     charged = math.ceil(Fraction(EPOCHS, 3))
     devices = LdpSgd(law)
-    devices.enroll(1, coins)
+    devices.enroll(1, randomness)
     answered = 0
     for epoch in range(1, EPOCHS + 1):
         try:
-            devices.report(epoch, np.array([[1, 100]]), None, coins)
+            devices.report(epoch, np.array([[1, 100]]), None, randomness)
         except ValueError:
             break
         answered += 1
     if answered > charged:
-        yield f"takes part in {answered} steps, and {charged} are charged for"
+        yield f"contributes to {answered} steps, but {charged} are charged"

@@ -16,7 +16,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.collector.batch_writer import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import BatchWriter, IntakeCapacity
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -50,13 +50,13 @@ _TOKENS: Final = {
 def attack_collector() -> Iterator[str]:
     return broken(
         {
-            "records are the same whoever comes first: no access log tells whose a row is": _order,
-            "who knows ids of devices finds no tag of theirs without the collectors' key": _unkeyed,
-            "no tag of a device is found again, at another epoch or among enrollments": _linked,
-            "a device counts once: with one key, one content in a body, and its own token": _twice,
-            "answers and refusals are the same whatever contents say": _answers,
-            "when records are written, and how long they are, depends on no content": _sizes,
-            "nothing is acknowledged that was written after its window may have been cut": _late,
+            "record contents are independent of arrival order": _order,
+            "device ids do not reveal tags without the collectors' key": _unkeyed,
+            "tags differ between epochs and enrollments": _linked,
+            "a device counts once: one key, one content per body, one token": _twice,
+            "responses and rejections are independent of contents": _answers,
+            "write times and sizes of records are independent of contents": _sizes,
+            "no report is acknowledged that was written after its window may close": _late,
         },
     )
 
@@ -128,16 +128,16 @@ def _collected(
     written: list[int] = []
 
     async def offered() -> None:
-        gathering = Gathering(intake, topics, Room(), _raised, lambda: now, _LONG)
+        batch_writer = BatchWriter(intake, topics, IntakeCapacity(), _raised, lambda: now, _LONG)
         for index, body in enumerate(bodies):
             subject = None if subjects is None else subjects[index]
-            refusal = gathering.offer(body, subject, now, partial(answers.__setitem__, index))
-            if refusal is not None:
-                answers[index] = refusal
+            rejection = batch_writer.offer(body, subject, now, partial(answers.__setitem__, index))
+            if rejection is not None:
+                answers[index] = rejection
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             written.append(len(topics.records))
-        await gathering.finish()
+        await batch_writer.finish()
 
     asyncio.run(offered())
     return _Collected([answers[index] for index in range(len(bodies))], topics.records, written)
@@ -158,8 +158,8 @@ def _order() -> str:
             return f"writes no {what}"
         if any(first != other for other in others):
             return (
-                f"{what} stand in a record in the order in which devices came: who reads an access "
-                "log beside it knows whose they are"
+                f"{what} are recorded in order of arrival: an access log reveals the sender of "
+                "each row"
             )
     return ""
 
@@ -171,7 +171,7 @@ def _unkeyed() -> str:
     written = {*reports, *enrollments}
     others = _collected(job, 1, bodies, key=_key(2)).tags(job)
     if written & {*others[0], *others[1]}:
-        return "tags do not depend on the key: who knows a device's id knows its tags"
+        return "tags do not depend on the key: a device's id reveals them"
     guesses = b"", bytes(32), _key(1).digest, job.deployment, job.fingerprint
     for device in _DEVICES:
         subject = subject_of_device(identity("device", device))
@@ -181,7 +181,7 @@ def _unkeyed() -> str:
                 horizon_tag(guess, job.deployment, 0, subject),
             }
             if tags & written:
-                return "a device's tag follows from its id and what is public of the job"
+                return "a device's tag can be computed from its id and public job data"
     return ""
 
 
@@ -197,7 +197,7 @@ def _linked() -> str:
         seen += [(tag, f"an enrollment of epoch {epoch}") for tag in enrollments]
         for tag, where in seen:
             if tag in found:
-                return f"{found[tag]} and {where} have one tag: who reads the topics links them"
+                return f"{found[tag]} and {where} have the same tag and are linkable"
             found[tag] = where
     return ""
 
@@ -205,17 +205,17 @@ def _linked() -> str:
 def _twice() -> str:
     job, asking = device_job(), device_job(devices={"tokens": _TOKENS})
     if _starts(job.model_copy(update={"collector_key": _key(1).digest}), _key(2)):
-        return "a collector takes reports with another key: a device that asks both counts twice"
+        return "a collector with another key accepts reports: a device can count twice"
     if any(_collected(job, 1, [body_of(job, 1, [3, 4, 3])]).records):
-        return "two contents of one device are taken from one body"
+        return "two contents of one device are accepted in one body"
     if any(_collected(asking, 1, [body_of(asking, 1, [3])]).taken):
-        return "a report without a token is taken where reports come with tokens alone"
+        return "a report without the required token is accepted"
     if any(_collected(asking, 1, [body_of(asking, 1, [3, 4])], subjects=["ann"]).taken):
         return "several devices report with one token"
     bodies = [body_of(asking, 1, [device]) for device in (3, 4, 3)]
     tags, _ = _collected(asking, 1, bodies, subjects=["ann", "ann", "bob"]).tags(asking)
     if len(tags) != len(bodies) or len(set(tags)) != len({"ann", "bob"}):
-        return "who counts as one follows from the id that a device gives itself, not its token"
+        return "devices are identified by their self-chosen id instead of their token"
     return ""
 
 
@@ -230,12 +230,12 @@ def _starts(job: DeployedJob, key: CollectorKey) -> bool:
 def _answers() -> str:
     job = device_job()
     for what, contents in (
-        ("an answer depends on", ([], [0], [1])),
-        ("a refusal depends on", ([2], [7], [255])),
+        ("a response depends on", ([], [0], [1])),
+        ("a rejection depends on", ([2], [7], [255])),
     ):
         seen = [_collected(job, 1, [body_of(job, 1, [3], words)]) for words in contents]
         if any(each.answers != seen[0].answers for each in seen):
-            return f"{what} what a content says: proxies log it"
+            return f"{what} the content of a report, and proxies log it"
     return ""
 
 
@@ -248,15 +248,15 @@ def _sizes() -> str:
         lengths = [(topic, len(value)) for topic, value in found.records]
         seen.add((*found.written, *lengths))
     if len(seen) > 1:
-        return "when records are written, or how long they are, depends on what contents say"
+        return "write times or sizes of records depend on contents"
     sealing = device_job(devices={"seal": [_public_key()]})
     if not all(_collected(sealing, 1, [body_of(sealing, 1, [3])]).taken):
-        return "a box of the right size is not taken"
+        return "a ciphertext of the correct size is rejected"
     whole = decode_body(body_of(sealing, 1, [3])).rows.shape[1]
     # A row of twice the size could pass for two rows.
     for longer in (1, 16, whole):
         if any(_collected(sealing, 1, [body_of(sealing, 1, [3], longer=longer)]).taken):
-            return "boxes of several sizes are taken: a size may tell what is in them"
+            return "ciphertexts of several sizes are accepted: a size may reveal the content"
     return ""
 
 
@@ -276,12 +276,12 @@ def _late() -> str:
         job.model_copy(update={"collector_key": _key(1).digest}), _key(1)
     ).settles(1)
     if collectors_done > cut:
-        return "collectors say that they are done with an epoch when its window may have been cut"
+        return "collectors settle an epoch after its window may have closed"
     body = body_of(job, 1, [3])
     for appended in (end, collectors_done, collectors_done + 1, cut, cut + 1_000):
         taken = any(_collected(job, 1, [body], appended=appended).taken)
         if taken and appended >= collectors_done:
-            return "a report is acknowledged that was written when its window may have been cut"
+            return "a report is acknowledged although its window may have closed"
         if not taken and appended == end:
-            return "a report that was written in time is not acknowledged"
+            return "a report written in time is not acknowledged"
     return ""

@@ -19,8 +19,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.crowds import CrowdsLaw
-from dpstream.topics.words import Words
-from tests.attacks.scenes import scene_job
+from dpstream.topics.messages import Messages
+from tests.attacks.scenarios import scenario_job
 
 LARGE, MINIMUM = 40, 4
 """Messages of a crowd that is never suppressed, and the minimum of a released crowd."""
@@ -37,12 +37,12 @@ def crowds_job(key: NoiseKey) -> DeployedJob:
 def _without_key() -> DeployedJob:
     crowds = {"by": "version", "values": list(_CROWDS), "epsilon": 2, "delta": 0.05}
     parameters = {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]}
-    return scene_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
+    return scenario_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
 
 
-def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) -> str:
+def attack_crowds(windows: int, randomness: np.random.Generator, false_alarm: float) -> str:
     """Return why numbers or positions of deleted messages contradict the mechanism, or ""."""
-    key = NoiseKey(coins.bytes(KEY_BYTES))
+    key = NoiseKey(randomness.bytes(KEY_BYTES))
     job = crowds_job(key)
     law, noise = job.crowds_law, StageNoise(job, key)
     assert law is not None
@@ -57,11 +57,11 @@ def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) 
     return _doubts(law, kept, small, false_alarm)
 
 
-def _messages(law: CrowdsLaw, sizes: list[int]) -> Words:
+def _messages(law: CrowdsLaw, sizes: list[int]) -> Messages:
     """Return messages in canonical order, each of which states its position in its crowd."""
     crowds = np.repeat(np.arange(1, len(sizes) + 1), sizes)
     places = np.concatenate([np.arange(size) for size in sizes])
-    return Words(law.words_of(crowds, places[:, None].astype(np.uint8)))
+    return Messages(law.messages_of(crowds, places[:, None].astype(np.uint8)))
 
 
 def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: float) -> str:
@@ -73,14 +73,14 @@ def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: fl
         distance = np.abs(np.cumsum(shares) - np.cumsum(_law_of_left(law, size))).max()
         if distance > math.sqrt(math.log(2 / share) / (2 * len(seen))):
             return (
-                f"how many messages are left of crowds of {size} differs by {distance:.3g} from "
-                "the law: their sizes are told with less noise, or small ones are released"
+                f"the number of messages left of crowds of {size} differs by {distance:.3g} from "
+                "the law: sizes have too little noise, or small crowds are released"
             )
     expected = _law_of_left(law, LARGE) @ np.arange(LARGE + 1) / LARGE
     found = kept[:, :_SMALL].reshape(-1, LARGE)
     deviation = np.abs(found.mean(axis=0) - expected).max()
     if deviation > math.sqrt(math.log(2 * LARGE / (2 * share)) / (2 * len(found))):
-        return "which messages of a crowd are deleted follows from their place in it"
+        return "the selection of deleted messages depends on their position in the crowd"
     return ""
 
 

@@ -42,11 +42,11 @@ _EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
 def attack_client() -> Iterator[str]:
     return broken(
         {
-            "a device enrolls once in a horizon: its epochs are not linked by it": _enrolls,
-            "no server gets more out of a device than its app allows": _spends,
-            "a device joins no job that promises less than its law costs": _believes,
-            "no epoch is drawn twice, by a crash or by leaving and joining again": _draws_again,
-            "what a device tells its app does not depend on the value": _says,
+            "a device enrolls once per horizon, so that its epochs stay unlinkable": _enrolls,
+            "no server makes a device exceed its app's limit": _spends,
+            "a device rejects a job that declares less than its law costs": _believes,
+            "no epoch is drawn twice after a crash or a new join": _redraws,
+            "errors of a device do not depend on the value": _says,
         },
     )
 
@@ -66,7 +66,7 @@ class Server:
             return ServerResponse(200, json.dumps({"time": self.now}).encode())
         self.bodies.append(body)
         if self.dead:
-            raise UnreachableError("nobody answers")
+            raise UnreachableError("no response")
         return ServerResponse(202, b"{}")
 
 
@@ -102,9 +102,9 @@ def _enrolls() -> str:
         envelopes = decode_body(body)
         enrolled[job.epochs.horizon_of(envelopes.epoch)] += int(envelopes.rows[:, _ENROLLS].sum())
     if len(server.bodies) != 2 * EPOCHS or set(enrolled) != {0, 1}:
-        return "does not report every epoch"
+        return "does not report at every epoch"
     if set(enrolled.values()) != {1}:
-        return "a device enrolls again in a horizon: tags of its enrollments link its epochs"
+        return "a device enrolls twice in a horizon: the tags link its epochs"
     return ""
 
 
@@ -112,7 +112,7 @@ def _spends() -> str:
     """Deploy two jobs repeatedly: one charges for horizons, the other for epochs."""
     # No sum of losses equals this limit.
     limit = Limit.of(2.1, 1e-5)
-    for changed in ({"parameters": {"epsilon": _THIRD, "changes": 2}}, _EPOCH_BY_EPOCH):
+    for changed in ({"parameters": {"epsilon": _THIRD, "max_changes": 2}}, _EPOCH_BY_EPOCH):
         job = device_job(**changed)
         loss = job.guarantee
         server, kept = Server(noon(job, 1)), MemoryStore()
@@ -146,11 +146,11 @@ def _spends() -> str:
         ):
             spent = len(drawn) * Fraction(repr(each))
             if spent > Fraction(allowed, unit):
-                return f"a device that is asked for more and more goes beyond the {name} of its app"
+                return f"repeated jobs make a device exceed its app's limit of {name}"
             if spent > Fraction(charged, unit):
-                return f"the account of a device has less {name} than what it has sent costs"
+                return f"the account of a device records less {name} than its reports cost"
         if not drawn:
-            return "a device reports nothing where its app allows it"
+            return "a device does not report although its app's limit allows it"
     return ""
 
 
@@ -170,10 +170,10 @@ def _believes() -> str:
             text = json.dumps({**whole, "guarantee": {**promised, **lie}}).encode()
             if _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(text)):  # noqa: B023
                 (what,) = lie
-                return f"a device joins a job that promises another {what} than its law has"
-        truth = json.dumps(whole).encode()
-        if not _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(truth)):  # noqa: B023
-            return "a device does not join a job that promises what its law costs"
+                return f"a device joins a job that declares another {what} than its law's"
+        valid = json.dumps(whole).encode()
+        if not _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(valid)):  # noqa: B023
+            return "a device rejects a job that declares the cost of its law"
     return ""
 
 
@@ -185,7 +185,7 @@ def _accepted(act: Callable[[], object]) -> bool:
     return True
 
 
-def _draws_again() -> str:
+def _redraws() -> str:
     job = device_job()
     server, kept, device = _joined(job)
     server.dead = True
@@ -195,11 +195,11 @@ def _draws_again() -> str:
     server.now += 3_600_000
     again.report(False)
     if len(set(server.bodies)) > 1:
-        return "a report whose answer was lost is drawn again"
+        return "a report without a response is drawn again"
     server.dead = False
     again.leave()
     if _accepted(lambda: again.join(statement_of(job).encode(), again=True)):
-        return "a device that has left a deployment joins it again, as if it had drawn nothing"
+        return "a device rejoins a deployment that it left, without its draws"
     return ""
 
 
@@ -207,7 +207,7 @@ def _says() -> str:
     """Check that errors, which apps log, do not depend on the value to report."""
     job = device_job()
     for accident in (_damaged, _poor, _over, _left):
-        said: set[str] = set()
+        outcomes: set[str] = set()
         for value in (True, False):
             server, kept, device = _joined(job, Limit.of(1) if accident is _poor else _ROOMY)
             device.report(True)
@@ -216,11 +216,11 @@ def _says() -> str:
             try:
                 device.report(value)
             except DeviceError as error:
-                said.add(f"{type(error).__name__}: {error}")
+                outcomes.add(f"{type(error).__name__}: {error}")
             else:
-                said.add("reports")
-        if len(said) > 1:
-            return "an error, which apps log, depends on the value that was to be reported"
+                outcomes.add("reports")
+        if len(outcomes) > 1:
+            return "an error, which apps log, depends on the value to report"
     return ""
 
 

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch, report_tag
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
 from tests.attacks.promises import broken
-from tests.attacks.scenes import PATIENT, Scene, scene_job
+from tests.attacks.scenarios import PATIENT, AttackScenario, scenario_job
 
 MINIMUM = 4
 _COLLECTOR_KEY = bytes(32)
@@ -30,11 +30,11 @@ _MANY = 500
 
 def attack_device_windows() -> Iterator[str]:
     key = X25519PrivateKey.generate()
-    again = "few devices whose reports come again and again are not released"
+    again = "repeated reports do not raise few devices above the minimum"
     promises = {
-        f"open reports: {again}": partial(_too_few, None),
+        f"plain reports: {again}": partial(_too_few, None),
         f"sealed reports: {again}": partial(_too_few, key),
-        "a sealed report counts once, under whatever tags copies come": partial(_copies, key),
+        "copies of a sealed report under other tags do not count": partial(_copies, key),
     }
     return broken(promises)
 
@@ -42,23 +42,23 @@ def attack_device_windows() -> Iterator[str]:
 @lru_cache(maxsize=4)
 def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
     seals = [] if private_key is None else [public_bytes(private_key).hex()]
-    parameters = {"epsilon": 4, "changes": 2}
-    return scene_job(
+    parameters = {"epsilon": 4, "max_changes": 2}
+    return scenario_job(
         "future_rand", parameters, minimum=MINIMUM, producers=None, devices={"seal": seals}
     )
 
 
 def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
     assert job.devices is not None
-    coins, key = cryptographic_generator(), job.devices.key_at(epoch)
+    randomness, key = cryptographic_generator(), job.devices.key_at(epoch)
     population = job.randomizer()
-    population.enroll(_MANY, coins)
+    population.enroll(_MANY, randomness)
     # Some of them have no report due.
-    words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, coins))
+    words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, randomness))
     rows = []
     for device in range(devices):
-        content = job.content_form.pack(words[device : device + 1])
-        subject, name = b"d" + bytes([device]) * 16, coins.bytes(16)
+        content = job.content_format.pack(words[device : device + 1])
+        subject, name = b"d" + bytes([device]) * 16, randomness.bytes(16)
         if key is not None:
             context = device_context(job.deployment, job.fingerprint, epoch, name)
             content = name + seal(content, Lock(key, context))
@@ -76,43 +76,43 @@ def record_of(job: DeployedJob, epoch: int, rows: Sequence[bytes]) -> bytes:
 
 def _too_few(private_key: X25519PrivateKey | None) -> str:
     for devices, released in ((MINIMUM - 1, False), (MINIMUM, True)):
-        scene = _scene(private_key)
-        rows = device_rows(scene.job, 1, devices)
-        again = record_of(scene.job, 1, rows * 3)
-        scene.hand_on(1, [record_of(scene.job, 1, rows), again, again])
-        scene.work(*PATIENT)
-        reason = _speaks_against(scene, devices)
-        if not reason and bool(scene.writings(1)) != released:
-            minimum = f"where the minimum is {MINIMUM}"
+        scenario = _scenario(private_key)
+        rows = device_rows(scenario.job, 1, devices)
+        again = record_of(scenario.job, 1, rows * 3)
+        scenario.deliver(1, [record_of(scenario.job, 1, rows), again, again])
+        scenario.work(*PATIENT)
+        reason = _evidence_against(scenario, devices)
+        if not reason and bool(scenario.writings(1)) != released:
+            minimum = f"with a minimum of {MINIMUM}"
             did = "is not released" if released else "is released"
-            reason = f"a window of {devices} devices {did}, {minimum}"
+            reason = f"a window of {devices} devices {did} {minimum}"
         if reason:
             return reason
     return ""
 
 
 def _copies(private_key: X25519PrivateKey) -> str:
-    scene = _scene(private_key)
-    rows = device_rows(scene.job, 1, MINIMUM)
-    coins = cryptographic_generator()
+    scenario = _scenario(private_key)
+    rows = device_rows(scenario.job, 1, MINIMUM)
+    randomness = cryptographic_generator()
     tag = len(report_tag(_COLLECTOR_KEY, bytes(16), 1, b""))
-    copies = [coins.bytes(tag) + rows[0][tag:] for _ in range(20)]
-    scene.hand_on(1, [record_of(scene.job, 1, rows), record_of(scene.job, 1, copies)])
-    scene.work(*PATIENT)
-    return _speaks_against(scene, len(rows))
+    copies = [randomness.bytes(tag) + rows[0][tag:] for _ in range(20)]
+    scenario.deliver(1, [record_of(scenario.job, 1, rows), record_of(scenario.job, 1, copies)])
+    scenario.work(*PATIENT)
+    return _evidence_against(scenario, len(rows))
 
 
-def _speaks_against(scene: Scene, devices: int) -> str:
+def _evidence_against(scenario: AttackScenario, devices: int) -> str:
     """Return the evidence against a first window of one report by each device."""
-    said = scene.manifests()[1].contributors
-    if said != devices:
-        return f"a manifest says that {said} devices are in, who are {devices}"
-    for words in scene.writings(1):
+    declared = scenario.manifests()[1].contributors
+    if declared != devices:
+        return f"a manifest declares {declared} devices; the window has {devices}"
+    for words in scenario.writings(1):
         if words.total() != devices:
-            return f"of {devices} devices {words.total()} reports are released"
+            return f"{words.total()} reports of {devices} devices are released"
     return ""
 
 
-def _scene(private_key: X25519PrivateKey | None) -> Scene:
+def _scenario(private_key: X25519PrivateKey | None) -> AttackScenario:
     keys = NO_KEYS if private_key is None else KeyRing.of([private_key], "the audit")
-    return Scene(device_job(private_key), cryptographic_generator(), keys=keys)
+    return AttackScenario(device_job(private_key), cryptographic_generator(), keys=keys)

@@ -44,17 +44,17 @@ def attack_interrupted(case: Case) -> Iterator[str]:
     values, others = other_values(case, epochs, _DEVICES, np.arange(_DEVICES))
     undisturbed = _sent(job, values)
     interrupted: dict[str, tuple[Callable[[], Sent], str]] = {
-        "a producer that is started anew at every epoch sends the same": (
+        "a producer restarted at every epoch sends the same reports": (
             lambda: _sent(job, values, restarted=True),
-            "what devices have drawn or used up is forgotten at a restart",
+            "a restart loses the draws or the spent budget of devices",
         ),
-        "an epoch that could not be stored was not drawn": (
+        "an epoch that was not stored counts as not drawn": (
             lambda: _sent(job, values, full=True),
-            "a draw that could not be stored has used up what the next one uses again",
+            "the next draw reuses the randomness of one that was not stored",
         ),
-        "an epoch that was drawn is not drawn again, whoever asks": (
+        "an epoch is drawn only once": (
             lambda: _sent(job, values, again=others),
-            "an epoch is drawn twice where its values come once more",
+            "an epoch is drawn twice when its values arrive twice",
         ),
     }
     promises = {
@@ -67,7 +67,7 @@ def attack_interrupted(case: Case) -> Iterator[str]:
 def attack_renewal() -> Iterator[str]:
     """Interrupt a producer whose devices start another horizon."""
     return broken(
-        {"in every horizon devices draw anew what their privacy rests on": _renewed},
+        {"devices draw fresh randomness in every horizon": _renewed},
     )
 
 
@@ -75,7 +75,7 @@ def _differs(undisturbed: Sent, sent: Callable[[], Sent], reason: str) -> str:
     try:
         return "" if sent() == undisturbed else reason
     except ProducerError as error:
-        return f"a producer cannot go on where it was interrupted: {error}"
+        return f"a producer cannot resume after an interruption: {error}"
 
 
 def _sent(
@@ -148,7 +148,9 @@ def _generators(purpose: str, number: int) -> np.random.Generator:
 
 def _renewed() -> str:
     job = deploy_job(
-        new_job("audit", "future_rand", {"epsilon": 1, "changes": 2}, count=_EPOCHS, renew=True),
+        new_job(
+            "audit", "future_rand", {"epsilon": 1, "max_changes": 2}, count=_EPOCHS, renew=True
+        ),
         deployed_at=0,
     )
     drawn: list[dict[str, bytes]] = []
@@ -169,8 +171,8 @@ def _renewed() -> str:
     producer.shut()
     for name in of_chance:
         if len({horizon[name] for horizon in horizons}) < len(horizons):
-            return f"a horizon goes on with the {name} of the one before"
-    return "" if of_chance else "devices draw nothing when they are enrolled"
+            return f"a horizon reuses the {name} of the previous one"
+    return "" if of_chance else "devices draw nothing at enrollment"
 
 
 def _state(producer: Producer) -> dict[str, bytes]:

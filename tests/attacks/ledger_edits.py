@@ -26,10 +26,10 @@ Log = Sequence[tuple[int, bytes]]
 
 def attack_ledger() -> Iterator[str]:
     promises = {
-        "a charge that is made smaller afterwards is found": _smaller,
-        "an entry that is taken out, moved, doubled or put in is found": _rearranged,
-        "records cut off in front are found, and the charges behind them go on counting": _cut,
-        "an end that is cut off is found by whoever has kept a head": _without_end,
+        "a reduced charge is detected": _smaller,
+        "a removed, moved, duplicated or inserted entry is detected": _rearranged,
+        "records cut from the front are detected, and later charges still count": _cut,
+        "a truncated end is detected with a saved head": _without_end,
     }
     return broken(promises)
 
@@ -70,8 +70,8 @@ def _finds(log: Log, kept: str | None = None) -> bool:
 def _unfound(logs: Iterator[tuple[str, Log]]) -> str:
     """Return the undetected edits, or an empty text."""
     if _finds(_honest()):
-        return "a ledger that nobody has touched is called damaged"
-    return next((f"{what}, and nobody notices" for what, log in logs if not _finds(log)), "")
+        return "an unmodified ledger is reported as damaged"
+    return next((f"undetected: {what}" for what, log in logs if not _finds(log)), "")
 
 
 def _smaller() -> str:
@@ -84,7 +84,7 @@ def _smaller() -> str:
                 body["charges"][0].update(change)
                 text = json.dumps(body, sort_keys=True, separators=(",", ":"))
                 changed = [*log[:place], (offset, text.encode()), *log[place + 1 :]]
-                yield f"the charge at offset {offset} says {change} afterwards", changed
+                yield f"the charge at offset {offset} is changed to {change}", changed
 
     return _unfound(edited())
 
@@ -94,16 +94,16 @@ def _rearranged() -> str:
         records = [record for _, record in _honest()]
         for place in range(_ENTRIES - 1):
             before, here, after = records[:place], records[place], records[place + 1 :]
-            yield f"the record at offset {place} is taken out", _numbered([*before, *after])
+            yield f"the record at offset {place} is removed", _numbered([*before, *after])
             yield (
-                f"it stands at offset {place + 1}",
+                f"the record at offset {place} is moved to {place + 1}",
                 _numbered([*before, after[0], here, *after[1:]]),
             )
-            yield f"the record at offset {place} is there twice", _numbered([*records, here])
+            yield f"the record at offset {place} is duplicated", _numbered([*records, here])
             previous = hash_of(before[-1]) if before else GENESIS
             forged = _entry(_ENTRIES + place, previous)
             yield (
-                f"another stands before offset {place}",
+                f"a record is inserted before offset {place}",
                 _numbered([*before, forged, here, *after]),
             )
 
@@ -115,15 +115,15 @@ def _cut() -> str:
     for first in range(1, _ENTRIES):
         left = log[first:]
         if not _finds(left):
-            return f"{first} records are cut off in front, and nobody notices"
+            return f"undetected: {first} records are cut from the front"
         charged = {charge.deployment for charge in _state(left).charges}
         missing = [
             number for number in range(first, _ENTRIES) if _charge(number).deployment not in charged
         ]
         if missing:
             return (
-                f"{first} records are cut off in front, and {len(missing)} charges that are still "
-                "there count no more: their people may be charged anew"
+                f"after a cut of {first} records from the front, {len(missing)} remaining "
+                "charges no longer count: their users can be charged again"
             )
     return ""
 
@@ -132,8 +132,8 @@ def _without_end() -> str:
     log = _honest()
     kept = hash_of(log[-1][1])
     if _finds(log, kept):
-        return "a ledger that nobody has touched is called damaged"
+        return "an unmodified ledger is reported as damaged"
     for length in range(1, _ENTRIES):
         if not _finds(log[:length], kept):
-            return f"what stood after offset {length - 1} is cut off, and nobody notices"
+            return f"undetected: all records after offset {length - 1} are cut"
     return ""

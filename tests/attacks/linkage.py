@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.audit.hockey_stick import Sight, Sights, choose_guess, loss_bound
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, choose_guess, loss_bound
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
@@ -32,7 +32,9 @@ _HELD = ((1, 2), (2, 1))
 """Items of the first and the second user to report, before and after the exchange."""
 
 
-def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_alarm: float) -> str:
+def attack_linkage(
+    order: str, trials: int, randomness: np.random.Generator, false_alarm: float
+) -> str:
     """Exchange the values of two users, and look for their order and ids in released windows.
 
     Args:
@@ -51,10 +53,10 @@ def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_al
     linked: list[str] = []
     judged = 2 * trials
     # A fair coin decides the arrangement of each judged window.
-    first = int(coins.binomial(judged, 0.5))
+    first = int(randomness.binomial(judged, 0.5))
 
-    def drawn(held: tuple[int, int], windows: int) -> Sights:
-        return Sights.of([_window(job, held, coins, linked) for _ in range(windows)])
+    def drawn(held: tuple[int, int], windows: int) -> Observations:
+        return Observations.of([_window(job, held, randomness, linked) for _ in range(windows)])
 
     before, after = (drawn(held, trials) for held in _HELD)
     guess = choose_guess(before, after, 0.0, false_alarm)
@@ -62,11 +64,11 @@ def attack_linkage(order: str, trials: int, coins: np.random.Generator, false_al
     observed = loss_bound(*guess.count(one, other), judged, 0.0, false_alarm)
     if observed > 0:
         return (
-            "windows in the order in which reports arrived: who of two sent what is seen by at "
+            "windows keep the order of arrival: the sender of a report leaks by at "
             f"least epsilon {observed:.4g}"
         )
-    if not any(sights.tables for sights in (before, one)):
-        return "no window of two people is released where that is the minimum"
+    if not any(observations.tables for observations in (before, one)):
+        return "no window of two users is released with a minimum of two"
     return linked[0] if linked else ""
 
 
@@ -87,12 +89,12 @@ class _Log(MemoryLog):
 
 
 def _window(
-    job: DeployedJob, held: tuple[int, int], coins: np.random.Generator, linked: list[str]
-) -> Sight:
+    job: DeployedJob, held: tuple[int, int], randomness: np.random.Generator, linked: list[str]
+) -> Observation:
     """Return the words of a released window in order, each tagged with its position."""
 
     def generators(purpose: str, number: int) -> np.random.Generator:
-        return coins
+        return randomness
 
     log = _Log()
     cluster = SimulatedCluster(job, generators, log=log)
@@ -103,7 +105,7 @@ def _window(
             name=name,
             transport=MemoryDriver(log),
             generators=generators,
-            identifiers=lambda: coins.bytes(16),
+            identifiers=lambda: randomness.bytes(16),
         )
         for name in ("first", "second")
     ]
@@ -122,5 +124,5 @@ def _window(
             rows = rows if counts is None else np.repeat(rows, counts, axis=0)
             words += map(tuple, rows.tolist())
             if any(identity in value_bytes for identity in log.identities):
-                linked.append("a released record holds the id of a batch or of its producer")
+                linked.append("a released record contains the id of a batch or its producer")
     return tuple(((word, 1),) for word in words)

@@ -20,21 +20,27 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from dpstream.topics.words import WordArray, Words
+from dpstream.topics.messages import MessageArray, Messages
 from tests.attacks.promises import broken
-from tests.attacks.scenes import PATIENT, Held, Scene, Sent, draw, punctuation_of, scene_job
+from tests.attacks.scenarios import (
+    PATIENT,
+    AttackScenario,
+    Held,
+    Sent,
+    draw,
+    punctuation_of,
+    scenario_job,
+)
 
 MINIMUM = 4
 
 
 def attack_membership() -> Iterator[str]:
     promises = {
-        "a window of fewer devices than the minimum is not released, whoever is enrolled or late": (
-            _too_few
-        ),
-        "what the broker hands on twice, or in another order, is in a window once": _copies,
-        "a producer is in a window with all that it sent, or with nothing": _parts,
-        "nobody is in a window who has not registered before": _strangers,
+        "a window below the minimum is never released": (_too_few),
+        "records delivered twice or reordered count once": _copies,
+        "a producer is in a window with all of its reports or none": _parts,
+        "only registered producers are in a window": _unknown_users,
     }
     return broken(promises)
 
@@ -43,30 +49,30 @@ def attack_membership() -> Iterator[str]:
 def plain_job() -> DeployedJob:
     """Build a job whose windows contain only reports, almost the true values."""
     parameters = {"epsilon": 12, "domain": ["a", "b"]}
-    return scene_job("laplace_histogram", parameters, minimum=MINIMUM)
+    return scenario_job("laplace_histogram", parameters, minimum=MINIMUM)
 
 
-def speaks_against(scene: Scene, senders: Sequence[Sent]) -> str:
-    """Return the evidence against the finalized windows of a scene, or an empty text."""
-    minimum = scene.job.shuffle.minimum
-    for epoch, manifest in scene.manifests().items():
-        inside = scene.inside(epoch)
+def evidence_against(scenario: AttackScenario, senders: Sequence[Sent]) -> str:
+    """Return the evidence against the finalized windows of a scenario, or an empty text."""
+    minimum = scenario.job.shuffle.minimum
+    for epoch, manifest in scenario.manifests().items():
+        inside = scenario.inside(epoch)
         there = [sent for sent in senders if sent.name in inside]
         devices = sum(sent.present[epoch] for sent in there)
         if manifest.contributors != devices:
-            return f"a manifest says that {manifest.contributors} devices are in, who are {devices}"
+            return f"a manifest declares {manifest.contributors} devices; the window has {devices}"
         expected: Held = sum((sent.words[epoch] for sent in there), Held())
-        for words in scene.writings(epoch):
+        for words in scenario.writings(epoch):
             if devices < minimum:
-                return f"a window of {devices} devices is released, below the minimum of {minimum}"
+                return f"a window of {devices} devices is released with a minimum of {minimum}"
             if words != expected:
-                return "a window holds other reports than those of whom its manifest says are in"
+                return "a window contains reports other than those of its manifest's producers"
     return ""
 
 
 def _of(job: DeployedJob, north: Sequence[object], south: Sequence[object]) -> tuple[Sent, Sent]:
-    coins = cryptographic_generator()
-    return draw(job, "north", [north] * 2, coins), draw(job, "south", [south] * 2, coins)
+    randomness = cryptographic_generator()
+    return draw(job, "north", [north] * 2, randomness), draw(job, "south", [south] * 2, randomness)
 
 
 def _too_few() -> str:
@@ -83,29 +89,29 @@ def _too_few() -> str:
         ([1, 2, 1], [2, 2], "one", "one"),
     ):
         senders = _of(job, north, south)
-        scene = Scene(job, cryptographic_generator())
-        scene.register(*senders)
+        scenario = AttackScenario(job, cryptographic_generator())
+        scenario.register(*senders)
         for epoch, who in ((1, first), (2, then)):
             for sent in senders[: 1 if who == "one" else 2]:
-                scene.hand_on(epoch, sent.records[epoch])
-            scene.work(*PATIENT)
-        reason = speaks_against(scene, senders)
+                scenario.deliver(epoch, sent.records[epoch])
+            scenario.work(*PATIENT)
+        reason = evidence_against(scenario, senders)
         if reason:
             return reason
-        if sum(sent.present[1] for sent in senders) == MINIMUM and not scene.writings(1):
-            return f"no window of {MINIMUM} devices is released where that is the minimum"
+        if sum(sent.present[1] for sent in senders) == MINIMUM and not scenario.writings(1):
+            return f"no window of {MINIMUM} devices is released with that minimum"
     return ""
 
 
-def _handed_on(
+def _delivered(
     senders: Sequence[Sent], records: Sequence[bytes], registered: Sequence[Sent]
-) -> tuple[Scene, str]:
+) -> tuple[AttackScenario, str]:
     """Deliver records to a window of `registered` producers, and return the evidence against it."""
-    scene = Scene(plain_job(), cryptographic_generator())
-    scene.register(*registered)
-    scene.hand_on(1, records)
-    scene.work(*PATIENT)
-    return scene, speaks_against(scene, senders)
+    scenario = AttackScenario(plain_job(), cryptographic_generator())
+    scenario.register(*registered)
+    scenario.deliver(1, records)
+    scenario.work(*PATIENT)
+    return scenario, evidence_against(scenario, senders)
 
 
 def _copies() -> str:
@@ -117,9 +123,9 @@ def _copies() -> str:
     ]
     orders += [[*order, *order, *south] for order in permutations(in_two)]
     for records in orders:
-        scene, reason = _handed_on(senders, records, senders)
-        if reason or not scene.writings(1):
-            return reason or "a window into which all of its records came is not released"
+        scenario, reason = _delivered(senders, records, senders)
+        if reason or not scenario.writings(1):
+            return reason or "a complete window is not released"
     return ""
 
 
@@ -128,18 +134,18 @@ def _parts() -> str:
     one, other, end = _in_two(senders[0])
     south = senders[1].records[1]
     for records in ([one, end], [end, one], [one, one, end, end], [one, other], [end, other]):
-        scene, reason = _handed_on(senders, [*records, *south], senders)
-        if not reason and "north" in scene.inside(1):
-            reason = "a producer is in a window of which a part has arrived"
+        scenario, reason = _delivered(senders, [*records, *south], senders)
+        if not reason and "north" in scenario.inside(1):
+            reason = "a producer with an incomplete batch is in a window"
         if reason:
             return reason
     return ""
 
 
-def _strangers() -> str:
+def _unknown_users() -> str:
     senders = _of(plain_job(), [1, 2, 1], [2, 2, 1, 1])
     north, south = (sent.records[1] for sent in senders)
-    _, reason = _handed_on(senders[1:], [*north, *south], senders[1:])
+    _, reason = _delivered(senders[1:], [*north, *south], senders[1:])
     return reason
 
 
@@ -149,8 +155,8 @@ def _in_two(sent: Sent) -> tuple[bytes, bytes, bytes]:
     drawing = drawing_of(batch.batch)
     assert batch.words.counts is None
 
-    def half(index: int, values: WordArray) -> bytes:
-        return encode_batch(replace(batch, batch=batch_id(drawing, index), words=Words(values)))
+    def half(index: int, values: MessageArray) -> bytes:
+        return encode_batch(replace(batch, batch=batch_id(drawing, index), words=Messages(values)))
 
     end = replace(punctuation_of(sent.records[1]), batches=2)
     middle = batch.words.rows // 2

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.promises import broken
-from tests.attacks.scenes import EPOCHS, PATIENT, Held, Scene, Sent, draw, scene_job
+from tests.attacks.scenarios import EPOCHS, PATIENT, AttackScenario, Held, Sent, draw, scenario_job
 
 _HERE, _ELSEWHERE = bytes(16), bytes(15) + b"\1"
 
@@ -51,8 +51,12 @@ def attack_sums() -> Iterator[str]:
 def _attack(noisy: Noisy) -> Iterator[str]:
     key = NoiseKey.random()
     promises = {
-        "in every window, another one at each epoch, deployment and key": partial(_own, noisy, key),
-        "by no worker with another key, or with none": partial(_other_keys, noisy, key),
+        "is present in every window, and differs by epoch, deployment and key": partial(
+            _own, noisy, key
+        ),
+        "is never written by a worker with another key or without a key": partial(
+            _other_keys, noisy, key
+        ),
     }
     return broken({f"noise {what}": do for what, do in promises.items()})
 
@@ -62,13 +66,13 @@ def _own(noisy: Noisy, key: NoiseKey) -> str:
     if isinstance(noises, str):
         return noises
     if not all(noises) or len({*map(repr, noises)}) == 1:
-        return "all windows have the same noise, or none: nothing hides what differs between them"
+        return "all windows have the same noise or none: their difference is exact"
     if _noises(noisy, _HERE, key, key) != noises:
-        return "the noise of a window is another one when it is drawn again: their mean has less"
+        return "the noise of a window changes when redrawn: averaging removes it"
     if _noises(noisy, _ELSEWHERE, key, key) == noises:
-        return "two deployments have the same noise: nothing hides what differs between them"
+        return "two deployments have the same noise: their difference is exact"
     if _noises(noisy, _HERE, other, other) == noises:
-        return "whoever has no noise key knows the noise: it does not depend on the key"
+        return "the noise does not depend on the key and can be computed without it"
     return ""
 
 
@@ -80,7 +84,7 @@ def _other_keys(noisy: Noisy, key: NoiseKey) -> str:
         except WrongKeyError:
             continue
         if seen != noises:
-            return "a worker with another noise key writes a window with another noise"
+            return "a worker with another noise key writes a window with other noise"
     return ""
 
 
@@ -88,25 +92,25 @@ def _noises(
     noisy: Noisy, deployment: bytes, key: NoiseKey, used: NoiseKey | None
 ) -> list[object] | str:
     """Return the noise of each epoch's window, or evidence; `used` is the worker's key."""
-    job, coins = noisy.job(deployment, key), cryptographic_generator()
-    scene = Scene(job, coins, used)
+    job, randomness = noisy.job(deployment, key), cryptographic_generator()
+    scenario = AttackScenario(job, randomness, used)
     senders: list[Sent] = [
-        draw(job, name, [noisy.values] * EPOCHS, coins) for name in ("north", "south")
+        draw(job, name, [noisy.values] * EPOCHS, randomness) for name in ("north", "south")
     ]
-    worker = scene.worker(*PATIENT)
-    scene.register(*senders)
+    worker = scenario.worker(*PATIENT)
+    scenario.register(*senders)
     for sent in senders:
         for epoch, records in sent.records.items():
-            scene.hand_on(epoch, records)
+            scenario.deliver(epoch, records)
     worker.step()
     noises: list[object] = []
     for epoch in range(1, EPOCHS + 1):
         sent_words = sum((sent.words[epoch] for sent in senders), Held())
-        windows = scene.writings(epoch)
+        windows = scenario.writings(epoch)
         if len(windows) != 1:
-            return f"{len(windows)} windows are released of an epoch"
+            return f"{len(windows)} windows of an epoch are released"
         if noisy.words is not None and windows[0].total() != noisy.words:
-            return f"{windows[0].total()} words leave the stage where one number is released"
+            return f"the stage releases {windows[0].total()} messages instead of one number"
         noises.append(noisy.noise(windows[0], sent_words))
     return noises
 
@@ -116,14 +120,14 @@ def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
     """Build a job with dummies in enough cells that no two draws are equal."""
     domain = [f"item {number}" for number in range(40)]
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
-    return scene_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
+    return scenario_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
 
 
 @lru_cache(maxsize=8)
 def sums_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
     """Build a job with noisy sums, of noise so wide that it never repeats."""
-    parameters = {"epsilon": 1e-6, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
-    return scene_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
+    parameters = {"epsilon": 1e-6, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
+    return scenario_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
 
 
 def _beyond(window: Held, sent: Held) -> object:

@@ -28,16 +28,16 @@ _LEAVING: Final = _USERS[10:]
 def attack_presence() -> Iterator[str]:
     return broken(
         {
-            "those who are named are present, and nobody else": _silent,
-            "whoever is not enrolled is refused, and stays so, whatever the value": _strangers,
-            "whether somebody who leaves is silent depends on no value": _leaving,
+            "only named users are present": _silent,
+            "unenrolled users are rejected independently of values": _unknown_users,
+            "presence of leaving users is independent of values": _leaving,
         },
     )
 
 
 @cache
 def _job() -> DeployedJob:
-    made = new_job("audit", "future_rand", {"epsilon": 1, "changes": 2}, count=8)
+    made = new_job("audit", "future_rand", {"epsilon": 1, "max_changes": 2}, count=8)
     return deploy_job(made, deployed_at=0, deployment=bytes(16))
 
 
@@ -58,7 +58,7 @@ class _Watched:
         self.producer.close(epoch)
 
     @property
-    def told(self) -> list[tuple[int, int]]:
+    def published(self) -> list[tuple[int, int]]:
         """Numbers of present and enrolled devices at every epoch."""
         values = [
             value
@@ -80,29 +80,29 @@ def _silent() -> str:
             # Rows that arrive when their epoch is closed must not count for another one.
             with suppress(ProducerError):
                 watched.producer.report(epoch, dict.fromkeys(_USERS, value))
-        if watched.told != [(len(users), len(_USERS)) for users in named]:
-            return "who was present at an epoch speaks at another one, whether there or not"
+        if watched.published != [(len(users), len(_USERS)) for users in named]:
+            return "a user present at one epoch reports at another while absent"
     return ""
 
 
-def _strangers() -> str:
+def _unknown_users() -> str:
     seen: list[tuple[list[str], list[tuple[int, int]]]] = []
     for value in (0, 1):
         watched = _Watched()
         watched.producer.enroll(_USERS)
-        said: list[str] = []
+        outcomes: list[str] = []
         for epoch in (1, 2):
             try:
-                watched.producer.report(epoch, {"stranger": value})
-                said.append("taken")
+                watched.producer.report(epoch, {"unknown user": value})
+                outcomes.append("accepted")
             except ProducerError as error:
-                said.append(str(error))
+                outcomes.append(str(error))
             watched.close(epoch, dict.fromkeys(_USERS, value))
-        seen.append((said, watched.told))
+        seen.append((outcomes, watched.published))
     if seen[0] != seen[1]:
-        return "whether somebody is enrolled, or refused, depends on the value"
-    if any(population > len(_USERS) for _, told in seen for _, population in told):
-        return "whoever reports is enrolled, at a moment that may depend on the value"
+        return "enrollment or rejection depends on the value"
+    if any(population > len(_USERS) for _, published in seen for _, population in published):
+        return "a report enrolls its user, at a time that may depend on the value"
     return ""
 
 
@@ -115,5 +115,5 @@ def _leaving() -> str:
         watched.producer.withdraw(_LEAVING)
         for epoch in (2, 3):
             watched.close(epoch, dict.fromkeys(_SOME, 1))
-        seen.add(tuple(watched.told))
-    return "who leaves is silent or not, as the last value says" if len(seen) > 1 else ""
+        seen.add(tuple(watched.published))
+    return "presence of a leaving user depends on the last value" if len(seen) > 1 else ""

@@ -15,7 +15,7 @@ from randomgen import AESCounter
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.conformance.cases import Case
-from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
+from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_continue
 from dpstream.pipeline.devices.producer import Producer, ProducerError, cryptographic_generators
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
@@ -34,10 +34,8 @@ def attack_generators() -> Iterator[str]:
     """Check the generator of every protocol, also after a fork."""
     return broken(
         {
-            "devices and stages draw from a cryptographic generator with a key of its own": (
-                _generator
-            ),
-            "children of a fork, and their parent, draw different words": _forks,
+            "devices and stages draw from separately keyed cryptographic generators": (_generator),
+            "a fork's children and parent draw differently": _forks,
         },
     )
 
@@ -45,10 +43,10 @@ def attack_generators() -> Iterator[str]:
 def attack_randomness(case: Case) -> Iterator[str]:
     """Check one protocol's draws: once, even if its producer is killed, and secret."""
     promises = {
-        "an epoch that was drawn before a crash is sent as it was drawn": _crash,
-        "devices that are restored go on with what they drew": _restart,
-        "what devices drew at enrollment is never drawn again": _drawn_once,
-        "no secret of devices or stages in topics or heartbeats": _secrets,
+        "an epoch drawn before a crash is sent unchanged": _crash,
+        "restored devices continue with their draws": _restart,
+        "enrollment draws are never repeated": _drawn_once,
+        "topics and heartbeats contain no secrets": _secrets,
     }
     of_case = {what: partial(broken, case) for what, broken in promises.items()}
     return broken(of_case)
@@ -60,9 +58,9 @@ def _generator() -> str:
     for generator in made:
         if not isinstance(generator.bit_generator, AESCounter):
             kind = type(generator.bit_generator).__name__
-            return f"draws come from {kind}, which is no cryptographic generator"
+            return f"draws come from {kind}, which is not a cryptographic generator"
     if len({generator.bytes(32) for generator in made}) < len(made):
-        return "two generators draw the same words"
+        return "two generators draw the same numbers"
     return ""
 
 
@@ -72,7 +70,7 @@ def _forks() -> str:
     drawn.append(generator.bytes(32) + of_producer.bytes(32))
     parts = [each[:32] for each in drawn] + [each[32:] for each in drawn]
     if len(set(parts)) < len(parts):
-        return "two processes draw the same words after a fork"
+        return "two processes draw the same numbers after a fork"
     return ""
 
 
@@ -132,7 +130,7 @@ def _crash(case: Case) -> str:
         except ProducerError:
             pass
         else:
-            return "draws an epoch again that was drawn before a crash"
+            return "redraws an epoch that was drawn before a crash"
         finally:
             again.shut()
     sent = [
@@ -142,7 +140,7 @@ def _crash(case: Case) -> str:
         for value in log.values(role, partition)
     ]
     if not drawn or sorted(sent) != sorted(value for _, _, value in drawn):
-        return "sends other bytes after a crash than were drawn before it"
+        return "sends bytes after a crash other than those drawn before it"
     return ""
 
 
@@ -152,7 +150,7 @@ def _producer(job: DeployedJob, transport: MemoryDriver, folder: Path) -> Produc
 
 def _restart(case: Case) -> str:
     try:
-        restored_devices_go_on(case)
+        restored_devices_continue(case)
     except DoesNotConformError as error:
         return str(error)
     return ""
@@ -172,7 +170,7 @@ def _drawn_once(case: Case) -> str:
         devices.report(epoch, values, None, cryptographic_generator())
         for name, array in before.items():
             if not np.array_equal(devices.state_arrays()[name], array):
-                return f"draws {name} again at epoch {epoch}, which was drawn at enrollment"
+                return f"redraws {name} from enrollment at epoch {epoch}"
     return ""
 
 
@@ -190,10 +188,10 @@ def _secrets(case: Case) -> str:
     job = job_of(case, epochs=EPOCHS, minimum=DEVICES)
     values, _ = other_values(case, EPOCHS, DEVICES, np.array([0]))
     log = _Listening()
-    coins = cryptographic_generator()
+    randomness = cryptographic_generator()
 
     def generators(purpose: str, number: int) -> np.random.Generator:
-        return coins
+        return randomness
 
     cluster = SimulatedCluster(job, generators, log=log)
     producer = Producer(cluster.job, None, name="attacked", transport=MemoryDriver(log))
@@ -205,13 +203,13 @@ def _secrets(case: Case) -> str:
         cluster.settle()
         secrets |= _bytes_of(producer)
     producer.shut()
-    told = [
+    published = [
         *log.written,
         *(repr(worker.stage.heartbeat()).encode() for worker in cluster.workers.values()),
     ]
     for secret, name in secrets.items():
-        if any(secret in each or secret.hex().encode() in each for each in told):
-            return f"{name} of a device stands in a topic or in a heartbeat"
+        if any(secret in each or secret.hex().encode() in each for each in published):
+            return f"a topic or heartbeat contains {name} of a device"
     return ""
 
 

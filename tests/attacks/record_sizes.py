@@ -41,13 +41,13 @@ _SEALED: Final[dict[str, Any]] = {
 def attack_sizes(case: Case) -> Iterator[str]:
     job = job_of(case, epochs=1, minimum=_DEVICES)
     return broken(
-        {"records are as many and as long whatever devices hold": lambda: _lengths(job, case)},
+        {"number and length of records are independent of values": lambda: _lengths(job, case)},
     )
 
 
-def attack_boxes() -> Iterator[str]:
+def attack_ciphertexts() -> Iterator[str]:
     return broken(
-        {"boxes for every instance are as many whatever devices hold": _boxes},
+        {"number of ciphertexts for every shuffler is independent of values": _ciphertexts},
     )
 
 
@@ -57,9 +57,9 @@ def _lengths(job: DeployedJob, case: Case) -> str:
         try:
             sent = _sent(job, values)
         except ProducerError as error:
-            return f"whether an epoch can be sent depends on values: {error}"
+            return f"sending an epoch fails for some values: {error}"
         seen.add(tuple((role, partition, len(value)) for role, partition, value in sent))
-    return "" if len(seen) == 1 else "how many records there are, or how long, depends on values"
+    return "" if len(seen) == 1 else "number or length of records depends on values"
 
 
 def _extremes(case: Case, size: int) -> Iterator[NDArray[Any]]:
@@ -86,13 +86,13 @@ def _sent(job: DeployedJob, values: NDArray[Any]) -> list[tuple[str, int, bytes]
     ]
 
 
-def _boxes() -> str:
+def _ciphertexts() -> str:
     job, keys = with_own_keys(deploy_job(make_job(_SEALED), deployed_at=0))
     seen = set()
     for held in ([1], [0], [1, 2, 3]):
         values = np.resize(np.array(held, np.int8), (_FEW, 1))
         seen.add(tuple(_opened(job, keys, _sent(job, values))))
-    return "" if len(seen) == 1 else "how many boxes there are tells how many messages"
+    return "" if len(seen) == 1 else "number of ciphertexts reveals the number of messages"
 
 
 def _opened(

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import CountedWords, Reports, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, Reports, written_out
 from dpstream.randomizers.division import divide
 from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
 from dpstream.randomizers.permanent_bits import KEY_BYTES, PermanentBits
@@ -32,10 +32,10 @@ _TRIALS = 1_000
 _LEAST = 1e-3
 
 
-def sampled_draws(coins: Coins, false_alarm: float) -> dict[str, str]:
+def sampled_draws(randomness: Coins, false_alarm: float) -> dict[str, str]:
     """Return, by sampler, an outcome that its distribution makes unlikely, or an empty text."""
     return {
-        what: compare(*sample(coins), false_alarm / len(SAMPLED))
+        what: compare(*sample(randomness), false_alarm / len(SAMPLED))
         for what, sample in SAMPLED.items()
     }
 
@@ -66,9 +66,9 @@ def _dummies(
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
     """Sample two of three cells jointly: they are independent, with the same distribution."""
 
-    def sample(coins: Coins) -> tuple[Drawn, Shares]:
+    def sample(randomness: Coins) -> tuple[Drawn, Shares]:
         drawn = (
-            np.bincount(dummies.draw(contributors, 3, coins), minlength=3)[:2].tolist()
+            np.bincount(dummies.draw(contributors, 3, randomness), minlength=3)[:2].tolist()
             for _ in range(_TRIALS)
         )
         numbers = range(int(law.isf(_LEAST)) + 2)
@@ -85,16 +85,16 @@ def _counted(
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
     """Sample all cells at once, each a draw of its own."""
 
-    def sample(coins: Coins) -> tuple[Drawn, Shares]:
-        drawn = dummies.counts(contributors, 20_000, coins).tolist()
+    def sample(randomness: Coins) -> tuple[Drawn, Shares]:
+        drawn = dummies.counts(contributors, 20_000, randomness).tolist()
         return drawn, {number: float(law.pmf(number)) for number in range(int(law.isf(_LEAST)) + 2)}
 
     return sample
 
 
-def _signs(coins: Coins) -> tuple[Drawn, Shares]:
+def _signs(randomness: Coins) -> tuple[Drawn, Shares]:
     law = ComposedLaw((40, 15, 6, 2, 1))
-    drawn = law.sample(20_000, coins)
+    drawn = law.sample(20_000, randomness)
     return map(tuple, (drawn < 0).tolist()), {
         tuple(place in reversed_ for place in range(4)): float(law.probability(many))
         for many in range(5)
@@ -102,31 +102,31 @@ def _signs(coins: Coins) -> tuple[Drawn, Shares]:
     }
 
 
-def _words(coins: Coins) -> tuple[Drawn, Shares]:
+def _words(randomness: Coins) -> tuple[Drawn, Shares]:
     """Sample messages of an item: any of its words, and no other."""
-    asked = ShuffledCountsParameters(
+    requested = ShuffledCountsParameters(
         4.0, 0.1, dummies="shuffle", domain=tuple("abcdefgh"), buckets=3
     )
-    law = calibrate(asked, 1, 2)
+    law = calibrate(requested, 1, 2)
     item, hashes = 6, law.hashes
     devices = ShuffledItemCounts(law)
-    devices.enroll(10_000, coins)
-    words = devices.report(1, np.full(10_000, item), None, coins)
+    devices.enroll(10_000, randomness)
+    words = devices.report(1, np.full(10_000, item), None, randomness)
     directions = np.arange(hashes.directions)
     buckets = hashes.buckets_of(directions, np.full(len(directions), item - 1))
     own = (directions * hashes.buckets + buckets).tolist()
     return written_out(words)[:, 0].tolist(), dict.fromkeys(own, 1 / len(own))
 
 
-def _labels(coins: Coins) -> tuple[Drawn, Shares]:
+def _labels(randomness: Coins) -> tuple[Drawn, Shares]:
     """Sample the shufflers, of three, that two messages of one device go to independently."""
     reports = np.array([[7], [8]], np.uint8)
-    return _instances(lambda: divide(reports, 3, None, coins)), _NINTHS
+    return _instances(lambda: divide(reports, 3, None, randomness)), _NINTHS
 
 
-def _counted_labels(coins: Coins) -> tuple[Drawn, Shares]:
-    reports = CountedWords(np.array([[7], [8]], np.uint8), np.ones(2, np.uint8))
-    return _instances(lambda: divide(reports, 3, None, coins)), _NINTHS
+def _counted_labels(randomness: Coins) -> tuple[Drawn, Shares]:
+    reports = CountedMessages(np.array([[7], [8]], np.uint8), np.ones(2, np.uint8))
+    return _instances(lambda: divide(reports, 3, None, randomness)), _NINTHS
 
 
 def _instances(divided: Callable[[], Sequence[Reports]]) -> Iterator[tuple[int, ...]]:
@@ -141,14 +141,14 @@ def _instances(divided: Callable[[], Sequence[Reports]]) -> Iterator[tuple[int, 
 _NINTHS: Shares = dict.fromkeys(product(range(3), repeat=2), 1 / 9)
 
 
-def _answers(coins: Coins) -> tuple[Drawn, Shares]:
+def _answers(randomness: Coins) -> tuple[Drawn, Shares]:
     """Sample answers to both values of a bit, checking that repeated answers are equal."""
     reversed_, cells = 0.3, 8
     bits = PermanentBits(cells, round(reversed_ * 2**32))
     nothing, everything = (np.array([row]) for row in ([0] * cells, range(1, cells + 1)))
     drawn: list[Hashable] = []
     for _ in range(300):
-        key = np.frombuffer(coins.bytes(KEY_BYTES), np.uint8)[None, :]
+        key = np.frombuffer(randomness.bytes(KEY_BYTES), np.uint8)[None, :]
         zeros, ones, again = (bits.ones(key, held) for held in (nothing, everything, nothing))
         drawn += zip(zeros.tolist(), ones.tolist(), (zeros == again).tolist(), strict=True)
     return drawn, {

@@ -47,7 +47,7 @@ def scripted_draws() -> dict[str, str]:
     }
 
 
-class _Words:
+class _Messages:
     """Generator that returns given words and rejects other draws."""
 
     def __init__(self, *words: int) -> None:
@@ -62,7 +62,7 @@ class _Words:
 
 
 def _generator(*words: int) -> np.random.Generator:
-    return cast(np.random.Generator, _Words(*words))
+    return cast(np.random.Generator, _Messages(*words))
 
 
 def _tables(tables: Sequence[NoiseTable]) -> Iterator[str]:

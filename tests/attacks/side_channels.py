@@ -27,7 +27,7 @@ from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
-from dpstream.pipeline.kafka.workers.observer import WindowTally
+from dpstream.pipeline.kafka.workers.observer import WindowCounters
 from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener
 from dpstream.pipeline.stages.topic_uses import hides_messages
 from dpstream.randomizers.randomness import seeded_generator
@@ -56,9 +56,9 @@ def compare_neighbors(case: Case, *, seed: int, released: bool = True) -> str:
     ]
     different = [name for name, seen in runs[0].items() if runs[1][name] != seen]
     if different:
-        return f"{', '.join(different)}: other values, and something else is seen than before"
+        return f"{', '.join(different)}: observations depend on values"
     if not released and release:
-        return f"windows of {devices} devices are released, below the minimum of the job"
+        return f"windows of {devices} devices are released, below the job's minimum"
     return ""
 
 
@@ -90,14 +90,14 @@ class _Log(MemoryLog):
 
 
 @dataclass
-class _Told:
+class _Listener:
     job: DeployedJob
     stage: str
     text: io.StringIO = field(default_factory=io.StringIO)
     lines: io.StringIO = field(default_factory=io.StringIO)
 
     def __post_init__(self) -> None:
-        self.windows = WindowTally(self._window, lambda: 0.0, lambda: 0.0)
+        self.windows = WindowCounters(self._window, lambda: 0.0, lambda: 0.0)
 
     def _window(self, window: FinishedWindow) -> None:
         for as_json, stream in ((False, self.text), (True, self.lines)):
@@ -113,7 +113,7 @@ class _Told:
             "topic",
             hides_messages(self.job, self.stage),
             heartbeat=heartbeat,
-            windows=dict(self.windows.fates),
+            windows=dict(self.windows.windows_by_status),
             last_epoch=self.windows.last_epoch,
         )
         return metrics_text(snapshot).encode()
@@ -122,11 +122,11 @@ class _Told:
 def _run(
     job: DeployedJob, values: NDArray[np.int8], seed: int, release: dict[int, list[bytes]]
 ) -> Seen:
-    told: dict[str, _Told] = {}
+    listeners: dict[str, _Listener] = {}
 
     def listener(stage: str) -> WindowListener:
-        told[stage] = _Told(job, stage)
-        return told[stage].windows
+        listeners[stage] = _Listener(job, stage)
+        return listeners[stage].windows
 
     log = _Log(job, release)
     cluster = SimulatedCluster(job, _generators(seed, 0), log=log, listeners=listener)
@@ -156,11 +156,13 @@ def _run(
     seen |= {role.value: (records, _bounds(job, log, role)) for role, records in log.seen.items()}
     seen["heartbeats"] = heartbeats
     seen["progress"] = {name: dict(done) for name, done in log.committed_by.items()}
-    seen["log lines"] = [(each.text.getvalue(), each.lines.getvalue()) for each in told.values()]
+    seen["log lines"] = [
+        (each.text.getvalue(), each.lines.getvalue()) for each in listeners.values()
+    ]
     seen["metrics"] = [
-        told[name].metrics(worker.stage.heartbeat())
+        listeners[name].metrics(worker.stage.heartbeat())
         for name, worker in cluster.workers.items()
-        if name in told
+        if name in listeners
     ]
     return seen
 

@@ -22,7 +22,7 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.ledger.writing import Wanted, of_deployment, of_end, writing
+from dpstream.pipeline.ledger.writing import DraftEntry, of_deployment, of_end, writing
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, plan_deployment
 from tests.attacks.promises import broken
 
@@ -34,18 +34,18 @@ _ENDLESS = 10**9
 
 def attack_spending() -> Iterator[str]:
     ways: dict[str, Callable[[], str]] = {
-        "a job that is deployed again and again": _again,
-        "a job that is undeployed each time": _undeployed,
+        "a job deployed repeatedly": _again,
+        "a job undeployed each time": _undeployed,
         "many epochs, each with fresh randomness": _many_epochs,
-        "delta, where epsilon is plenty": _delta,
-        "horizons of jobs that renew, and others after them": _renewing,
-        "a job without end, and one with a budget": _endless,
-        "a later job that states more": _larger_budget,
+        "delta, with ample epsilon": _delta,
+        "horizons of recurring jobs and later jobs": _renewing,
+        "an unlimited job and one with a budget": _endless,
+        "a later job that declares more": _larger_budget,
     }
-    limit = "people lose no more than their budget"
+    limit = "users lose at most their budget"
     promises: dict[str, Callable[[], str]] = {
-        "no job runs whose constants lose more than its parameters say": _loud_constants,
-        f"{limit}: two who deploy at once": _at_once,
+        "no job runs with constants that lose more than its parameters allow": _loud_constants,
+        f"{limit}: two concurrent deployments": _at_once,
         **{f"{limit}: {what}": do for what, do in ways.items()},
     }
     return broken(promises)
@@ -83,11 +83,11 @@ class Books:
         return self.carry_out(self.plan(values))
 
     def carry_out(self, plan: DeployPlan) -> bool:
-        if plan.refusal is not None:
+        if plan.rejection is not None:
             return False
         job = plan.deployed
         try:
-            self.write(of_deployment(job, plan.stated, plan.now))
+            self.write(of_deployment(job, plan.declared, plan.now))
         except DpstreamError:
             return False
         self.records.append((job.name.encode(), job.to_bytes()))
@@ -101,8 +101,8 @@ class Books:
         self.write(of_end(job, next(self._deployments)))
         self.records.append((name.encode(), None))
 
-    def write(self, wanted: Wanted) -> None:
-        steps = writing(wanted, lambda: str(len(self.entries)), "audit")
+    def write(self, draft_entry: DraftEntry) -> None:
+        steps = writing(draft_entry, lambda: str(len(self.entries)), "audit")
         record = next(steps)
         while True:
             try:
@@ -138,7 +138,7 @@ def _job(name: str, epsilon: float = 4.0, **sections: Any) -> dict[str, Any]:
 
 def _with_delta(name: str, **sections: Any) -> dict[str, Any]:
     """Build a job that loses epsilon 1 and delta 1e-6 in each of its horizons."""
-    parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    parameters = {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     values = _job(name, protocol="shuffled_counts", parameters=parameters)
     return {**values, "shuffle": {"minimum": 2}, "epochs": {"count": 2}, **sections}
 
@@ -148,9 +148,9 @@ def _beyond(books: Books, epsilon: float, delta: float = 0.0, *, room: bool = Tr
     # Losses are rounded up, visible in the tenth digit.
     for name, lost, most in zip(("epsilon", "delta"), books.lost, (epsilon, delta), strict=True):
         if lost > Fraction(str(most)) * Fraction("1.000001"):
-            return f"people lose {name} {float(lost):g}, their budget is {most:g}"
+            return f"users lose {name} {float(lost):g} with a budget of {most:g}"
     if room and not any(books.lost):
-        return "nothing can be deployed where the budget has room for it"
+        return "no job can be deployed within the budget"
     return ""
 
 
@@ -230,7 +230,7 @@ def _endless() -> str:
     books = Books()
     books.deploy(_job("endless", epochs={"count": 4, "renew": True}))
     if books.deploy(_job("first", budget={"epsilon": 99})):
-        return "beside a job that goes on without end a budget is said to be kept"
+        return "a budget is accepted although an unlimited job charges the same users"
     return ""
 
 
@@ -261,5 +261,5 @@ def _loud_constants() -> str:
             DeployedJob.from_bytes(json.dumps(values).encode())
         except JobError:
             continue
-        return f"a job runs that loses {factor:g} times what its parameters say"
+        return f"a job runs that loses {factor:g} times what its parameters allow"
     return ""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.collector import intake
-from dpstream.pipeline.collector.batch_writer import Gathering
+from dpstream.pipeline.collector.batch_writer import BatchWriter
 from dpstream.pipeline.collector.intake import Intake, IntakeRules, Taken
 from dpstream.pipeline.collector.responses import HttpResponse, RequestProblem
 from dpstream.pipeline.collector.tokens import Tagger
@@ -32,15 +32,15 @@ from dpstream.randomizers.client.document import Document
 from dpstream.topics import fixed_sizes
 from dpstream.topics.envelopes import encode_envelope
 from dpstream.topics.fixed_sizes import CountTable, FixedSize, split_fixed
-from dpstream.topics.sealed_words import pack_reports
-from dpstream.topics.words import Words
-from tests.attacks import collected_reports, kept_files
+from dpstream.topics.messages import Messages
+from dpstream.topics.sealed_messages import pack_reports
+from tests.attacks import collected_reports, stored_files
 from tests.attacks.collected_reports import attack_collector
 from tests.attacks.device_clients import attack_client
 from tests.attacks.interrupted_producers import attack_interrupted, attack_renewal
-from tests.attacks.kept_files import attack_files
 from tests.attacks.presence import attack_presence
-from tests.attacks.record_sizes import attack_boxes, attack_sizes
+from tests.attacks.record_sizes import attack_ciphertexts, attack_sizes
+from tests.attacks.stored_files import attack_files
 from tests.support.thinned import thinned
 
 Patch = pytest.MonkeyPatch
@@ -49,10 +49,10 @@ Patch = pytest.MonkeyPatch
 ATTACKS: Mapping[str, Callable[[], Iterator[str]]] = {
     "collected reports": attack_collector,
     "device clients": attack_client,
-    "kept files": attack_files,
+    "stored files": attack_files,
     "presence": attack_presence,
     "renewed horizons": attack_renewal,
-    "boxes of instances": attack_boxes,
+    "ciphertexts of shufflers": attack_ciphertexts,
 }
 
 
@@ -76,21 +76,21 @@ def written_as_they_come(patch: Patch) -> str:
 
     class AtOnce(Intake):
         def take(
-            self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+            self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
             each = [
-                super(AtOnce, self).take(gate, [body], [subject])
+                super(AtOnce, self).take(rules, [body], [subject])
                 for body, subject in zip(bodies, subjects, strict=True)
             ]
             return Taken(
-                [taken.refusals[0] for taken in each],
+                [taken.rejections[0] for taken in each],
                 [record for taken in each for record in taken.enrollments],
                 [record for taken in each for record in taken.batches],
                 sum(taken.reports for taken in each),
             )
 
     patch.setattr(collected_reports, "Intake", AtOnce)
-    return "reports stand in a record in the order in which devices came"
+    return "reports are recorded in order of arrival"
 
 
 def tagged_with_any_key(patch: Patch) -> str:
@@ -105,95 +105,95 @@ def tagged_with_a_public_key(patch: Patch) -> str:
         return Tagger(CollectorKey(key).digest, *rest)
 
     patch.setattr(intake, "Tagger", tagger)
-    return "follows from its id and what is public of the job"
+    return "can be computed from its id and public job data"
 
 
-def tagged_for_ever(patch: Patch) -> str:
+def tagged_permanently(patch: Patch) -> str:
     def tagger(key: bytes, what: bytes, deployment: bytes, number: int) -> Tagger:
         return Tagger(key, what, deployment, 1)
 
     patch.setattr(intake, "Tagger", tagger)
-    return "a report of epoch 1 and a report of epoch 2 have one tag"
+    return "a report of epoch 1 and a report of epoch 2 have the same tag"
 
 
-def taken_with_any_key(patch: Patch) -> str:
+def accepted_with_any_key(patch: Patch) -> str:
     class Trusting(Intake):
         def __post_init__(self) -> None:
             self.job = self.job.model_copy(update={"collector_key": self.key.digest})
             super().__post_init__()
 
     patch.setattr(collected_reports, "Intake", Trusting)
-    return "a collector takes reports with another key"
+    return "a collector with another key accepts reports"
 
 
-def refused_by_name(patch: Patch) -> str:
+def rejected_by_name(patch: Patch) -> str:
     """Include the content of the body in a rejection."""
 
     class Talking(Intake):
         def take(
-            self, gate: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
+            self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
         ) -> Taken:
-            taken = super().take(gate, bodies, subjects)
-            refusals = [
-                None if refusal is None else RequestProblem.FOREIGN.answer(word=body[-1])
-                for refusal, body in zip(taken.refusals, bodies, strict=True)
+            taken = super().take(rules, bodies, subjects)
+            rejections = [
+                None if rejection is None else RequestProblem.FOREIGN.answer(word=body[-1])
+                for rejection, body in zip(taken.rejections, bodies, strict=True)
             ]
-            return Taken(refusals, taken.enrollments, taken.batches, taken.reports)
+            return Taken(rejections, taken.enrollments, taken.batches, taken.reports)
 
     patch.setattr(collected_reports, "Intake", Talking)
-    return "a refusal depends on what a content says"
+    return "a rejection depends on the content of a report"
 
 
-def written_when_it_says_1(patch: Patch) -> str:
-    class Hasty(Gathering):
+def written_first_for_value_1(patch: Patch) -> str:
+    class Hasty(BatchWriter):
         def offer(self, body: bytes, *rest: Any) -> HttpResponse | None:
             answer = super().offer(body, *rest)
-            for gate, group in list(self._groups.items()) if body[-1] else []:
-                self._seal(gate, group)
+            for rules, group in list(self._groups.items()) if body[-1] else []:
+                self._seal(rules, group)
             return answer
 
-    patch.setattr(collected_reports, "Gathering", Hasty)
-    return "when records are written, or how long they are, depends on what contents say"
+    patch.setattr(collected_reports, "BatchWriter", Hasty)
+    return "write times or sizes of records depend on contents"
 
 
-def acknowledged_in_any_case(patch: Patch) -> str:
-    class Sure(Gathering):
-        async def _write(self, gate: IntakeRules, taken: Taken) -> None:
-            await super()._write(gate, taken)
+def always_acknowledged(patch: Patch) -> str:
+    class Sure(BatchWriter):
+        async def _write(self, rules: IntakeRules, taken: Taken) -> None:
+            await super()._write(rules, taken)
 
-    patch.setattr(collected_reports, "Gathering", Sure)
-    return "acknowledged that was written when its window may have been cut"
+    patch.setattr(collected_reports, "BatchWriter", Sure)
+    return "acknowledged although its window may have closed"
 
 
-def enrolled_every_time(patch: Patch) -> str:
+def enrolled_in_every_envelope(patch: Patch) -> str:
     def always(device: bytes, report: bytes, enrolls: bool, content: bytes) -> bytes:
         return encode_envelope(device, report, True, content)
 
     patch.setattr(steps, "encode_envelope", always)
-    return "enrolls again in a horizon"
+    return "enrolls twice in a horizon"
 
 
 def any_limit(patch: Patch) -> str:
     patch.setattr(Account, "check_room", lambda *arguments: None)
-    return "beyond the epsilon of its app"
+    return "exceed its app's limit of epsilon"
 
 
 def charged_rounded_down(patch: Patch) -> str:
     patch.setattr(statements, "spent", allowed)
-    return "has less epsilon than what it has sent costs"
+    return "records less epsilon than its reports cost"
 
 
 def any_promise(patch: Patch) -> str:
     patch.setattr(steps, "check_randomizer", lambda statement: None)
-    return "joins a job that promises another unit"
+    return "joins a job that declares another unit"
 
 
-def forgotten_with_its_cost(patch: Patch) -> str:
+def dropped_with_its_cost(patch: Patch) -> str:
     patch.setattr(steps, "left", lambda document, job: Document())
-    return "has left a deployment joins it again"
+    return "rejoins a deployment that it left"
 
 
-def said_with_the_value(patch: Patch) -> str:
+def error_with_the_value(patch: Patch) -> str:
     drawn = steps.drawn
 
     def telling(document: Document, job: str, epoch: int, value: Any, *rest: Any) -> Document:
@@ -210,47 +210,47 @@ def written_for_a_group(patch: Patch) -> str:
     patch.setattr(
         key_files, "write_new", lambda path, data, mode: write_new(path, data, mode | 0o040)
     )
-    return "a file of secrets is made with mode 640"
+    return "a file of secrets is created with mode 640"
 
 
-def kept_in_an_open_folder(patch: Patch) -> str:
+def stored_in_open_folder(patch: Patch) -> str:
     def folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     patch.setattr(key_files, "private_folder", folder)
-    return "a folder of secrets is made with mode 777"
+    return "a folder of secrets is created with mode 777"
 
 
-def read_in_any_case(patch: Patch) -> str:
-    patch.setitem(kept_files._KEYS, "the noise key", (NoiseKey.at, Path.read_bytes))
+def always_read(patch: Patch) -> str:
+    patch.setitem(stored_files._KEYS, "the noise key", (NoiseKey.at, Path.read_bytes))
     return "the noise key is used with mode 601"
 
 
-def shown_to_whoever_logs(patch: Patch) -> str:
+def shown_in_logs(patch: Patch) -> str:
     patch.setattr(CollectorKey, "__repr__", lambda key: f"CollectorKey({key.secret!r})")
-    return "the collectors' key is shown"
+    return "the collectors' key is displayed"
 
 
 COLLECTOR = (
     written_as_they_come,
     tagged_with_any_key,
     tagged_with_a_public_key,
-    tagged_for_ever,
-    taken_with_any_key,
-    refused_by_name,
-    written_when_it_says_1,
-    acknowledged_in_any_case,
+    tagged_permanently,
+    accepted_with_any_key,
+    rejected_by_name,
+    written_first_for_value_1,
+    always_acknowledged,
 )
 CLIENT = (
-    enrolled_every_time,
+    enrolled_in_every_envelope,
     any_limit,
     charged_rounded_down,
     any_promise,
-    forgotten_with_its_cost,
-    said_with_the_value,
+    dropped_with_its_cost,
+    error_with_the_value,
 )
-FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_whoever_logs
+FILES = written_for_a_group, stored_in_open_folder, always_read, shown_in_logs
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_
     ),
     ids=lambda each: each.__name__,
 )
-def test_whoever_breaks_a_promise_is_convicted(
+def test_broken_promise_fails(
     attack: Callable[[], Iterator[str]],
     culprit: Callable[[Patch], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +278,7 @@ def interrupted(name: str) -> str:
     return next(attack_interrupted(find_cases(name)[0]), "")
 
 
-def test_a_producer_that_forgets_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetful_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     save_arrays = ProducerStore.save_arrays
 
     def once(store: ProducerStore, arrays: Any) -> None:
@@ -286,10 +286,10 @@ def test_a_producer_that_forgets_is_convicted(monkeypatch: pytest.MonkeyPatch) -
             save_arrays(store, arrays)
 
     monkeypatch.setattr(ProducerStore, "save_arrays", once)
-    assert "forgotten at a restart" in interrupted("future_rand")
+    assert "a restart loses" in interrupted("future_rand")
 
 
-def test_a_producer_that_keeps_what_was_not_stored_is_convicted(
+def test_producer_using_unsaved_state_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
@@ -300,10 +300,10 @@ def test_a_producer_that_keeps_what_was_not_stored_is_convicted(
             raise ProducerError("no room") from error
 
     monkeypatch.setattr(Producer, "_storing", kept)
-    assert "could not be stored has used up" in interrupted("future_rand")
+    assert "reuses the randomness of one that was not stored" in interrupted("future_rand")
 
 
-def test_a_producer_that_draws_whenever_it_is_asked_is_convicted(
+def test_producer_redrawing_on_request_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     close_steps = Producer.close_steps
@@ -318,10 +318,10 @@ def test_a_producer_that_draws_whenever_it_is_asked_is_convicted(
 
     monkeypatch.setattr(Producer, "_check_open", lambda producer, epoch: None)
     monkeypatch.setattr(Producer, "close_steps", again)
-    assert "drawn twice where its values come once more" in interrupted("split_budget")
+    assert "drawn twice when its values arrive twice" in interrupted("split_budget")
 
 
-def test_a_horizon_that_goes_on_with_the_last_one_is_convicted(
+def test_horizon_continuing_old_state_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = Producer._renew
@@ -334,10 +334,10 @@ def test_a_horizon_that_goes_on_with_the_last_one_is_convicted(
             producer._randomizer = protocol.randomizer(law).restored(before, 0)
 
     monkeypatch.setattr(Producer, "_renew", keeping)
-    assert "goes on with the" in next(attack_renewal(), "")
+    assert "a horizon reuses the" in next(attack_renewal(), "")
 
 
-def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_depending_on_values_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     report, close = Producer.report, Producer.close
 
     def lingering(producer: Producer, epoch: int) -> None:
@@ -352,17 +352,17 @@ def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch)
         producer._present[producer._leaving] = producer._values[producer._leaving] > 0
 
     for name, culprit, reason in (
-        ("close", lingering, "speaks at another one"),
-        ("report", welcoming, "enrolled, or refused, depends on the value"),
-        ("_speak_for_leaving", by_value, "silent or not, as the last value says"),
+        ("close", lingering, "reports at another while absent"),
+        ("report", welcoming, "enrollment or rejection depends on the value"),
+        ("_speak_for_leaving", by_value, "depends on the last value"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(Producer, name, culprit)
             assert reason in next(attack_presence(), "")
 
 
-def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_wide_as_the_largest(words: Words, size: FixedSize) -> Any:
+def test_sizes_depending_on_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_wide_as_the_largest(words: Messages, size: FixedSize) -> Any:
         assert isinstance(size, CountTable)
         assert words.counts is not None
         width = np.min_scalar_type(int(words.counts.max(initial=1))).itemsize
@@ -370,11 +370,13 @@ def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(fixed_sizes, "split_fixed", as_wide_as_the_largest)
     case = find_cases("shuffled_counts")[0]
-    assert "how many records there are, or how long" in next(attack_sizes(case), "")
+    assert "number or length of records" in next(attack_sizes(case), "")
 
 
-def test_boxes_without_chaff_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ciphertexts_without_cover_traffic_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sealed_records, "pack_reports", lambda values, chaff, form: pack_reports(values, 0, form)
+        sealed_records,
+        "pack_reports",
+        lambda values, cover_traffic, form: pack_reports(values, 0, form),
     )
-    assert "how many boxes there are tells how many messages" in next(attack_boxes(), "")
+    assert "number of ciphertexts reveals the number of messages" in next(attack_ciphertexts(), "")

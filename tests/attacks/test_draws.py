@@ -22,14 +22,14 @@ from dpstream.randomizers.shuffled_counts import ShuffledCounts
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStream
 from dpstream.randomizers.value_stream import ValueStream
 from tests.attacks import books, samplers
-from tests.attacks.books import books_of_devices
+from tests.attacks.books import attack_device_accounts
 from tests.attacks.samplers import compare, sampled_draws
 from tests.attacks.scripts import scripted_draws
 
 ALARM = 1e-11
 
 
-def test_scripted_draws_are_those_of_their_tables() -> None:
+def test_scripted_draws_match_their_tables() -> None:
     assert set(scripted_draws().values()) == {""}
 
 
@@ -37,15 +37,15 @@ def test_sampled_draws_follow_their_laws() -> None:
     assert set(sampled_draws(cryptographic_generator(), 1e-9).values()) == {""}
 
 
-def test_accounts_of_devices_are_those_of_their_definition() -> None:
-    assert set(books_of_devices(cryptographic_generator()).values()) == {""}
+def test_device_accounts_match_their_definition() -> None:
+    assert set(attack_device_accounts(cryptographic_generator()).values()) == {""}
 
 
-def convicted_of_scripts() -> list[bool]:
+def failing_scripts() -> list[bool]:
     return list(map(bool, scripted_draws().values()))
 
 
-def test_a_table_that_settles_draws_by_their_first_bits_is_convicted(
+def test_table_ignoring_low_bits_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
@@ -54,13 +54,11 @@ def test_a_table_that_settles_draws_by_their_first_bits_is_convicted(
         return np.searchsorted(table._leading[:-1], leading, side="right")
 
     monkeypatch.setattr(NoiseTable, "_settled", settled)
-    assert convicted_of_scripts() == [True, False, False]
+    assert failing_scripts() == [True, False, False]
 
 
 @pytest.mark.parametrize("wrong", ["half", "without its last bits"])
-def test_normal_noise_that_is_not_its_law_is_convicted(
-    wrong: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_normal_noise_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = NormalNoise.draw
 
     class Coarse:
@@ -74,25 +72,25 @@ def test_normal_noise_that_is_not_its_law_is_convicted(
         return draw(noise, rng) // 2 if wrong == "half" else draw(noise, Coarse(rng))  # type: ignore[arg-type]
 
     monkeypatch.setattr(NormalNoise, "draw", half)
-    assert convicted_of_scripts() == [False, True, False]
+    assert failing_scripts() == [False, True, False]
 
 
-def test_integers_modulo_their_range_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_drawn_by_modulo_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def modulo(generator: ByteGenerator, values: int, count: int) -> Any:
         width = 1 if values <= 256 else 2
         words = np.frombuffer(generator.bytes(count * width), f"<u{width}")
         return words.astype(np.uint64) % np.uint64(values)
 
     monkeypatch.setattr(ByteGenerator, "_below", modulo)
-    assert convicted_of_scripts() == [False, False, True]
+    assert failing_scripts() == [False, False, True]
 
 
-def convicted(names: Collection[str], seed: int = 1) -> set[str]:
-    coins = seeded_generator(seed)
-    return {name for name in names if compare(*samplers.SAMPLED[name](coins), ALARM)}
+def failing(names: Collection[str], seed: int = 1) -> set[str]:
+    randomness = seeded_generator(seed)
+    return {name for name in names if compare(*samplers.SAMPLED[name](randomness), ALARM)}
 
 
-def test_comparisons_have_the_probability_of_a_false_alarm_that_they_are_given() -> None:
+def test_comparisons_have_declared_false_alarm_rate() -> None:
     law: dict[Hashable, float] = {0: 0.25, 1: 0.75}
     assert compare([0] * 30 + [1] * 90, law, 0.1) == ""
     assert compare([0] * 90 + [1] * 30, law, 1e-9)
@@ -142,7 +140,7 @@ def labels_by_place(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return {"labels of instances", "labels of instances, of messages that are counted"}
 
 
-def answers_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def answers_drawn_again(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     ones, rng = PermanentBits.ones, seeded_generator(5)
     monkeypatch.setattr(
         PermanentBits,
@@ -160,21 +158,21 @@ def answers_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         unweighted_signs,
         one_hash,
         labels_by_place,
-        answers_drawn_anew,
+        answers_drawn_again,
     ],
 )
-def test_samplers_that_are_not_their_laws_are_convicted(
+def test_wrong_samplers_fail(
     breaking: Callable[[pytest.MonkeyPatch], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = breaking(monkeypatch)
-    assert convicted(named) == named
+    assert failing(named) == named
 
 
 @pytest.mark.parametrize(
     ("devices", "array", "place"),
     [(ValueStream, "_left", 0), (ValueStream, "_sum", 0), (ShuffledValueStream, "_left", 1)],
 )
-def test_clocks_and_sums_that_are_not_kept_are_convicted(
+def test_unsaved_clocks_and_sums_fail(
     devices: Any, array: str, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = devices.report
@@ -186,11 +184,11 @@ def test_clocks_and_sums_that_are_not_kept_are_convicted(
         return sent
 
     monkeypatch.setattr(devices, "report", forgetting)
-    found = list(map(bool, books_of_devices(seeded_generator(6)).values()))
+    found = list(map(bool, attack_device_accounts(seeded_generator(6)).values()))
     assert found == [each == place for each in range(4)]
 
 
-def test_changes_and_steps_past_what_is_charged_are_convicted(
+def test_uncharged_changes_and_steps_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgetting(report: Any, array: str) -> Any:
@@ -202,10 +200,10 @@ def test_changes_and_steps_past_what_is_charged_are_convicted(
 
     monkeypatch.setattr(ShuffledCounts, "report", forgetting(ShuffledCounts.report, "_changes"))
     monkeypatch.setattr(LdpSgd, "report", forgetting(LdpSgd.report, "_steps"))
-    found = list(map(bool, books_of_devices(seeded_generator(7)).values()))
+    found = list(map(bool, attack_device_accounts(seeded_generator(7)).values()))
     assert found == [False, False, True, True]
 
 
-def test_too_little_noise_for_what_words_may_add_up_to_is_convicted() -> None:
+def test_too_little_noise_for_message_sums_fails() -> None:
     assert books._too_little_noise(10_000, 300, 1.0, 0.1) == ""
     assert "it is at least" in books._too_little_noise(40_000, 300, 1.0, 0.1)

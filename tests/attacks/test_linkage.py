@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.actions import Steps
-from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.multisets import MessageMultiset
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 from tests.attacks.linkage import attack_linkage
 
 ORDERS = ("sorted", "random")
@@ -24,21 +24,21 @@ def test_windows_do_not_link_reports_to_senders(order: str, trials: int) -> None
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_order_of_arrival_is_found(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_they_came(multiset: Any, *generator: Any) -> Words:
-        return Words(np.concatenate(multiset._plain))
+def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_they_came(multiset: Any, *generator: Any) -> Messages:
+        return Messages(np.concatenate(multiset._plain))
 
-    def pieces_as_they_came(multiset: Any, generator: Any) -> Steps[Pieces]:
+    def chunks_as_they_came(multiset: Any, generator: Any) -> Steps[Chunks]:
         yield from ()
-        return Pieces.of([as_they_came(multiset)])
+        return Chunks.of([as_they_came(multiset)])
 
-    monkeypatch.setattr(WordMultiset, "permuted", pieces_as_they_came)
-    monkeypatch.setattr(WordMultiset, "sorted", as_they_came)
+    monkeypatch.setattr(MessageMultiset, "permuted", chunks_as_they_came)
+    monkeypatch.setattr(MessageMultiset, "sorted", as_they_came)
     reason = attack_linkage(order, 40, seeded_generator(11), 1e-11)
-    assert "order in which reports arrived" in reason
+    assert "order of arrival" in reason
 
 
-def test_id_of_a_batch_is_found() -> None:
+def test_repeated_batch_id_is_detected() -> None:
     class Same:
         """Draws an id of a producer again for a window."""
 
@@ -54,5 +54,5 @@ def test_id_of_a_batch_is_found() -> None:
             self._drawn += 1
             return bytes([self._drawn if self._drawn < 5 else 1]) * size
 
-    coins: Any = Same()
-    assert "holds the id of a batch" in attack_linkage("sorted", 4, coins, 1e-9)
+    randomness: Any = Same()
+    assert "contains the id of a batch" in attack_linkage("sorted", 4, randomness, 1e-9)

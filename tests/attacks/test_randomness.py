@@ -24,7 +24,7 @@ def test_generators_are_cryptographic_and_differ_after_a_fork() -> None:
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_randomness_is_drawn_once_and_kept_secret(case: Case) -> None:
+def test_randomness_is_drawn_once_and_stays_secret(case: Case) -> None:
     assert list(attack_randomness(case)) == []
 
 
@@ -32,7 +32,7 @@ def reasons(case: Case) -> str:
     return "\n".join(attack_randomness(case))
 
 
-def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
+def test_redrawn_sign_vector_fails() -> None:
     """Each report alone is correct: only several of them show the fault."""
 
     class Forgetful(FutureRand):
@@ -49,21 +49,21 @@ def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
             return super().report(epoch, values, present, rng)
 
     case = with_entry(case_of("future_rand", 1), randomizer=Forgetful)
-    assert "draws signs again at epoch 1, which was drawn at enrollment" in reasons(case)
+    assert "redraws signs from enrollment at epoch 1" in reasons(case)
 
 
-def test_a_seed_that_forks_share_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_shared_by_forks_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = np.random.Generator(AESCounter())
     monkeypatch.setattr(randomness, "cryptographic_generator", lambda: shared)
     assert list(attack_generators())
 
 
-def test_another_generator_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insecure_generator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "cryptographic_generator", np.random.default_rng)
     assert list(attack_generators())
 
 
-def test_an_epoch_that_is_drawn_again_after_a_crash_is_convicted(
+def test_epoch_redrawn_after_crash_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_fact = ProducerStore.set_fact
@@ -74,10 +74,10 @@ def test_an_epoch_that_is_drawn_again_after_a_crash_is_convicted(
 
     monkeypatch.setattr(ProducerStore, "set_fact", forgetting)
     found = reasons(case_of("split_budget"))
-    assert "draws an epoch again that was drawn before a crash" in found
+    assert "redraws an epoch that was drawn before a crash" in found
 
 
-def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
+def test_epoch_sent_differently_than_drawn_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]
@@ -89,19 +89,21 @@ def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
 
     monkeypatch.setattr(Producer, "_send", once)
     found = reasons(case_of("split_budget"))
-    assert "sends other bytes after a crash than were drawn before it" in found
+    assert "sends bytes after a crash other than those drawn before it" in found
 
 
-def test_a_secret_in_a_heartbeat_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_in_heartbeat_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("fragments", 6)
-    told: list[str] = []
+    leaked: list[str] = []
     report = Producer.close
 
     def telling(producer: Producer, epoch: int) -> None:
-        told.extend(row.tobytes().hex() for row in producer.store.arrays()["key"])
+        leaked.extend(row.tobytes().hex() for row in producer.store.arrays()["key"])
         report(producer, epoch)
 
     heartbeat = ShuffleStage.heartbeat
     monkeypatch.setattr(Producer, "close", telling)
-    monkeypatch.setattr(ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "told": told})
-    assert "stands in a topic" in reasons(case)
+    monkeypatch.setattr(
+        ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "leaked": leaked}
+    )
+    assert "a topic or heartbeat contains" in reasons(case)

@@ -22,11 +22,11 @@ from dpstream.pipeline.planning.parties import party_guarantees
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.windows import Window
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.sealed_messages import pack_reports, seal_rows
 from dpstream.topics.shares import share_table, table_of
-from dpstream.topics.words import Words
 from tests.support.new_jobs import new_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 from tests.support.world import World
@@ -53,15 +53,17 @@ class _Replacing:
         def add(self: Any, state: Any, decision: Any, words: Any) -> Any:
             job = self._job
             if shared:
-                form = job.table_form
+                form = job.table_format
                 locks = tuple(job.locks.of(party, 1) for party in SHARERS)
                 table = np.zeros(form.cells, np.uint32)
-                words.add(Words(share_table(table, OTHERS, form, locks, secrets.token_bytes)))
+                words.add(Messages(share_table(table, OTHERS, form, locks, secrets.token_bytes)))
             else:
-                form = job.word_form
-                chaff = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
-                boxes = seal_rows(chaff, [job.locks.of("aggregate", 1), job.locks.of("stage 2", 1)])
-                words.add(Words(boxes))
+                form = job.message_format
+                cover_traffic = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
+                ciphertexts = seal_rows(
+                    cover_traffic, [job.locks.of("aggregate", 1), job.locks.of("stage 2", 1)]
+                )
+                words.add(Messages(ciphertexts))
             return (yield from write(self, state, decision, words))
 
         monkeypatch.setattr(Window, "_complete", drop)
@@ -106,7 +108,7 @@ def _published(
     world.settle()
     record = world.published()[1]
     world.shut()
-    assert record.fate is Fate.RELEASED
+    assert record.window_status is WindowStatus.RELEASED
     assert record.contributors > OTHERS
     assert isinstance(record.estimate, ItemEstimates)
     return np.asarray(record.estimate.values)
@@ -119,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_what_is_published_has_the_noise_of_every_later_party(
+def test_published_sum_has_noise_of_every_later_party(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     section: dict[str, Any],
@@ -141,7 +143,7 @@ def test_what_is_published_has_the_noise_of_every_later_party(
 
 
 @pytest.mark.parametrize(("section", "keys", "shared"), CASES)
-def test_a_party_adds_what_its_window_needs_of_honest_contributors(
+def test_party_adds_reports_of_required_honest_users(
     section: dict[str, Any], keys: KeyRing, shared: bool
 ) -> None:
     """Over many epochs, each cell of one party has the noise distribution; half the noise fails."""
@@ -158,7 +160,7 @@ def test_a_party_adds_what_its_window_needs_of_honest_contributors(
         assert abs(drawn.var() / variance - 1) < 5 * np.sqrt(2.2 / drawn.size)
 
 
-def test_the_reports_that_a_party_adds_are_its_own_and_of_one_window() -> None:
+def test_added_reports_differ_by_party_and_window() -> None:
     job, keys = job_of(sealed_section(STAGES), epochs=2), all_keys(STAGES)
     one, other = job.later_parties
     again, elsewhere = (
@@ -172,29 +174,32 @@ def test_the_reports_that_a_party_adds_are_its_own_and_of_one_window() -> None:
     assert first != added_counts(elsewhere, one, keys).tolist()
 
 
-def test_boxes_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
+def test_number_of_added_ciphertexts_is_constant() -> None:
     job, keys = job_of(sealed_section(STAGES), epochs=3), all_keys(STAGES)
     added = AddedDevices(job, "stage 2", keys)
-    sizes = [[len(piece) for piece in added.boxes(epoch, Role.SHUFFLED)] for epoch in (1, 2, 3)]
+    sizes = [
+        [len(chunk) for chunk in added.ciphertexts(epoch, Role.SHUFFLED)] for epoch in (1, 2, 3)
+    ]
     assert sizes[0] == sizes[1] == sizes[2]
     drawn = added_counts(job, "stage 2", keys).sum()
     assert 0 < drawn < sum(sizes[0])
 
 
 @pytest.mark.parametrize("section", [sealed_section(STAGES), shares_section((1, 2))])
-def test_sentences_say_who_has_to_be_honest(section: dict[str, Any]) -> None:
+def test_trust_description_covers_replaced_reports(section: dict[str, Any]) -> None:
     job = job_of(section)
     law = job.law
     trust = job.guarantee_of(law).trust
-    assert trust.endswith("whatever reports any one stage or party replaces or withholds") or (
-        "whatever reports any one stage or party replaces or withholds; " in trust
-    )
+    even_if = "even if any one shuffler or party replaces or drops reports"
+    assert trust.endswith(even_if) or f"{even_if}; " in trust
     (stage,) = (each for each in party_guarantees(job, law) if each.kind == "stage")
     assert "passes on every report" not in stage.assumes
 
 
-def test_no_sentence_claims_a_guarantee_where_nothing_is_added() -> None:
+def test_trust_description_without_added_devices() -> None:
     """Aggregators of a learning job add no devices."""
     sealed = job_of(sealed_section(STAGES)).sealed
     assert sealed is not None
-    assert "it does not hold against a stage that replaces or withholds" in sealed.trust(1, 0)
+    assert (
+        "it does not hold against a shuffler that replaces or drops reports, which can"
+    ) in sealed.trust(1, 0)

@@ -17,7 +17,7 @@ from tests.attacks.examples import EXAMPLES, case_of
 from tests.attacks.side_channels import compare_neighbors
 from tests.conformance.cases import CASES, Case
 
-WITHHELD = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
+SUPPRESSED = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
 """Examples whose suppressed windows ``make test`` checks; ``make verify`` checks all."""
 
 
@@ -29,16 +29,16 @@ def test_neighbors_look_alike(case: Case) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=() if str(case) in WITHHELD else pytest.mark.verify)
+        pytest.param(case, marks=() if str(case) in SUPPRESSED else pytest.mark.verify)
         for case in CASES
     ],
     ids=str,
 )
-def test_neighbors_look_alike_in_withheld_windows(case: Case) -> None:
+def test_neighbors_look_alike_in_suppressed_windows(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 
-def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
+def leaks_in_separate_batch(monkeypatch: pytest.MonkeyPatch) -> str:
     """Send a batch twice if the sum of values is odd."""
     report_all, records = Producer.report_all, epoch_records.DrawnEpoch.records
     sums = [0]
@@ -57,7 +57,7 @@ def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
     return "reports"
 
 
-def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
+def leaks_in_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
     heartbeat = ShuffleStage.heartbeat
     seen: list[int] = []
     record = ShuffleStage.record
@@ -73,15 +73,15 @@ def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
     return "heartbeats"
 
 
-@pytest.mark.parametrize("leak", [tells_in_a_batch_of_its_own, tells_in_a_heartbeat])
-def test_who_tells_values_elsewhere_is_convicted(
+@pytest.mark.parametrize("leak", [leaks_in_separate_batch, leaks_in_heartbeat])
+def test_value_in_side_channel_fails(
     leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = leak(monkeypatch)
-    assert told in compare_neighbors(case_of("split_budget"), seed=3)
+    reason = leak(monkeypatch)
+    assert reason in compare_neighbors(case_of("split_budget"), seed=3)
 
 
-def test_a_stage_that_releases_too_small_windows_is_convicted(
+def test_release_below_minimum_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = case_of("split_budget")
@@ -93,4 +93,4 @@ def test_a_stage_that_releases_too_small_windows_is_convicted(
         init(source, job.model_copy(update={"shuffle": shuffle}), *given)
 
     monkeypatch.setattr(ProducerSource, "__init__", careless)
-    assert "below the minimum" in compare_neighbors(case, seed=4, released=False)
+    assert "below the job's minimum" in compare_neighbors(case, seed=4, released=False)

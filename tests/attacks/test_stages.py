@@ -24,10 +24,10 @@ from dpstream.randomizers.randomness import (
     keyed_generator,
     seeded_generator,
 )
-from dpstream.topics import sealed_words
-from dpstream.topics.manifests import Fate
+from dpstream.topics import sealed_messages
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.shares import ShareSum
-from tests.attacks.boxes_and_shares import attack_boxes_and_shares
+from tests.attacks.ciphertexts_and_shares import attack_ciphertexts_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
 from tests.attacks.device_windows import attack_device_windows
 from tests.attacks.membership import attack_membership
@@ -40,11 +40,11 @@ Attacking = Callable[[], Iterator[str]]
 
 ATTACKS: Mapping[str, Attacking] = {
     "membership": attack_membership,
-    "windows written again": attack_written_again,
+    "rewritten windows": attack_written_again,
     "dummies of the stage": attack_dummies,
     "sums of the stage": attack_sums,
     "windows of devices": attack_device_windows,
-    "boxes and shares": attack_boxes_and_shares,
+    "ciphertexts and shares": attack_ciphertexts_and_shares,
 }
 
 
@@ -59,11 +59,11 @@ def test_crowds_follow_their_law(windows: int) -> None:
 
 
 def minimum_less_one(patch: Patch) -> None:
-    def fate(decision: Any, contributors: int) -> Fate:
+    def window_status(decision: Any, contributors: int) -> WindowStatus:
         minimum = decision._job.shuffle.minimum - 1
-        return Fate.RELEASED if contributors >= minimum else Fate.TOO_SMALL
+        return WindowStatus.RELEASED if contributors >= minimum else WindowStatus.SUPPRESSED
 
-    patch.setattr(WindowDecision, "_fate", fate)
+    patch.setattr(WindowDecision, "_window_status", window_status)
 
 
 def batches_counted_twice(patch: Patch) -> None:
@@ -82,11 +82,11 @@ def ended_by_punctuation(patch: Patch) -> None:
     patch.setattr(Drawing, "whole", property(lambda sent: sent.punctuation is not None))
 
 
-def strangers_taken_in(patch: Patch) -> None:
+def unknown_users_accepted(patch: Patch) -> None:
     patch.setattr(ShuffleStage, "_unexpected", lambda *record: None)
 
 
-def everybody_written(patch: Patch) -> None:
+def all_producers_written(patch: Patch) -> None:
     """Include late reports of all producers when a window is read again."""
     read = ProducerWindows.read
     patch.setattr(
@@ -97,7 +97,7 @@ def everybody_written(patch: Patch) -> None:
     patch.setattr(
         window_writer,
         "drawings_in",
-        lambda manifest, roster: {each.enrollment: None for each in roster},
+        lambda manifest, registry: {each.enrollment: None for each in registry},
     )
 
 
@@ -111,7 +111,7 @@ def later_manifests_count(patch: Patch) -> None:
     patch.setattr(DecisionLog, "apply", again)
 
 
-def noise_drawn_anew(patch: Patch) -> None:
+def noise_drawn_again(patch: Patch) -> None:
     patch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
 
 
@@ -143,7 +143,7 @@ def any_key(patch: Patch) -> None:
     patch.setattr(StageNoise, "__init__", careless)
 
 
-def words_in_place_of_sums(patch: Patch) -> None:
+def messages_instead_of_sums(patch: Patch) -> None:
     patch.setattr(StageNoise, "sum", lambda noise, epoch, words: words)
 
 
@@ -151,7 +151,7 @@ def copies_are_devices(patch: Patch) -> None:
     patch.setattr(DeviceWindow, "devices", property(lambda window: window.messages))
 
 
-def copies_of_boxes(patch: Patch) -> None:
+def copies_of_ciphertexts(patch: Patch) -> None:
     def all_of_them(window: Any) -> Iterator[Any]:
         for rows in window._contents.first_of_each():
             yield rows[:, 8 * window._sealed :]
@@ -159,12 +159,12 @@ def copies_of_boxes(patch: Patch) -> None:
     patch.setattr(DeviceWindow, "_one_of_each", all_of_them)
 
 
-def boxes_as_they_came(patch: Patch) -> None:
-    patch.setattr(sealed_words, "sorted", list, raising=False)
+def ciphertexts_as_they_came(patch: Patch) -> None:
+    patch.setattr(sealed_messages, "sorted", list, raising=False)
 
 
-def seeds_alike(patch: Patch) -> None:
-    patch.setattr("tests.attacks.boxes_and_shares.secrets.token_bytes", bytes)
+def equal_seeds(patch: Patch) -> None:
+    patch.setattr("tests.attacks.ciphertexts_and_shares.secrets.token_bytes", bytes)
 
 
 def sums_of_one(patch: Patch) -> None:
@@ -176,30 +176,38 @@ def sums_of_one(patch: Patch) -> None:
     thinned(
         [
             (attack_membership, minimum_less_one, "a window of 3 devices is released"),
-            (attack_membership, batches_counted_twice, "holds other reports"),
-            (attack_membership, ended_by_punctuation, "other reports than those"),
-            (attack_membership, strangers_taken_in, "holds other reports"),
-            (attack_written_again, everybody_written, "two versions"),
-            (attack_written_again, noise_drawn_anew, "two versions"),
+            (attack_membership, batches_counted_twice, "contains reports other"),
+            (attack_membership, ended_by_punctuation, "reports other than those"),
+            (attack_membership, unknown_users_accepted, "contains reports other"),
+            (attack_written_again, all_producers_written, "two versions"),
+            (attack_written_again, noise_drawn_again, "two versions"),
             (attack_written_again, later_manifests_count, "two versions"),
-            (attack_dummies, no_dummies, "the same noise, or none"),
+            (attack_dummies, no_dummies, "the same noise or none"),
             (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
-            (attack_dummies, noise_drawn_anew, "when it is drawn again"),
+            (attack_dummies, noise_drawn_again, "changes when redrawn"),
             (attack_dummies, any_key, "a worker with another noise key"),
             (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
             (attack_sums, noise_without_key, "does not depend on the key"),
-            (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
-            (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
-            (attack_device_windows, copies_of_boxes, "a manifest says that 24 devices are in"),
-            (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),
-            (attack_boxes_and_shares, seeds_alike, "two tables have the same share"),
-            (attack_boxes_and_shares, sums_of_one, "hands on the sum of 1 devices"),
+            (attack_sums, messages_instead_of_sums, "releases 6 messages"),
+            (attack_device_windows, copies_are_devices, "a manifest declares 21 devices"),
+            (
+                attack_device_windows,
+                copies_of_ciphertexts,
+                "a manifest declares 24 devices",
+            ),
+            (
+                attack_ciphertexts_and_shares,
+                ciphertexts_as_they_came,
+                "keep the order of their reports",
+            ),
+            (attack_ciphertexts_and_shares, equal_seeds, "two tables have the same share"),
+            (attack_ciphertexts_and_shares, sums_of_one, "forwards the sum of 1 devices"),
         ],
         2,
     ),
 )
-def test_a_broken_promise_is_found(
+def test_broken_promise_is_detected(
     attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)
@@ -237,10 +245,10 @@ def first_ones_deleted(patch: Patch) -> None:
     [
         (half_the_noise, "differs by"),
         (small_ones_released, "differs by"),
-        (first_ones_deleted, "follows from their place"),
+        (first_ones_deleted, "depends on their position"),
     ],
 )
-def test_crowds_by_another_law_are_found(
+def test_wrong_crowd_law_is_detected(
     broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

@@ -14,10 +14,10 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.crowds_left import crowds_job
 from tests.attacks.device_windows import device_job, device_rows, record_of
-from tests.attacks.membership import plain_job, speaks_against
+from tests.attacks.membership import evidence_against, plain_job
 from tests.attacks.noise_of_stages import dummies_job, sums_job
 from tests.attacks.promises import broken
-from tests.attacks.scenes import Scene, Sent, draw, taken_over_at_every_step
+from tests.attacks.scenarios import AttackScenario, Sent, draw, taken_over_at_every_step
 
 _DEPLOYMENT = bytes(16)
 
@@ -27,15 +27,15 @@ def attack_written_again() -> Iterator[str]:
     promises = {
         "of producers": lambda: _producers(plain_job(), None, ([1, 2, 1, 1], [2, 2]), judged=True),
         "with dummies": lambda: _producers(dummies_job(_DEPLOYMENT, key), key, ([1, 2], [3])),
-        "of which a noisy sum is released": lambda: _producers(
+        "with a released noisy sum": lambda: _producers(
             sums_job(_DEPLOYMENT, key), key, ([1, 0], [1])
         ),
-        "from which messages are deleted": lambda: _producers(
+        "with deleted messages": lambda: _producers(
             crowds_job(key), key, (["1: a", "2: b"] * 20, ["1: b", "2"])
         ),
         "of devices": _devices,
     }
-    same = "is the same whoever writes it"
+    same = "is equal for all writers"
     return broken({f"a window {what} {same}": do for what, do in promises.items()})
 
 
@@ -47,55 +47,57 @@ def _producers(
     judged: bool = False,
 ) -> str:
     """Let the second producer be late; `judged`: windows contain reports and nothing else."""
-    coins = cryptographic_generator()
+    randomness = cryptographic_generator()
     senders: list[Sent] = [
-        draw(job, name, [held], coins)
+        draw(job, name, [held], randomness)
         for name, held in zip(("north", "south"), values, strict=True)
     ]
 
-    def begin() -> Scene:
-        scene = Scene(job, coins, key)
-        scene.register(*senders)
-        scene.hand_on(1, senders[0].records[1])
-        return scene
+    def begin() -> AttackScenario:
+        scenario = AttackScenario(job, randomness, key)
+        scenario.register(*senders)
+        scenario.deliver(1, senders[0].records[1])
+        return scenario
 
     reason, seen = "", set[frozenset[str]]()
-    for scene in taken_over_at_every_step(
-        begin, lambda scene: scene.hand_on(1, senders[1].records[1]), just_decided=judged
+    for scenario in taken_over_at_every_step(
+        begin, lambda scenario: scenario.deliver(1, senders[1].records[1]), just_decided=judged
     ):
-        reason = reason or _differs(scene) or (speaks_against(scene, senders) if judged else "")
-        seen.add(frozenset(scene.inside(1)))
+        reason = (
+            reason or _differs(scenario) or (evidence_against(scenario, senders) if judged else "")
+        )
+        seen.add(frozenset(scenario.inside(1)))
     if not reason and len(seen) < 2:
-        reason = "whoever is late is in a window, or nobody is, whenever it was decided"
+        reason = "presence of late producers does not depend on the time of finalization"
     return reason
 
 
 def _devices() -> str:
-    job, coins = device_job(None), cryptographic_generator()
+    job, randomness = device_job(None), cryptographic_generator()
     rows = device_rows(job, 1, 5)
 
-    def begin() -> Scene:
-        scene = Scene(job, coins)
-        scene.hand_on(1, [record_of(job, 1, rows[:4])])
-        return scene
+    def begin() -> AttackScenario:
+        scenario = AttackScenario(job, randomness)
+        scenario.deliver(1, [record_of(job, 1, rows[:4])])
+        return scenario
 
-    def late(scene: Scene) -> None:
-        scene.hand_on(1, [record_of(job, 1, rows[4:])])
+    def late(scenario: AttackScenario) -> None:
+        scenario.deliver(1, [record_of(job, 1, rows[4:])])
 
-    for scene in taken_over_at_every_step(begin, late):
-        reason = _differs(scene)
-        devices = scene.manifests()[1].contributors
-        if any(words.total() != devices for words in scene.writings(1)):
-            reason = reason or "a window holds reports that came after it was decided"
+    for scenario in taken_over_at_every_step(begin, late):
+        reason = _differs(scenario)
+        devices = scenario.manifests()[1].contributors
+        if any(words.total() != devices for words in scenario.writings(1)):
+            reason = reason or "a window contains reports that arrived after it was finalized"
         if reason:
             return reason
     return ""
 
 
-def _differs(scene: Scene) -> str:
-    windows = scene.writings(1)
+def _differs(scenario: AttackScenario) -> str:
+    windows = scenario.writings(1)
     if not windows:
-        return "a window that was decided is not released"
+        return "a finalized window is not released"
     if any(window != windows[0] for window in windows):
-        return "of one window two versions are released, and their difference tells of people"
+        return "two versions of one window are released, and their difference reveals users"
     return ""

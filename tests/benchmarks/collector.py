@@ -54,7 +54,7 @@ def measure(connection: Connection) -> dict[str, Any]:
     job = new_job(
         "bench-devices",
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 16, "start": now.isoformat(), "length": "1d"},
         shuffle={"grace": "1h"},
         devices={},

@@ -25,7 +25,7 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy, undeploy
 from dpstream.pipeline.operations.processes import dpstream_command, python_module
 from dpstream.pipeline.operations.restarted_processes import Child, RestartedProcesses
-from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.managed_broker import ManagedBroker, Message
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.state import kafka_folder
@@ -53,7 +53,7 @@ _JOB_VALUES = {
     "letters": letters_job_values,
     "cells": items_job_values,
 }
-_PATIENCE = 300.0
+_TIMEOUT = 300.0
 _POLL_SECONDS = 0.05
 
 
@@ -132,9 +132,9 @@ class Passage:
 
 
 @contextmanager
-def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
+def local_broker(print_message: Callable[[str], None]) -> Iterator[Connection]:
     messages: Queue[Message] = Queue()
-    with KeptBroker(messages.put) as broker:
+    with ManagedBroker(messages.put) as broker:
         while True:
             broker.check()
             try:
@@ -146,7 +146,7 @@ def local_broker(say: Callable[[str], None]) -> Iterator[Connection]:
             if message["kind"] == "failed":
                 raise BenchmarkError(message["text"])
             if message["text"]:
-                say(message["text"])
+                print_message(message["text"])
         yield Connection((message["text"],))
 
 
@@ -267,14 +267,14 @@ class _Run:
         return heard
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not condition():
             for child in self.processes.children:
                 if child.state != "running":
                     raise BenchmarkError(f"{child.name} has ended:{child.log_end()}")
             if time.monotonic() > deadline:
                 logs = "".join(f"\n{c.name}:{c.log_end()}" for c in self.processes.children)
-                raise BenchmarkError(f"nothing happens for {_PATIENCE:g} s{logs}")
+                raise BenchmarkError(f"nothing happens for {_TIMEOUT:g} s{logs}")
             time.sleep(_POLL_SECONDS)
 
     def _statuses(self) -> list[dict[str, Any]]:

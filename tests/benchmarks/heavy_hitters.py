@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.measurements import most_named
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.count_min import CountMinParameters
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.measurements import (
     BucketLaw,
@@ -75,7 +75,7 @@ class Holders:
         return np.bincount(self.held, minlength=len(self.labels) + 1)
 
 
-def asked(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, Any]]:
+def requested(labels: tuple[str, ...], epsilon: float) -> Iterator[tuple[str, str, Any]]:
     yield "count_min, prefixes", "count_min", CountMinParameters(epsilon, DELTA, Bits(BITS))
     yield "count_min", "count_min", CountMinParameters(epsilon, DELTA, labels)
     yield (
@@ -107,14 +107,14 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
         devices.enroll(len(values), rng)
         sent = values if spread is None else spread[values]
         words = devices.report(1, sent[:, None], None, rng)
-        if isinstance(words, CountedWords):
+        if isinstance(words, CountedMessages):
             aggregator.add(1, words.values, words.counts.astype(np.uint32))
         else:
             aggregator.add(1, words, None)
-    everybody, counts = Attendance.constant(1, users), holders.counts
+    everybody, counts = Participation.constant(1, users), holders.counts
     estimate: Any = aggregator.estimate(1, everybody)
     most = np.argsort(-counts, kind="stable")[:FOUND]
-    if spread is None and isinstance(estimate, FoundItems):
+    if spread is None and isinstance(estimate, HeavyHitters):
         # Large domains are only published in part, and the aggregator has the rest.
         known_of_all: Any = aggregator
         estimate = known_of_all.window([1], everybody).estimates.listed()
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     holders = Holders.read(chosen.log)
     print("protocol | found | of them held | of the 32 most held | their RMSE, users", flush=True)
-    for name, protocol, parameters in asked(holders.labels, chosen.epsilon):
+    for name, protocol, parameters in requested(holders.labels, chosen.epsilon):
         _, found, held, among, error = compare(name, protocol, parameters, holders, chosen.seed)
         shown = "-" if error is None else f"{error:,.0f}"
         print(f"{name} | {found:,} | {held:,} | {among} | {shown}", flush=True)

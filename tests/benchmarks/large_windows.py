@@ -46,9 +46,9 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import (
     MEGABYTE,
@@ -75,7 +75,7 @@ class Figures:
         longest_pause: Wall-clock seconds.
         busiest_pause: Processor seconds, which other processes do not prolong.
         megabytes: Peak resident memory beyond the initial one.
-        scratch_megabytes, read_megabytes: Written to and read from spill files.
+        spilled_megabytes, read_megabytes: Written to and read from spill files.
     """
 
     millions: int
@@ -85,7 +85,7 @@ class Figures:
     longest_pause: float
     busiest_pause: float
     megabytes: float
-    scratch_megabytes: float
+    spilled_megabytes: float
     read_megabytes: float
     records: int
 
@@ -94,7 +94,7 @@ class Figures:
         return self.collecting + self.closing
 
 
-class CountedScratch:
+class CountedSpillFiles:
     """Opens spill files, and counts the bytes written and read."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class CountedScratch:
 
 
 class _CountedFile:
-    def __init__(self, file: BinaryIO, counts: CountedScratch) -> None:
+    def __init__(self, file: BinaryIO, counts: CountedSpillFiles) -> None:
         self._file = file
         self._counts = counts
 
@@ -174,8 +174,8 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     """Pass one window through a shuffle stage, and optionally through an aggregate stage."""
     job = deploy_job(make_job(job_values(order)), deployed_at=0)
     log = TimedLog(folder)
-    assert job.word_form.distinct is None
-    assert job.word_form.report_bytes == 4
+    assert job.message_format.distinct is None
+    assert job.message_format.report_bytes == 4
     enrollments = [secrets.token_bytes(16) for _ in range(PRODUCERS)]
     for number, enrollment in enumerate(enrollments):
         registration = Registration(job.deployment, f"{number}", enrollment, 1)
@@ -183,12 +183,14 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     partition = job.topics.partition_of(1)
     for record in _records((job.fingerprint, job.deployment), enrollments, millions):
         log.append(Append(Role.REPORTS, partition, record))
-    scratch = CountedScratch()
-    stage = shuffle_stage(job, scratch=scratch)
-    yield _measured(millions, "shuffle", stage, log, partition, Role.SHUFFLED, scratch)
+    open_spill_file = CountedSpillFiles()
+    stage = shuffle_stage(job, open_spill_file=open_spill_file)
+    yield _measured(millions, "shuffle", stage, log, partition, Role.SHUFFLED, open_spill_file)
     if aggregate:
-        stage_after = build_stage(job, "aggregate", Environment(scratch=scratch))
-        yield _measured(millions, "aggregate", stage_after, log, partition, Role.PARTIALS, scratch)
+        stage_after = build_stage(job, "aggregate", Environment(open_spill_file=open_spill_file))
+        yield _measured(
+            millions, "aggregate", stage_after, log, partition, Role.PARTIALS, open_spill_file
+        )
 
 
 def _measured(
@@ -198,7 +200,7 @@ def _measured(
     log: TimedLog,
     partition: int,
     output: Role,
-    scratch: CountedScratch,
+    open_spill_file: CountedSpillFiles,
 ) -> Figures:
     worker = MemoryWorker(stage, log, WritingDriver(log))
     last = log.end(stage.role, partition)
@@ -222,8 +224,8 @@ def _measured(
         round(log.longest_pause, 3),
         round(log.busiest_pause, 3),
         round(peak_megabytes(os.getpid()) - before),
-        round(scratch.written / MEGABYTE),
-        round(scratch.read / MEGABYTE),
+        round(open_spill_file.written / MEGABYTE),
+        round(open_spill_file.read / MEGABYTE),
         records,
     )
 
@@ -237,12 +239,12 @@ def _records(
     for index in range(batches):
         for enrollment in enrollments:
             words = rng.integers(0, ROWS * BUCKETS, (BATCH, 1), np.uint32)
-            batch = Batch(*identity, batch_id(drawing, index), enrollment, 1, Words(words))
+            batch = Batch(*identity, batch_id(drawing, index), enrollment, 1, Messages(words))
             yield encode_batch(batch)
     share = batches * BATCH
     for enrollment in enrollments:
-        said = Punctuation(*identity, enrollment, 1, batches, share, share, drawing)
-        yield encode_punctuation(said)
+        punctuation = Punctuation(*identity, enrollment, 1, batches, share, share, drawing)
+        yield encode_punctuation(punctuation)
 
 
 def job_values(order: str) -> dict[str, Any]:
@@ -273,20 +275,22 @@ def main() -> None:
     parser.add_argument("--order", default="sorted", choices=("sorted", "random"))
     parser.add_argument("--aggregate", action="store_true")
     parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    sizes = asked.millions or list(MILLIONS)
-    if asked.folder is not None:
-        for each in measure(sizes[0], asked.folder, asked.order, aggregate=asked.aggregate):
+    requested = parser.parse_args()
+    sizes = requested.millions or list(MILLIONS)
+    if requested.folder is not None:
+        for each in measure(
+            sizes[0], requested.folder, requested.order, aggregate=requested.aggregate
+        ):
             print(json.dumps(asdict(each)), flush=True)
         return
-    further = ["--order", asked.order, *(["--aggregate"] if asked.aggregate else [])]
+    further = ["--order", requested.order, *(["--aggregate"] if requested.aggregate else [])]
     found = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", __spec__.name, str(size), "--folder", folder, *further]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found += [Figures(**json.loads(line)) for line in done.stdout.splitlines()]
-    print_table(asked.order, found)
+    print_table(requested.order, found)
 
 
 def print_table(order: str, found: Sequence[Figures]) -> None:
@@ -299,7 +303,7 @@ def print_table(order: str, found: Sequence[Figures]) -> None:
             *(f"{s} s" for s in (each.longest_pause, each.busiest_pause)),
             *(
                 f"{mb:,.0f} MB"
-                for mb in (each.megabytes, each.scratch_megabytes, each.read_megabytes)
+                for mb in (each.megabytes, each.spilled_megabytes, each.read_megabytes)
             ),
             f"{each.records:,}",
         )

@@ -32,11 +32,11 @@ from dpstream.pipeline.kafka.memory import SLICE_BYTES, MemoryLog, MemoryWorker
 from dpstream.pipeline.kafka.producer_checks import check_registered
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
-from dpstream.pipeline.stages.tallies import Tally
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import shuffle_stage
@@ -177,16 +177,16 @@ class HistoryCluster(MemoryCluster):
             self.create_topics([settings])
         self.partitions[JOBS_TOPIC] = 1
         self.append(JOBS_TOPIC, job.to_bytes(), job.name.encode())
-        self._say_what_was_decided(job, log.files[Role.MANIFESTS])
+        self._write_manifests(job, log.files[Role.MANIFESTS])
 
-    def _say_what_was_decided(self, job: DeployedJob, manifests: TopicFile) -> None:
+    def _write_manifests(self, job: DeployedJob, manifests: TopicFile) -> None:
         """Write the heartbeat of a shuffle worker that was stopped a while ago."""
         offset = max(0, len(manifests.ends) - 1_000)
         last = manifests.read(offset - 1, offset)[0].value if offset else b""
-        tally = Tally.after(offset, last, {Fate.RELEASED.value: offset})
+        summary = ManifestSummary.after(offset, last, {WindowStatus.RELEASED.value: offset})
         words = {
             "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
-            "stopped": True, "decided": tally.to_json(),
+            "stopped": True, "finalized": summary.to_json(),
         }  # fmt: skip
         self.append(job.topic(Role.STATUS), json.dumps(words).encode(), b"shuffle/w")
 
@@ -262,14 +262,14 @@ def _page(job: DeployedJob, log: HistoryLog, *, looked_at: bool = False) -> None
         async with live_page(HistoryCluster(job, log)) as page:
             await page.get("/api/jobs/long")
             await page.get("/api/jobs/long/curve")
-            await page.get("/figures.json?job=long")
+            await page.get("/charts.json?job=long")
             if looked_at:
                 await page.look()
 
     asyncio.run(ask())
 
 
-def _verb(*arguments: str) -> Callable[[DeployedJob, HistoryLog], None]:
+def _command(*arguments: str) -> Callable[[DeployedJob, HistoryLog], None]:
     def run(job: DeployedJob, log: HistoryLog) -> None:
         from dpstream.pipeline import cli
         from dpstream.pipeline.cli import cluster_and_jobs
@@ -296,10 +296,10 @@ MEASURED: dict[str, Callable[[DeployedJob, HistoryLog], object]] = {
     "producer": _producer,
     "page": _page,
     "page, looked at": lambda job, log: _page(job, log, looked_at=True),
-    "status": _verb("status", "long"),
-    "estimates": _verb("estimates", "long"),
-    "estimates --json": _verb("estimates", "long", "--json"),
-    "producers": _verb("producers", "long"),
+    "status": _command("status", "long"),
+    "estimates": _command("estimates", "long"),
+    "estimates --json": _command("estimates", "long", "--json"),
+    "producers": _command("producers", "long"),
 }
 """Measured roles and commands by name."""
 

@@ -52,7 +52,7 @@ from tests.benchmarks.measuring import MEGABYTE, available_cores, busy_seconds
 from tests.benchmarks.one_core import DrawnReports, job_values
 from tests.benchmarks.producing import send
 
-REST_SECONDS = 60.0
+IDLE_SECONDS = 60.0
 """Longer than waking all busy jobs and drawing their reports takes."""
 IDLE_SECONDS = 30.0
 WAKINGS = 3
@@ -62,7 +62,7 @@ EPOCHS = 12
 """Epochs of each busy job in a round. The single job has those of all of them."""
 _SMALL_REPORTS = 1000
 """Reports of an epoch that wakes a job: two before each pass, and a separate one."""
-_PATIENCE = 300.0
+_TIMEOUT = 300.0
 
 
 class Supervisors:
@@ -72,7 +72,7 @@ class Supervisors:
         self._ports = {stage: free_port() for stage in STAGES}
         self.processes = []
         for stage, port in self._ports.items():
-            command = ["run", stage, "--name", "bench", "--rest-after", str(REST_SECONDS)]
+            command = ["run", stage, "--name", "bench", "--idle-timeout", str(IDLE_SECONDS)]
             command += ["--metrics", str(port), *connection.arguments()]
             log = folder / f"{stage}.log"
             log.touch()
@@ -191,7 +191,7 @@ def _supervisors(connection: Connection, folder: Path) -> Iterator[Supervisors]:
     try:
         yield supervisors
     finally:
-        end_all(supervisors.processes, patience=30.0)
+        end_all(supervisors.processes, timeout=30.0)
 
 
 def _idle(supervisors: Supervisors) -> dict[str, object]:
@@ -304,10 +304,10 @@ def _since(begun: float) -> float:
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"not within {_PATIENCE:g} s")
+            raise BenchmarkError(f"not within {_TIMEOUT:g} s")
         time.sleep(0.05)
 
 

@@ -32,10 +32,10 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words
 from tests.benchmarks.measuring import MEGABYTE
 from tests.benchmarks.one_core import shuffle_stage
 
@@ -78,7 +78,7 @@ def many_job(producers: int) -> Job:
     values = {
         "name": "many",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 1},
+        "parameters": {"epsilon": 1, "max_changes": 1},
         "epochs": {"count": 1 << 16},
         "shuffle": {"minimum": 1, "producers": producers, "grace": "1h"},
         "topics": {"partitions": 1},
@@ -94,7 +94,7 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
         log.append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
     worker = MemoryWorker(shuffle_stage(job), log)
     worker.run(worker.assign(0))
-    words = Words(np.zeros((1, job.word_form.width), job.word_form.dtype))
+    words = Messages(np.zeros((1, job.message_format.width), job.message_format.dtype))
     identity = job.fingerprint, job.deployment
     spent = []
     drawing = secrets.token_bytes(DRAWING_BYTES)
@@ -106,8 +106,8 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
         if order == "random":
             np.random.default_rng(epoch).shuffle(shuffled)
         for enrollment in shuffled:
-            said = Punctuation(*identity, enrollment, epoch, 1, 1, 1000, drawing)
-            log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
+            punctuation = Punctuation(*identity, enrollment, epoch, 1, 1, 1000, drawing)
+            log.append(Append(Role.REPORTS, 0, encode_punctuation(punctuation)))
         before = time.process_time()
         worker.run(worker.drain())
         spent.append(time.process_time() - before)
@@ -129,7 +129,7 @@ def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
         inside = rng.random(producers) >= 0.01
         counts = populations[inside]
         manifest = Manifest(
-            job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch, epoch + 1, 1,
+            job.fingerprint, job.deployment, epoch, WindowStatus.RELEASED, epoch, epoch + 1, 1,
             tuple(inside.tolist()), tuple(counts.tolist()), int(counts.sum()),
             int(populations.sum()), 0,
         )  # fmt: skip

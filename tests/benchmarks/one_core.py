@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.aggregators.row_estimates import RowEstimates
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.stages.environment import Environment, Scratch, temporary_file
+from dpstream.pipeline.stages.environment import Environment, OpenSpillFile, temporary_file
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import (
@@ -40,9 +40,9 @@ from dpstream.topics.batches import (
     encode_batch,
     encode_punctuation,
 )
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words, split_words
 from tests.benchmarks.measuring import Rate, rate
 
 DEVICES = 1_000_000
@@ -61,7 +61,7 @@ def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
     return {
         "name": name,
         "protocol": "future_rand",
-        "parameters": {"epsilon": 4, "changes": 4},
+        "parameters": {"epsilon": 4, "max_changes": 4},
         "epochs": {"count": epochs},
         "shuffle": {"grace": "1h", **shuffle},
     }
@@ -101,18 +101,18 @@ class DrawnReports:
         return Registration(self._job.deployment, self._name, self._enrollment, 1).to_bytes()
 
     def epoch(self, epoch: int, reports: int) -> list[bytes]:
-        form = self._job.word_form
+        form = self._job.message_format
         different = 2 * orders_due(epoch) if form.report_bytes == 1 else form.distinct or DIFFERENT
         words = self._rng.integers(0, different, (reports, 1)).astype(form.dtype)
-        pieces = split_words(Words(words))
+        chunks = split_messages(Messages(words))
         identity = (self._job.fingerprint, self._job.deployment)
         drawing = secrets.token_bytes(DRAWING_BYTES)
         records = [
-            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrollment, epoch, piece))
-            for index, piece in enumerate(pieces)
+            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrollment, epoch, chunk))
+            for index, chunk in enumerate(chunks)
         ]
         punctuation = Punctuation(
-            *identity, self._enrollment, epoch, len(pieces), reports, reports, drawing
+            *identity, self._enrollment, epoch, len(chunks), reports, reports, drawing
         )
         return [*records, encode_punctuation(punctuation)]
 
@@ -157,7 +157,7 @@ def _cells(runs: int) -> Iterator[Rate]:
         devices = job.randomizer()
         devices.enroll(users, generator)
         reports = devices.report(1, items, None, generator)
-        return reports.messages if isinstance(reports, CountedWords) else len(reports)
+        return reports.messages if isinstance(reports, CountedMessages) else len(reports)
 
     messages = randomize()
     yield rate("randomize cells", messages, 4 * messages, randomize, runs)
@@ -175,7 +175,10 @@ def _projective(runs: int) -> Iterator[Rate]:
     for bits in (10, 20):
         law = calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, DEVICES)
         aggregator = ProjectiveGeometryAggregator(law)
-        items, size = generator.integers(1, law.items + 1, (DEVICES, 1)), law.word_form.report_bytes
+        items, size = (
+            generator.integers(1, law.items + 1, (DEVICES, 1)),
+            law.message_format.report_bytes,
+        )
 
         def randomize(
             law: ProjectiveGeometryLaw = law, items: NDArray[np.int64] = items
@@ -194,8 +197,8 @@ def _projective(runs: int) -> Iterator[Rate]:
             partial(aggregator.add, 1, words, None),
             runs,
         )
-        attendance = Attendance.constant(1, DEVICES)
-        estimate = partial(aggregator.estimate, 1, attendance)
+        participation = Participation.constant(1, DEVICES)
+        estimate = partial(aggregator.estimate, 1, participation)
         yield rate(f"{name}: estimate", law.items, 8 * law.items, estimate, runs)
 
 
@@ -267,7 +270,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
     )
 
 
-def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
+def shuffle_stage(job: DeployedJob, open_spill_file: OpenSpillFile = temporary_file) -> Stage:
     return build_stage(
         job,
         "shuffle",
@@ -276,7 +279,7 @@ def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
             wall_clock=lambda: 0,
             broker_time=lambda: 0,
             generator=cryptographic_generator(),
-            scratch=scratch,
+            open_spill_file=open_spill_file,
         ),
     )
 

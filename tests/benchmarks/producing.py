@@ -1,6 +1,6 @@
 """Producer process that waits for SIGUSR1 before it sends.
 
-``python -m tests.benchmarks.producing KIND LIFELINE JOB NAME SERVERS FOLDER NUMBER``
+``python -m tests.benchmarks.producing KIND PARENT_WATCH JOB NAME SERVERS FOLDER NUMBER``
 
 KIND is one of
 
@@ -30,7 +30,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.lifeline import follow
+from dpstream.pipeline.parent_watch import follow
 from dpstream.topics.names import Role
 from tests.benchmarks.one_core import DrawnReports, changing_values
 

@@ -29,7 +29,7 @@ from dpstream.pipeline.recording.recorder import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
 from dpstream.pipeline.recording.replay.recording_source import RecordingSource
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.environment import Environment
@@ -38,9 +38,9 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.topics.chunks import Chunk, encode_chunk
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, split_words
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
 from tests.benchmarks.one_core import job_values
@@ -77,7 +77,7 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
             fingerprint=job.fingerprint,
             deployment=job.deployment,
             epoch=epoch,
-            fate=Fate.RELEASED,
+            window_status=WindowStatus.RELEASED,
             first_offset=epoch,
             cut_offset=epoch,
             first_epoch=1,
@@ -89,9 +89,9 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
         )
         log.append(Append(Role.MANIFESTS, 0, encode_manifest(manifest)))
         drawn = rng.integers(0, 2 * orders_due(epoch), (WINDOW, 1), np.uint8)
-        words = Words(drawn) if order == "random" else Words.canonical(drawn)
-        pieces, attempt = split_words(words), secrets.token_bytes(16)
-        for index, piece in enumerate(pieces):
+        words = Messages(drawn) if order == "random" else Messages.canonical(drawn)
+        chunks, attempt = split_messages(words), secrets.token_bytes(16)
+        for index, chunk_words in enumerate(chunks):
             chunk = Chunk(
                 job.fingerprint,
                 job.deployment,
@@ -99,8 +99,8 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
                 epoch - 1,
                 attempt,
                 index,
-                len(pieces),
-                piece,
+                len(chunks),
+                chunk_words,
             )
             log.append(Append(Role.SHUFFLED, job.topics.partition_of(epoch), encode_chunk(chunk)))
     stages: tuple[Stage, ...] = (build_stage(job, "aggregate", Environment()), PublishStage(job))
@@ -123,7 +123,7 @@ def record(job: DeployedJob, log: FileLog, folder: Path) -> None:
 
 
 def replay(source: ReplaySource) -> int:
-    plan = plan_replay(source, Wanted())
+    plan = plan_replay(source, ReplayRange())
     source.check(plan.first, plan.windows_from, plan.last)
     job = deploy_replay(
         source.job, replayed_job(source.job), deployment=secrets.token_bytes(16), deployed_at=0

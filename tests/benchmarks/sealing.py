@@ -30,24 +30,24 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.names import Role
-from dpstream.topics.sealing import BOX_BYTES
+from dpstream.topics.sealing import CIPHERTEXT_BYTES
 from dpstream.topics.shares import share_table
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 
 STAGES = ((2,), (3,))
 WHAT = {
-    "producer": "seals two boxes a report, and batches",
-    "shuffle": "opens batches, forgets the order",
-    "shuffle-2": "opens a box a report, forgets the order",
-    "aggregate": "opens a box a report, adds up",
+    "producer": "seals two ciphertexts per report, and batches",
+    "shuffle": "opens batches, drops the order",
+    "shuffle-2": "opens one ciphertext per report, drops the order",
+    "aggregate": "opens one ciphertext per report, adds counts",
 }
 
 SHARED = {
-    "producer": "seals a table in two shares",
-    "shuffle": "forgets whose it is",
+    "producer": "seals one table in two shares",
+    "shuffle": "drops the sender",
     "aggregate-a": "opens seeds, expands and adds them",
     "aggregate-b": "opens differences, adds them",
-    "aggregate": "adds both sums, once a window",
+    "aggregate": "adds both sums, once per window",
 }
 
 
@@ -78,7 +78,7 @@ def main() -> None:
         )
     console = Console()
     console.print(table)
-    console.print(f"{BOX_BYTES} bytes more for each box")
+    console.print(f"{CIPHERTEXT_BYTES} bytes more for each box")
     shares(console, given.tables, given.cells)
 
 
@@ -104,7 +104,7 @@ def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, floa
         "sealed": shares_section(),
     }
     job, keys, log = deploy_job(make_job(values), deployed_at=0), ring([1, 2]), MemoryLog()
-    form, numbers = job.table_form, count()
+    form, numbers = job.table_format, count()
     locks = job.locks.of(SHARERS[0], 1), job.locks.of(SHARERS[1], 1)
     producers = [
         Producer(job, None, name=f"{each}", transport=MemoryDriver(log)) for each in range(tables)

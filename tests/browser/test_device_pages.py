@@ -63,7 +63,7 @@ def open_device(page: Page, address: str) -> None:
     page.evaluate(OPEN, [SIGNER, START])
 
 
-def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
+def test_reload_and_second_tab_are_the_same_device(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     watched = watch(address)
@@ -76,7 +76,7 @@ def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
     assert [report["drawn"] for report in reports] == [True, False, False, False]
     assert [len(bodies) for bodies in collector.drawn.values()] == [1]
     (body,) = collector.taken.values()
-    slots, counts, good = collector.job.content_form.unpack(decode_body(body).contents)
+    slots, counts, good = collector.job.content_format.unpack(decode_body(body).contents)
     assert good.all()
     assert counts[0] <= slots.shape[1]
     assert page.evaluate(ACCOUNT) == (
@@ -86,9 +86,7 @@ def test_a_page_that_is_opened_again_and_another_tab_are_one_device(
     assert watched.complaints == []
 
 
-def test_two_tabs_that_report_at_once_draw_once(
-    watch: Watch, address: str, collector: SmallCollector
-) -> None:
+def test_concurrent_tabs_draw_once(watch: Watch, address: str, collector: SmallCollector) -> None:
     watched = watch(address)
     open_device(watched.page, address)
     reports = watched.page.evaluate(
@@ -104,7 +102,7 @@ def test_two_tabs_that_report_at_once_draw_once(
     assert [len(bodies) for bodies in collector.drawn.values()] == [1]
 
 
-def test_a_network_that_is_away_comes_back(
+def test_device_page_recovers_from_a_network_outage(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     watched = watch(address)
@@ -124,21 +122,21 @@ def test_a_network_that_is_away_comes_back(
     assert all("Cookie" not in headers and "Referer" not in headers for headers in posts)
 
 
-def test_the_example_of_the_page_for_app_developers_runs(
+def test_example_for_app_developers_runs(
     watch: Watch, address: str, collector: SmallCollector
 ) -> None:
     readme = (SOURCES.parents[1] / "client" / "README.md").read_text()
     body = readme[readme.index("<button>Take part") :]
     markup, _, rest = body.partition('<script type="module">')
     example = rest.partition("</script>")[0]
-    for said, meant in (
+    for shown, actual in (
         ("dpstream-device/client", "/src/client/index.js"),
         ("http://127.0.0.1:8300", address),
         ("first-report", "logins"),
         ("PUBLIC KEY", SIGNER),
     ):
-        assert said in example
-        example = example.replace(said, meant)
+        assert shown in example
+        example = example.replace(shown, actual)
     watched = watch(address)
     page = watched.page
     page.goto(address)

@@ -30,7 +30,7 @@ Watch = Callable[..., Watched]
 COUNT = """
 name: enrollment
 protocol: future_rand
-parameters: {epsilon: 4, changes: 4}
+parameters: {epsilon: 4, max_changes: 4}
 epochs: {count: 64}
 population: students
 budget: {epsilon: 8}
@@ -40,7 +40,7 @@ budget: {epsilon: 8}
 def item_job(labels: list[str], epochs: int = 64) -> str:
     return (
         "name: transport\nprotocol: hadamard_values\n"
-        f"parameters: {{epsilon: 4, changes: 2, domain: {json.dumps(labels)}}}\n"
+        f"parameters: {{epsilon: 4, max_changes: 2, domain: {json.dumps(labels)}}}\n"
         f"epochs: {{count: {epochs}}}\n"
     )
 
@@ -80,12 +80,12 @@ def line_columns(place: Locator) -> NDArray[np.intp]:
     return np.flatnonzero(blue.any(axis=0))
 
 
-def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
+def stages(epoch: int, *, up: bool = True) -> dict[str, Any]:
     def stage(name: str, lag: int) -> dict[str, Any]:
         worker = {
             "name": f"{name}-1",
-            "alive": alive or name != "shuffle",
-            "age": 0.4 if alive else 31.0,
+            "up": up or name != "shuffle",
+            "age": 0.4 if up else 31.0,
             "partitions": [0, 1],
             "records_per_second": 12.0,
             "reports_per_second": 48_000.0,
@@ -98,7 +98,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
             "lag": lag,
             "waiting": waiting,
             "epoch": epoch,
-            "alive": worker["alive"],
+            "up": worker["up"],
         }
 
     window = {"epoch": epoch + 1, "reports": 14_032, "waits_for": ["north"], "grace_left": 41.0}
@@ -109,7 +109,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
         "windows": [window],
         "open_windows": 1,
         "dead_letters": {"fingerprint": 2},
-        "problems": [] if alive else ["no shuffle worker is alive"],
+        "issues": [] if up else ["no shuffle worker is up"],
         "notes": [],
     }
 
@@ -120,7 +120,7 @@ def fetch(address: str) -> bytes:
     return body
 
 
-def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
+def test_curve_grows_with_its_band_and_shows_gaps(
     served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     job = served.deploy(COUNT)
@@ -180,7 +180,7 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     seen.assert_well_behaved()
 
 
-def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
+def test_items_are_chosen_by_keyboard_and_stored_in_the_url(
     served: ServedPage, watch: Watch
 ) -> None:
     labels = ["walk", "bus", "bicycle", "<img src=x onerror=alert(1)>", *map(str, range(40))]
@@ -233,9 +233,7 @@ def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
     again.assert_well_behaved()
 
 
-def test_the_pipeline_shows_a_worker_that_dies_and_returns(
-    served: ServedPage, watch: Watch
-) -> None:
+def test_pipeline_shows_a_worker_that_dies_and_returns(served: ServedPage, watch: Watch) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, [wavy(1)])
     served.show_pipeline(job, stages(1))
@@ -243,20 +241,18 @@ def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     seen.open("?tab=operators")
     drawing = seen.page.locator(".drawing svg.across")
     expect(drawing).to_contain_text("3 waiting")
-    expect(drawing.locator(".alive")).to_have_count(3)
-    served.show_pipeline(job, stages(2, alive=False))
+    expect(drawing.locator(".up")).to_have_count(3)
+    served.show_pipeline(job, stages(2, up=False))
     expect(drawing.locator(".gone")).to_have_count(1)
     expect(drawing.locator(".stage.bad")).to_contain_text("0 of 1 worker up")
-    expect(seen.page.locator(".overview .problems li")).to_have_text("no shuffle worker is alive")
+    expect(seen.page.locator(".overview .issues li")).to_have_text("no shuffle worker is up")
     served.show_pipeline(job, stages(3))
-    expect(drawing.locator(".alive")).to_have_count(3)
+    expect(drawing.locator(".up")).to_have_count(3)
     expect(drawing.locator(".gone")).to_have_count(0)
     seen.assert_well_behaved()
 
 
-def test_everything_is_there_again_after_a_cut_and_after_a_restart(
-    served: ServedPage, watch: Watch
-) -> None:
+def test_page_recovers_after_outage_and_restart(served: ServedPage, watch: Watch) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, list(map(wavy, range(1, 11))))
     seen = watch(served.address)
@@ -267,8 +263,8 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
 
     seen.cable_cut = True
     served.cut()
-    expect(page.locator("#notice")).to_contain_text("Connection lost")
-    assert page.evaluate("getComputedStyle(document.querySelector('.tile .figure')).filter") == (
+    expect(page.locator("#warning")).to_contain_text("Connection lost")
+    assert page.evaluate("getComputedStyle(document.querySelector('.tile .statistic')).filter") == (
         "grayscale(1)"
     )
     served.publish(job, 11, list(map(wavy, range(11, 21))))
@@ -276,13 +272,13 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
     served.mend()
     seen.wait_for_epoch(20)
     assert seen.source("estimate-0")["x"] == list(range(1, 21))
-    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("#warning")).to_be_hidden()
     expect(page.locator("body.stale")).to_have_count(0)
     # It caught up without reloading.
     assert page.evaluate("window.before")
 
     served.stop()
-    expect(page.locator("#notice")).to_contain_text("Connection lost")
+    expect(page.locator("#warning")).to_contain_text("Connection lost")
     served.publish(job, 21, list(map(wavy, range(21, 26))))
     served.start()
     page.wait_for_function("() => !window.before")
@@ -292,7 +288,7 @@ def test_everything_is_there_again_after_a_cut_and_after_a_restart(
     seen.assert_well_behaved()
 
 
-def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watch) -> None:
+def test_content_security_policy_is_enforced(served: ServedPage, watch: Watch) -> None:
     job = served.deploy(COUNT)
     served.publish(job, 1, [wavy(1)])
     seen = watch(served.address)
@@ -302,7 +298,7 @@ def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watc
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
     seen.wait_for_epoch(1)
-    assert any(url.startswith("ws:") for url in seen.asked)
+    assert any(url.startswith("ws:") for url in seen.requested)
     seen.assert_well_behaved()
     # The policy blocks what the page never does.
     seen.page.evaluate(
@@ -317,9 +313,7 @@ def test_the_content_security_policy_is_in_force(served: ServedPage, watch: Watc
     assert not seen.page.evaluate("window.foreign ?? false")
 
 
-def test_numbers_have_quantiles_and_items_that_are_found_appear(
-    served: ServedPage, watch: Watch
-) -> None:
+def test_numbers_have_quantiles_and_found_items_appear(served: ServedPage, watch: Watch) -> None:
     hours = served.deploy(shown_jobs.HOURS)
     seen = watch(served.address)
     seen.open()

@@ -31,7 +31,7 @@ def count_job(name: str, *lines: str, epochs: str = "{count: 64}") -> str:
         (
             f"name: {name}",
             "protocol: future_rand",
-            "parameters: {epsilon: 4, changes: 4}",
+            "parameters: {epsilon: 4, max_changes: 4}",
             f"epochs: {epochs}",
             *lines,
         )
@@ -46,10 +46,10 @@ _ALL = Route((Role.REPORTS, *FURTHER_REPORTS), HOPS, shared=True)
 _READS = _ALL.stages | {"aggregate": Role.SHUFFLED}
 
 
-def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
+def at_rest(*stages: str, issues: tuple[str, ...] = (), needed: bool = False) -> dict[str, Any]:
     silent = {
         "name": "shuffle-1",
-        "alive": False,
+        "up": False,
         "age": 900.0,
         "partitions": [],
         "records_per_second": None,
@@ -66,14 +66,14 @@ def at_rest(*stages: str, problems: tuple[str, ...] = (), needed: bool = False) 
                 "lag": 0,
                 "waiting": None,
                 "epoch": 9,
-                "alive": False,
+                "up": False,
             }
             for stage in stages
         ],
         "windows": [],
         "open_windows": 0,
         "dead_letters": {},
-        "problems": list(problems),
+        "issues": list(issues),
         "notes": [],
     }
 
@@ -110,7 +110,7 @@ def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any
     ]  # fmt: skip
     facts: dict[str, Any] = {
         "producers": None,
-        "silent": [],
+        "missing_producers": [],
         "late_reports": 0,
         "unusable_reports": 6,
     }
@@ -122,27 +122,25 @@ def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any
 
 COLLECTOR: dict[str, Any] = {
     "name": "1a2b3c4d",
-    "alive": True,
+    "up": True,
     "age": 0.5,
     "stored": 409_990,
     "stored_per_second": 710.0,
     "waiting": 3,
-    "refused": {"late": 12, "malformed": 4},
+    "rejected": {"late": 12, "malformed": 4},
 }
 SILENT: dict[str, Any] = COLLECTOR | {
     "name": "5e6f7081",
-    "alive": False,
+    "up": False,
     "age": 95.0,
     "stored": 10,
     "stored_per_second": None,
     "waiting": None,
-    "refused": {"late": 1},
+    "rejected": {"late": 1},
 }
 
 
-def test_devices_that_report_for_themselves_have_collectors(
-    served: ServedPage, watch: Watch, artifacts: Path
-) -> None:
+def test_device_jobs_show_collectors(served: ServedPage, watch: Watch, artifacts: Path) -> None:
     days = "{count: 64, start: 2024-01-01, length: P1D}"
     job = served.deploy(count_job("phones", "devices: {}", epochs=days))
     served.publish(job, 1, [estimate(5_000)] * 9)
@@ -158,12 +156,12 @@ def test_devices_that_report_for_themselves_have_collectors(
             box = drawing.locator(".stage").nth(1)
             expect(box).to_contain_text("1 of 2 up")
             expect(box).to_contain_text("710 stored/s")
-            expect(box.locator(".alive")).to_have_count(1)
+            expect(box.locator(".up")).to_have_count(1)
             expect(box.locator(".gone")).to_have_count(1)
             assert "collectors: 1 of 2 up" in (drawing.get_attribute("aria-label") or "")
         assert_nothing_overlaps(page, "folded" if name == "phone" else "across")
-        said = page.locator(".windows li")
-        expect(said).to_have_text(
+        windows = page.locator(".windows li")
+        expect(windows).to_have_text(
             [
                 "Epoch 8 is open with 9,950 devices; it waits for collector 1a2b3c4d, "
                 "at most 12 s.",

@@ -26,7 +26,7 @@ Watch = Callable[..., Watched]
 STUDENTS = """
 name: oulad
 protocol: value_stream
-parameters: {epsilon: 1, changes: 2}
+parameters: {epsilon: 1, max_changes: 2}
 epochs: {count: 64, start: 2013-02-25, length: P1W, timezone: Europe/London}
 title: Students enrolled
 unit: students
@@ -45,7 +45,7 @@ def estimate(value: float, half: float) -> Estimate:
     return Estimate.around(value, half / 1.96, half, 20_000, 20_000)
 
 
-def test_no_more_people_are_shown_than_there_are(
+def test_estimates_are_capped_at_the_population(
     served: ServedPage, watch: Watch, artifacts: Path
 ) -> None:
     """Sentence, legend, table and curve agree on an estimate above the number of users."""
@@ -71,7 +71,7 @@ def test_no_more_people_are_shown_than_there_are(
         seen.assert_well_behaved()
 
 
-def test_a_reader_is_told_in_words_and_dates(
+def test_page_describes_estimates_in_words_and_dates(
     served: ServedPage, watch: Watch, artifacts: Path, tmp_path: Path
 ) -> None:
     job = served.deploy(STUDENTS)
@@ -112,13 +112,13 @@ def test_a_reader_is_told_in_words_and_dates(
         page.get_by_text("Save as CSV").click()
     download.value.save_as(tmp_path / "seen.csv")
     header, *rows = csv.reader((tmp_path / "seen.csv").read_text().splitlines())
-    assert header[:4] == ["job", "epoch", "begins", "series"]
+    assert header[:4] == ["job", "epoch", "start", "series"]
     assert [int(row[1]) for row in rows] == list(range(1, 21))
     # Daylight saving time starts with the sixth week; in every time zone of the viewer it is a
     # Monday.
     assert [rows[4][2], rows[5][2]] == ["2013-03-25", "2013-04-01"]
     assert float(rows[0][4]) == 5_120
-    assert rows[19][4:8] == ["", "", "", "too small"]
+    assert rows[19][4:8] == ["", "", "", "suppressed"]
     page.screenshot(path=artifacts / "words.png", full_page=True)
 
     # The same curve alone, for a frame.
@@ -135,25 +135,26 @@ def test_a_reader_is_told_in_words_and_dates(
     embedded.assert_well_behaved()
 
 
-def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, watch: Watch) -> None:
+def test_times_and_values_show_known_digits_only(served: ServedPage, watch: Watch) -> None:
     seen = watch(served.address, timezone_id="Asia/Tokyo")
     seen.open()
     written = """async () => {
       const { stamp } = await import("/static/dates.js");
-      const { error, fitted, said, told, valueOf } = await import("/static/format.js");
+      const { error, fitted, said, valueText, valueOf } = await import("/static/format.js");
       const at = (zone, days) => stamp({ calendar: zone && { zone, days } }, 1_700_000_000_000);
       const value = fitted("value", valueOf("value"), 50, 55);
       return [at("America/New_York", false), at("Asia/Kolkata", false), at("Asia/Tokyo", true),
         at(null, true), value(52.1234), error(value, 52.1234, 50, 55), valueOf("value")(52.1234),
         fitted("value", valueOf("value"), 1e-3, 2e-3)(0.00123456),
-        told("value", valueOf("value"), 1234.56, 1000, 1400), fitted("users", String, 0, 9)(1.25),
+        valueText("value", valueOf("value"), 1234.56, 1000, 1400),
+        fitted("users", String, 0, 9)(1.25),
         said("users", valueOf("users"), 60, -30, 140.2).interval,
         said("users", valueOf("users"), -16, -30, -2).interval,
-        told("users", valueOf("users"), -1700, -3300, -100),
-        told("users", valueOf("users"), 9, -3300, 320),
-        told("users", valueOf("users"), 330, 198, 462, 202),
-        told("users", valueOf("users"), 90, -310, 490, 202),
-        told("change", valueOf("users"), -90, -310, 130)];
+        valueText("users", valueOf("users"), -1700, -3300, -100),
+        valueText("users", valueOf("users"), 9, -3300, 320),
+        valueText("users", valueOf("users"), 330, 198, 462, 202),
+        valueText("users", valueOf("users"), 90, -310, 490, 202),
+        valueText("change", valueOf("users"), -90, -310, 130)];
     }"""
     assert [
         str(each).replace("\N{NO-BREAK SPACE}", " ") for each in seen.page.evaluate(written)
@@ -203,9 +204,7 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
     seen.assert_well_behaved()
 
 
-def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
-    served: ServedPage, watch: Watch, artifacts: Path
-) -> None:
+def test_password_opens_the_linked_view(served: ServedPage, watch: Watch, artifacts: Path) -> None:
     secret = "correct horse battery"
     served.publish(served.deploy(STUDENTS), 1, [estimate(5_000.0, 900.0)] * 3)
     access = AccessSettings(HashedPassword.of(secret, cost=1 << 10))

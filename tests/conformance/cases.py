@@ -12,10 +12,10 @@ import pytest
 from dpstream.pipeline.conformance.cases import FALSE_ALARM as FALSE_ALARM
 from dpstream.pipeline.conformance.cases import Case as Case
 from dpstream.pipeline.conformance.cases import ExactLaw as ExactLaw
+from dpstream.pipeline.conformance.cases import MessageArray as MessageArray
 from dpstream.pipeline.conformance.cases import Report as Report
 from dpstream.pipeline.conformance.cases import Stream as Stream
 from dpstream.pipeline.conformance.cases import View as View
-from dpstream.pipeline.conformance.cases import WordArray as WordArray
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch, encode_batch
-from dpstream.topics.words import Words
-from tests.conformance.cases import CASES, Case, WordArray
+from dpstream.topics.messages import Messages
+from tests.conformance.cases import CASES, Case, MessageArray
 
 DEVICES = 24
 
@@ -72,19 +72,19 @@ def flattened(constants: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from flattened(part, f"{name}/{key}")
 
 
-def as_words(reports: WordArray | CountedWords) -> Words:
-    if isinstance(reports, CountedWords):
-        return Words(reports.values, reports.counts)
-    return Words(reports)
+def as_words(reports: MessageArray | CountedMessages) -> Messages:
+    if isinstance(reports, CountedMessages):
+        return Messages(reports.values, reports.counts)
+    return Messages(reports)
 
 
-def written_out_bytes(words: Words) -> bytes:
+def written_out_bytes(words: Messages) -> bytes:
     if words.counts is None:
         return words.values.tobytes()
     return np.repeat(words.values, words.counts.astype(np.intp), axis=0).tobytes()
 
 
-def batch_of(epoch: int, words: Words) -> Batch:
+def batch_of(epoch: int, words: Messages) -> Batch:
     fingerprint, deployment, batch, enrollment = (bytes([number] * 16) for number in range(1, 5))
     return Batch(fingerprint, deployment, batch, enrollment, epoch, words)
 

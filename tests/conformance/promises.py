@@ -35,7 +35,11 @@ _NUMBERS = "domain: {low: 0, high: 64, buckets: 32}"
 _BITS = "domain: {bits: 6}"
 _STRINGS = "domain: {strings: {bytes: 2}}"
 _FEWEST = "shuffle: {minimum: 1000}"
-_STREAMS = ("epsilon: 1, changes: 1", "epsilon: 1, changes: 4", "epsilon: 6, changes: 8")
+_STREAMS = (
+    "epsilon: 1, max_changes: 1",
+    "epsilon: 1, max_changes: 4",
+    "epsilon: 6, max_changes: 8",
+)
 _SHUFFLED = ("epsilon: .5, delta: 1.0e-6", "epsilon: 2, delta: 1.0e-6")
 
 
@@ -151,19 +155,19 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         _grid(
             _SHUFFLED,
             (
-                "changes: 1",
-                "changes: 3",
-                "changes: 3, boost: 2",
-                "changes: 3, calibration: exact",
-                "changes: 1, calibration: exact, boost: 1",
-                "changes: 1, boost: 1, dummies: negative_binomial",
-                "changes: 3, dummies: negative_binomial",
-                "changes: 3, dummies: shuffle",
-                "changes: 3, messages_per_user: 40",
-                f"changes: 3, {_ITEMS}",
-                f"changes: 1, cells: count_min, {_ITEMS}",
-                f"changes: 3, cells: count_min, {_ITEMS}",
-                f"changes: 3, cells: balls_into_bins, buckets: 5, {_ITEMS}",
+                "max_changes: 1",
+                "max_changes: 3",
+                "max_changes: 3, boost: 2",
+                "max_changes: 3, calibration: exact",
+                "max_changes: 1, calibration: exact, boost: 1",
+                "max_changes: 1, boost: 1, dummies: negative_binomial",
+                "max_changes: 3, dummies: negative_binomial",
+                "max_changes: 3, dummies: shuffle",
+                "max_changes: 3, messages_per_user: 40",
+                f"max_changes: 3, {_ITEMS}",
+                f"max_changes: 1, cells: count_min, {_ITEMS}",
+                f"max_changes: 3, cells: count_min, {_ITEMS}",
+                f"max_changes: 3, cells: balls_into_bins, buckets: 5, {_ITEMS}",
             ),
         ),
         8,
@@ -176,7 +180,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
             _SHUFFLED[1:],
             (_NUMBERS,),
             ("", "boost: 2", "dummies: shuffle"),
-            ("changes: 1", "changes: 3"),
+            ("max_changes: 1", "max_changes: 3"),
         ),
         8,
         _FEWEST,
@@ -189,7 +193,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         (protocol, _grid(("epsilon: 2",), (_BITS, _STRINGS)), 2, _FEWEST)
         for protocol in ("projective_geometry", "bucket", "jl_hh")
     ),
-    ("hadamard_values", _grid(("epsilon: 2, changes: 2",), (_BITS, _STRINGS)), 8, ""),
+    ("hadamard_values", _grid(("epsilon: 2, max_changes: 2",), (_BITS, _STRINGS)), 8, ""),
     *(
         (
             protocol,
@@ -204,7 +208,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         for protocol in ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery")
     ),
     *(
-        (protocol, ("changes: 2",), 24, f"central: {{epsilon: 0.5, delta: 1.0e-6}}\n{fewest}")
+        (protocol, ("max_changes: 2",), 24, f"central: {{epsilon: 0.5, delta: 1.0e-6}}\n{fewest}")
         for protocol in ("future_rand", "value_stream")
         for fewest in ("shuffle: {minimum: 10000}", "shuffle: {minimum: 300}")
     ),
@@ -216,8 +220,8 @@ def parts() -> dict[str, dict[str, str]]:
     jobs: dict[str, dict[str, str]] = {}
     for protocol, many, epochs, more in _JOBS:
         for parameters in many:
-            told = "; ".join(filter(None, (parameters, f"{epochs} epochs", *more.splitlines())))
-            jobs.setdefault(protocol, {})[told] = (
+            title = "; ".join(filter(None, (parameters, f"{epochs} epochs", *more.splitlines())))
+            jobs.setdefault(protocol, {})[title] = (
                 f"name: job\nprotocol: {protocol}\nparameters: {{{parameters}}}\n"
                 f"epochs: {{count: {epochs}}}\n{more}\n"
             )
@@ -240,7 +244,7 @@ def promises_of(text: str) -> dict[str, float | str]:
         job = parse_job(text)
         law = job.calibrate()
     except JobError as error:
-        return {"refused": " ".join(dotted(problem.path) for problem in error.problems)}
+        return {"rejected": " ".join(dotted(problem.path) for problem in error.problems)}
     made = plan(job)
     parties = [
         {name: value for name, value in json_fields(each).items() if name not in _WORDS}
@@ -270,7 +274,7 @@ def _plain(value: Any) -> float | str:
 
 def main() -> None:
     promises = {
-        part: {told: promises_of(text) for told, text in jobs.items()}
+        part: {title: promises_of(text) for title, text in jobs.items()}
         for part, jobs in parts().items()
     }
     FILE.write_text(json.dumps(promises, indent=0) + "\n")

@@ -18,7 +18,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.hadamard import Hadamard
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch, decode_batch
@@ -36,14 +36,14 @@ SHUFFLED = [case for case in CASES if case.protocol.shuffling is not None]
 TABLES = [
     case
     for case in CASES
-    if (table_cells(case.protocol.word_form(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
+    if (table_cells(case.protocol.message_format(case.law)) or MOST_SHARED + 1) <= MOST_SHARED
 ]
 """Cases whose reports can be in shares."""
 
 shuffled_cases = pytest.mark.parametrize("case", SHUFFLED, ids=str)
 
 
-def test_protocols_with_a_capacity_are_found() -> None:
+def test_protocols_with_capacity_are_covered() -> None:
     assert len({case.protocol.name for case in SHUFFLED}) >= 6
 
 
@@ -80,7 +80,7 @@ def streams(case: Case, devices: int) -> Iterator[NDArray[np.integer]]:
 
 @shuffled_cases
 @pytest.mark.parametrize("devices", [1, 2, 30])
-def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, devices: int) -> None:
+def test_record_sizes_and_counts_do_not_depend_on_values(case: Case, devices: int) -> None:
     for dummies in {None, "shuffle"} if hasattr(case.parameters, "dummies") else {None}:
         try:
             job = job_of(case, dummies=dummies)
@@ -98,13 +98,11 @@ def test_sizes_and_number_of_records_are_the_same_for_all_values(case: Case, dev
 
 
 @shuffled_cases
-def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_fit_capacity(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Overflows are made as likely as not instead of negligible."""
     assert case.protocol.shuffling is not None
     law = case.law
-    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
     for seed, values in enumerate(streams(case, 25)):
         devices = case.protocol.randomizer(law)
         devices.enroll(25, seeded_generator(seed))
@@ -117,12 +115,12 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
 
 @pytest.mark.parametrize("devices", [1, 25])
 @pytest.mark.parametrize("case", TABLES, ids=str)
-def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
+def test_equal_reports_stay_within_share_cells(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a single device: a second equal report would be one too many."""
-    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
-    law, cells = case.law, table_cells(case.protocol.word_form(case.law))
+    monkeypatch.setattr("dpstream.randomizers.dummies.REDRAW_PROBABILITY", 0.5)
+    law, cells = case.law, table_cells(case.protocol.message_format(case.law))
     assert cells is not None
     for seed, values in enumerate(streams(case, devices)):
         population = case.protocol.randomizer(law)
@@ -133,7 +131,7 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
             assert table.max() <= case.protocol.most_alike(law, epoch, devices)
 
 
-def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
+def test_most_alike_is_one_per_device_with_reversed_bits() -> None:
     law = {case.protocol.name: case.law for case in SHUFFLED}
     for name in ("fragments", "count_mean_sketch"):
         assert PROTOCOLS[name].most_alike(law[name], 1, 1_000) == 1_000
@@ -142,10 +140,10 @@ def test_of_bits_that_are_reversed_the_most_alike_is_one_a_device() -> None:
 
 
 @shuffled_cases
-def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
+def test_batch_messages_are_in_canonical_order(case: Case) -> None:
     """Real messages do not precede dummies. Rows of several words are permuted instead."""
     job = job_of(case)
-    if job.word_form.width > 1:
+    if job.message_format.width > 1:
         return
     for seed, values in enumerate(streams(case, 30)):
         epochs: dict[int, list[Batch]] = {}
@@ -158,7 +156,7 @@ def test_messages_of_a_batch_are_in_canonical_order(case: Case) -> None:
             assert (words[1:] >= words[:-1]).all()
 
 
-def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_several_messages_are_permuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices' first message, a real one, is equally likely at each position."""
     job = deploy_job(
         new_job(
@@ -170,10 +168,10 @@ def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         deployed_at=0,
     )
-    width, messages = job.word_form.width, 6
+    width, messages = job.message_format.width, 6
 
     def marked(*arguments: object) -> NDArray[np.unsignedinteger]:
-        rows = np.arange(messages, dtype=job.word_form.dtype)[:, None]
+        rows = np.arange(messages, dtype=job.message_format.dtype)[:, None]
         return np.repeat(rows, width, axis=1)
 
     monkeypatch.setattr(Hadamard, "report", marked)
@@ -187,7 +185,7 @@ def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @shuffled_cases
-def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overflows_are_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """At that frequency of overflows, calibration fails."""
     parameters = case.parameters
     if getattr(parameters, "dummies", "none") in ("none", "shuffle"):
@@ -196,6 +194,8 @@ def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.M
         return
     if case.protocol.name == "hadamard" and parameters.dummies == "bernoulli":
         return
-    monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.MISFIT", 1e-6)
-    with pytest.raises(ValueError, match="dummies that are drawn more finely than they are"):
+    monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.REDRAW_PROBABILITY", 1e-6)
+    with pytest.raises(
+        ValueError, match=("requires dummies with a finer distribution than is available")
+    ):
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)

@@ -11,23 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.protocol import Aggregator, ResumableAggregator
-from tests.conformance.cases import CASES, Case, WordArray, every_case
+from tests.conformance.cases import CASES, Case, MessageArray, every_case
 
 DEVICES = 12
 PARTS = 3
 
 # Epoch, words, and the count of each.
-Piece: TypeAlias = tuple[int, WordArray, NDArray[np.uint32] | None]
+Piece: TypeAlias = tuple[int, MessageArray, NDArray[np.uint32] | None]
 
 
 @every_case
 @settings(max_examples=20)
 @given(data=st.data())
-def test_however_reports_are_split_and_merged_the_result_is_the_same(
-    case: Case, data: st.DataObject
-) -> None:
+def test_result_does_not_depend_on_splits_and_merges(case: Case, data: st.DataObject) -> None:
     reports = sent(case)
     whole = case.aggregator()
     for epoch, words in enumerate(reports, start=1):
@@ -64,7 +62,7 @@ def test_every_report_counts(case: Case) -> None:
 
 
 @every_case
-def test_a_state_survives_its_bytes(case: Case) -> None:
+def test_aggregator_state_survives_serialization(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         stored = aggregator.to_bytes()
@@ -78,7 +76,7 @@ def test_a_state_survives_its_bytes(case: Case) -> None:
 
 
 @every_case
-def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
+def test_merge_changes_only_its_target(case: Case) -> None:
     one, other = case.aggregator(), case.aggregator()
     words = sent(case)[-1]
     other.add(case.last_epoch, words, None)
@@ -90,7 +88,7 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
 
 
 @every_case
-def test_a_damaged_state_and_one_of_another_law_are_refused(case: Case) -> None:
+def test_damaged_and_foreign_states_are_rejected(case: Case) -> None:
     aggregator = case.aggregator()
     for epoch, words in enumerate(sent(case), start=1):
         aggregator.add(epoch, words, None)
@@ -106,8 +104,8 @@ def test_a_damaged_state_and_one_of_another_law_are_refused(case: Case) -> None:
 
 
 @every_case
-def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
-    aggregator, form = case.aggregator(), case.word_form
+def test_messages_of_other_epoch_or_shape_are_ignored(case: Case) -> None:
+    aggregator, form = case.aggregator(), case.message_format
     one = next(words[:1] for words in sent(case) if len(words))
     wrong: list[tuple[int, NDArray[Any]]] = [
         (0, one),
@@ -123,17 +121,17 @@ def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
 
 
 @every_case
-def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
+def test_resumed_aggregator_gives_equal_estimates(case: Case) -> None:
     """Only the earlier head counts at the start of a later interval are known."""
-    for silent in range(case.last_epoch + 1):
-        reports = [words[: len(words) * (epoch != silent)] for epoch, words in _numbered(case)]
+    for absent in range(case.last_epoch + 1):
+        reports = [words[: len(words) * (epoch != absent)] for epoch, words in _numbered(case)]
         devices = np.arange(case.last_epoch + 1) + DEVICES
-        heads = Attendance(np.where(np.arange(len(devices)) == silent, 0, DEVICES), devices)
+        heads = Participation(np.where(np.arange(len(devices)) == absent, 0, DEVICES), devices)
         whole = case.aggregator()
         for epoch, words in enumerate(reports, start=1):
             whole.add(epoch, words, None)
         for after in range(1, case.last_epoch):
-            resumed, known = case.aggregator(), Attendance.empty(case.last_epoch)
+            resumed, known = case.aggregator(), Participation.empty(case.last_epoch)
             if not isinstance(whole, ResumableAggregator) or not isinstance(
                 resumed, ResumableAggregator
             ):
@@ -150,20 +148,20 @@ def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
 
 
 @every_case
-def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
+def test_estimates_do_not_depend_on_query_time(case: Case) -> None:
     """The order of windows does not matter either: earlier estimates are recomputed."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
     # The same object: intermediate results for another one are not reused.
-    attendance = Attendance.constant(case.last_epoch, DEVICES)
+    participation = Participation.constant(case.last_epoch, DEVICES)
     for epoch, words in _numbered(case):
         at_once.add(epoch, words, None)
     for epoch, words in reversed(_numbered(case)):
-        estimates(case, step_by_step, attendance)
+        estimates(case, step_by_step, participation)
         step_by_step.add(epoch, words, None)
-    assert estimates(case, step_by_step, attendance) == estimates(case, at_once, attendance)
+    assert estimates(case, step_by_step, participation) == estimates(case, at_once, participation)
 
 
-def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
+def test_protocols_without_resumable_aggregator() -> None:
     without = {
         case.protocol.name
         for case in CASES
@@ -173,19 +171,19 @@ def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
     assert without == {"hadamard_values", "range_values", "ldp_sgd", "shuffled_counts"}
 
 
-def _numbered(case: Case) -> list[tuple[int, WordArray]]:
+def _numbered(case: Case) -> list[tuple[int, MessageArray]]:
     return list(enumerate(sent(case), start=1))
 
 
-def sent(case: Case) -> list[WordArray]:
+def sent(case: Case) -> list[MessageArray]:
     return case.released(
         case.send(case.mixed_values(DEVICES), case.generator(2)), case.generator(3)
     )
 
 
 def plain_or_counted(
-    words: WordArray, counted: bool
-) -> tuple[WordArray, NDArray[np.uint32] | None]:
+    words: MessageArray, counted: bool
+) -> tuple[MessageArray, NDArray[np.uint32] | None]:
     if not counted:
         return words, None
     distinct, counts = np.unique(words, axis=0, return_counts=True)
@@ -193,8 +191,8 @@ def plain_or_counted(
 
 
 def estimates(
-    case: Case, aggregator: Aggregator, attendance: Attendance | None = None
+    case: Case, aggregator: Aggregator, participation: Participation | None = None
 ) -> list[object]:
-    attendance = attendance or Attendance.constant(case.last_epoch, DEVICES)
-    found = [aggregator.estimate(epoch, attendance) for epoch in range(1, case.last_epoch + 1)]
+    participation = participation or Participation.constant(case.last_epoch, DEVICES)
+    found = [aggregator.estimate(epoch, participation) for epoch in range(1, case.last_epoch + 1)]
     return [None if estimate is None else estimate.to_json() for estimate in found]

@@ -18,7 +18,7 @@ import yaml
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 from tests.support.commands import Commands
 from tests.support.memory_run import run_in_memory
 from tests.support.neighbor_inputs import CHANGED, PRODUCERS, USERS, Inputs
@@ -45,11 +45,11 @@ class SameLeft(SameRelease):
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         left = StageNoise.left
 
-        def left_first(noise: StageNoise, epoch: int, words: Words) -> Words:
+        def left_first(noise: StageNoise, epoch: int, words: Messages) -> Messages:
             path = self.folder / f"{epoch}.pickle"
             if not path.exists():
                 path.write_bytes(pickle.dumps(left(noise, epoch, words)))
-            first: Words = pickle.loads(path.read_bytes())
+            first: Messages = pickle.loads(path.read_bytes())
             return first
 
         monkeypatch.setattr(StageNoise, "left", left_first)
@@ -60,14 +60,14 @@ def write_inputs(folder: Path, variant: str, minimum: int) -> Inputs:
     job = folder / "job.yaml"
     shuffle = {"minimum": minimum, "producers": len(PRODUCERS)}
     job.write_text(yaml.safe_dump({**JOB, "shuffle": shuffle}))
-    rosters, rows = {}, {}
+    user_lists, rows = {}, {}
     for producer, users in USERS.items():
-        rosters[producer] = folder / f"{producer}.txt"
-        rosters[producer].write_text("".join(f"{user}\n" for user in users))
+        user_lists[producer] = folder / f"{producer}.txt"
+        user_lists[producer].write_text("".join(f"{user}\n" for user in users))
         rows[producer] = folder / f"{producer}.csv"
         lines = (line for number, user in enumerate(users) for line in _rows(user, number, variant))
         rows[producer].write_text("".join(["user,epoch,value,version\n", *lines]))
-    return Inputs(job, rosters, rows)
+    return Inputs(job, user_lists, rows)
 
 
 def _rows(user: str, number: int, variant: str) -> Iterator[str]:
@@ -99,13 +99,13 @@ def compare(folder: Path, dpstream: Commands, minimum: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("minimum", "released"), [(3, [1, 2, 3]), (100, [])])
-def test_nothing_but_what_is_left_depends_on_crowds(
+def test_only_remaining_messages_depend_on_crowds(
     minimum: int, released: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(tmp_path, Commands(capsys), minimum) == released
 
 
-def test_the_size_of_a_crowd_in_a_manifest_would_be_noticed(
+def test_crowd_size_in_manifest_is_detected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = ShuffleDecision.manifest

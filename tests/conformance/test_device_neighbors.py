@@ -39,10 +39,10 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 2, "delta": 1e-6, **ITEMS},
         [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
     ),
-    "future_rand": ({"epsilon": 4, "changes": 2}, [False, True]),
-    "hadamard_values": ({"epsilon": 8, "changes": 2, **ITEMS}, [None, "a", "c"]),
+    "future_rand": ({"epsilon": 4, "max_changes": 2}, [False, True]),
+    "hadamard_values": ({"epsilon": 8, "max_changes": 2, **ITEMS}, [None, "a", "c"]),
     "range_values": (
-        {"epsilon": 8, "changes": 2, "low": 0, "high": 8, "buckets": 8},
+        {"epsilon": 8, "max_changes": 2, "low": 0, "high": 8, "buckets": 8},
         [0, 7, -3, 99],
     ),
     "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
@@ -50,7 +50,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 2, "delta": 1e-6, **ITEMS},
         [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
     ),
-    "value_stream": ({"epsilon": 8, "changes": 1}, [False, True]),
+    "value_stream": ({"epsilon": 8, "max_changes": 1}, [False, True]),
 }
 
 
@@ -87,30 +87,30 @@ class Run:
         job, now = self.world.job, self.world.broker_time()
         assert job.signed_description is not None
         if body is None:
-            told: object = (
-                {"time": now} if path.endswith("/time") else job.signed_description.told()
+            response: object = (
+                {"time": now} if path.endswith("/time") else job.signed_description.encoded()
             )
-            return ServerResponse(200, json.dumps(told).encode())
-        gate = self.intake.gate(body)
-        assert isinstance(gate, IntakeRules)
-        refusal = gate.refusal(len(body), now)
-        assert refusal is None
-        (refusal,) = self.intake.take(gate, [body], [None]).refusals
-        assert refusal is None
+            return ServerResponse(200, json.dumps(response).encode())
+        rules = self.intake.rules(body)
+        assert isinstance(rules, IntakeRules)
+        rejection = rules.rejection(len(body), now)
+        assert rejection is None
+        (rejection,) = self.intake.take(rules, [body], [None]).rejections
+        assert rejection is None
         self.gathered.append(body)
         return ServerResponse(202, b'{"accepted":1}')
 
     def write(self) -> None:
-        gate = self.intake.gate(self.gathered[0])
-        assert isinstance(gate, IntakeRules)
-        taken = self.intake.take(gate, self.gathered, [None] * len(self.gathered))
+        rules = self.intake.rules(self.gathered[0])
+        assert isinstance(rules, IntakeRules)
+        taken = self.intake.take(rules, self.gathered, [None] * len(self.gathered))
         for record in taken.enrollments:
             self.seen.append(("enrollments", record))
             self.world.log.append(Append(Role.DEVICES, 0, record))
         for record in taken.batches:
             self.seen.append(("batch", len(record), record[: HEADER_BYTES // 2]))
             self.world.log.append(
-                Append(Role.REPORTS, self.world.job.topics.partition_of(gate.epoch), record)
+                Append(Role.REPORTS, self.world.job.topics.partition_of(rules.epoch), record)
             )
         self.gathered.clear()
 
@@ -166,7 +166,7 @@ def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: bool) -> None:
+def test_observations_do_not_depend_on_device_values(protocol: str, sealed: bool) -> None:
     _, domain = PROTOCOLS[protocol]
     rng = random.Random(3)
     first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.producer_store import ProducerStore
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.devices import Devices
 from tests.conformance.cases import Case, every_case, every_counting_case
 
@@ -20,9 +20,7 @@ DEVICES = 300
 
 
 @every_case
-def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
-    case: Case, tmp_path: Path
-) -> None:
+def test_restored_devices_continue_identically(case: Case, tmp_path: Path) -> None:
     """Redrawing would spend the budget again. Some protocols draw nothing at enrollment."""
     undisturbed, restarted, anew = (enrolled(case, seed) for seed in (1, 1, 2))
     draws = not same_arrays(snapshot(undisturbed), snapshot(anew))
@@ -46,11 +44,11 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
         assert undisturbed.epoch == restarted.epoch == epoch
         differences += not np.array_equal(other, expected)
     assert bool(differences) == draws
-    assert restarted.frozen == undisturbed.frozen
+    assert restarted.exhausted == undisturbed.exhausted
 
 
 @every_case
-def test_epochs_begin_with_the_first_one_and_no_epoch_comes_twice(case: Case) -> None:
+def test_epochs_start_at_one_and_never_repeat(case: Case) -> None:
     devices, values = enrolled(case, 1), case.mixed_values(DEVICES)
     for epoch in range(1, case.last_epoch + 1):
         assert devices.epoch == epoch - 1
@@ -61,7 +59,7 @@ def test_epochs_begin_with_the_first_one_and_no_epoch_comes_twice(case: Case) ->
 
 
 @every_case
-def test_the_same_generator_gives_the_same_reports_and_another_does_not(case: Case) -> None:
+def test_reports_are_determined_by_generator(case: Case) -> None:
     """Or the same sums, where the randomness is the shuffler's."""
     values = case.mixed_values(DEVICES)
     found = []
@@ -78,11 +76,11 @@ def test_absent_devices_send_nothing(case: Case) -> None:
     nobody = np.zeros(DEVICES, np.bool_)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
         words = written_out(devices.report(epoch, values, nobody, case.generator(8, epoch)))
-        assert words.shape == (0, case.word_form.width)
+        assert words.shape == (0, case.message_format.width)
 
 
 @every_case
-def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None:
+def test_absent_device_values_never_leak(case: Case) -> None:
     """Two populations differ in values at absences only, and their reports stay equal."""
     one, other = enrolled(case, 9), enrolled(case, 9)
     everywhere = 0
@@ -102,7 +100,7 @@ def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None
 
 
 @every_counting_case
-def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None:
+def test_invalid_values_are_rejected_without_effect(case: Case) -> None:
     devices = enrolled(case, 12)
     before, good = snapshot(devices), case.mixed_values(DEVICES)[0].astype(np.int64)
     wrong: list[NDArray[Any]] = [good[:-1], good.astype(np.float64)]
@@ -123,13 +121,13 @@ def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None
     assert (devices.epoch, repr(rng.bit_generator.state)) == (0, unused)
     assert same_arrays(snapshot(devices), before)
     # Values of absent devices are ignored.
-    silent = np.arange(DEVICES) == 1
-    devices.report(1, wrong[-1], ~silent, case.generator(13))
+    absent = np.arange(DEVICES) == 1
+    devices.report(1, wrong[-1], ~absent, case.generator(13))
     assert devices.epoch == 1
 
 
 @every_case
-def test_a_state_that_is_not_whole_is_not_restored(case: Case) -> None:
+def test_incomplete_state_is_rejected(case: Case) -> None:
     arrays = snapshot(enrolled(case, 14))
     for name, array in arrays.items():
         missing = {other: kept for other, kept in arrays.items() if other != name}

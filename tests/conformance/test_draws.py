@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.conformance.finding import exact_law_of
 from dpstream.pipeline.protocols.protocol import Example, PerEpochLaw, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.item_domains import Numbers
 from tests.conformance.cases import CASES, Case
 from tests.conformance.test_devices import enrolled, same_arrays, snapshot, through_disk
@@ -41,14 +41,14 @@ DRAWN: dict[str, set[str]] = {
 """State arrays drawn at enrollment, and only read from then on."""
 
 MORE: dict[str, tuple[dict[str, Any], ...]] = {
-    "hadamard_values": ({"domain": ("a", "b", "c"), "changes": 2},),
-    "range_values": ({"buckets": 8, "changes": 2},),
+    "hadamard_values": ({"domain": ("a", "b", "c"), "max_changes": 2},),
+    "range_values": ({"buckets": 8, "max_changes": 2},),
     "shuffled_counts": (
-        {"changes": 2, "boost": 2},
-        {"changes": 2, "boost": 2, "dummies": "shuffle"},
-        {"changes": 2, "dummies": "shuffle"},
-        {"changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
-        {"changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
+        {"max_changes": 2, "boost": 2},
+        {"max_changes": 2, "boost": 2, "dummies": "shuffle"},
+        {"max_changes": 2, "dummies": "shuffle"},
+        {"max_changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
+        {"max_changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
     ),
 }
 """Parameters of forms that a protocol's examples lack."""
@@ -63,14 +63,14 @@ STANDING_ALONE: dict[str, tuple[dict[str, Any], ...]] = {
 
 def forms() -> Iterator[Case]:
     for protocol in PROTOCOLS.values():
-        asked = [
+        requested = [
             example.parameters
             for example in protocol.examples
             if keeps_draws(protocol, example.parameters)
         ]
-        asked += [replace(asked[0], **more) for more in MORE.get(protocol.name, ())]
+        requested += [replace(requested[0], **more) for more in MORE.get(protocol.name, ())]
         yield from with_examples(
-            protocol, [Example(parameters, EPOCHS, MINIMUM) for parameters in asked]
+            protocol, [Example(parameters, EPOCHS, MINIMUM) for parameters in requested]
         )
 
 
@@ -93,9 +93,11 @@ def forms_standing_alone() -> Iterator[Case]:
         if protocol.per_epoch:
             first = protocol.examples[0]
             more = STANDING_ALONE.get(protocol.name, ())
-            asked = [replace(first, parameters=replace(first.parameters, **each)) for each in more]
+            requested = [
+                replace(first, parameters=replace(first.parameters, **each)) for each in more
+            ]
             examples = [
-                replace(each, last_epoch=2, minimum=10) for each in (*protocol.examples, *asked)
+                replace(each, last_epoch=2, minimum=10) for each in (*protocol.examples, *requested)
             ]
             yield from with_examples(protocol, examples)
 
@@ -104,7 +106,7 @@ every_form = pytest.mark.parametrize("case", FORMS, ids=str)
 
 
 @every_form
-def test_draws_of_enrollment_depend_on_no_value(case: Case) -> None:
+def test_enrollment_draws_do_not_depend_on_values(case: Case) -> None:
     """Two populations have equal randomness and different values, and devices enroll later too."""
     one, two = enrolled(case, 1), enrolled(case, 1)
     names = DRAWN.get(case.protocol.name, set()) & snapshot(one).keys()
@@ -120,7 +122,7 @@ def test_draws_of_enrollment_depend_on_no_value(case: Case) -> None:
 
 
 @every_form
-def test_all_that_is_drawn_at_enrollment_is_drawn_then(case: Case) -> None:
+def test_enrollment_draws_are_complete(case: Case) -> None:
     """Two populations with different randomness differ from the start, in these arrays alone."""
     one, two = snapshot(enrolled(case, 1)), snapshot(enrolled(case, 2))
     differing = {name for name in one if not np.array_equal(one[name], two[name])}
@@ -132,7 +134,7 @@ def test_all_that_is_drawn_at_enrollment_is_drawn_then(case: Case) -> None:
 
 
 @every_form
-def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_path: Path) -> None:
+def test_exhausted_budget_survives_restore(case: Case, tmp_path: Path) -> None:
     """Saving and restoring after every epoch changes neither reports nor state."""
     undisturbed, restarted = enrolled(case, 6), enrolled(case, 6)
     used: list[int] = []
@@ -149,11 +151,11 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
         )
         assert np.array_equal(found, expected)
         assert same_arrays(snapshot(restarted), snapshot(undisturbed))
-        used.append(restarted.frozen)
-        assert restarted.frozen == undisturbed.frozen
+        used.append(restarted.exhausted)
+        assert restarted.exhausted == undisturbed.exhausted
     assert used == sorted(used)
-    if getattr(case.parameters, "changes", None) and case.protocol.name != "shuffled_counts":
-        assert used[-1] > 0, "nobody has used up anything: more epochs, or fewer changes"
+    if getattr(case.parameters, "max_changes", None) and case.protocol.name != "shuffled_counts":
+        assert used[-1] > 0, "no budget was exhausted; use more epochs or fewer changes"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
     ],
     ids=str,
 )
-def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
+def test_dummies_are_sent_at_every_epoch(case: Case) -> None:
     """Devices without a value send them, at the last epoch as at any other.
 
     Cells of a tree vary by epoch: the number equals that added by the stage where it adds dummies.
@@ -174,8 +176,8 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
     trials = 150
     sent, added = np.zeros((2, EPOCHS))
     law = case.law
-    asked = replace(case.parameters, dummies="shuffle")
-    of_stage = case.protocol.stage_dummies(case.protocol.calibrate(asked, EPOCHS, MINIMUM))
+    requested = replace(case.parameters, dummies="shuffle")
+    of_stage = case.protocol.stage_dummies(case.protocol.calibrate(requested, EPOCHS, MINIMUM))
     assert of_stage is not None
     nothing = np.zeros(MINIMUM, np.int64)
     constant = constant_messages(case)
@@ -195,7 +197,7 @@ def test_dummies_come_at_every_epoch_of_the_horizon(case: Case) -> None:
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
 @pytest.mark.parametrize(("devices", "trials"), [(1, 100), (MINIMUM, 1), (200 * MINIMUM, 1)])
-def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trials: int) -> None:
+def test_independent_epochs_draw_alike(case: Case, devices: int, trials: int) -> None:
     """With equal randomness and values, the last epoch's dummies and noise equal the first's."""
     for trial in range(trials):
         population = case.protocol.randomizer(case.law)
@@ -209,7 +211,7 @@ def test_epochs_that_stand_alone_are_drawn_alike(case: Case, devices: int, trial
 
 
 @pytest.mark.parametrize("case", list(forms_standing_alone()), ids=str)
-def test_the_law_of_one_epoch_draws_the_same_and_spends_no_more(case: Case) -> None:
+def test_law_of_one_epoch_draws_the_same_at_equal_cost(case: Case) -> None:
     assert isinstance(case.law, PerEpochLaw), "give its law of_one_epoch"
     several, single = map(case.protocol.randomizer, (case.law, case.law.of_one_epoch()))
     values = some_values(case, MINIMUM, 12, 1)
@@ -237,7 +239,7 @@ def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.i
     return case.array_of(case.generator(seed, epoch).integers(len(case.values), size=devices))
 
 
-def test_protocols_that_are_not_longitudinal_keep_nothing_that_is_drawn() -> None:
+def test_per_epoch_protocols_keep_no_draws() -> None:
     for case in CASES:
         if not keeps_draws(case.protocol, case.parameters):
             assert not drawn_by(case), case.protocol.name

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance, Estimate, Published
-from dpstream.randomizers.counted_words import written_out
+from dpstream.aggregators.estimate import Estimate, Participation, Published
+from dpstream.randomizers.counted_messages import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_estimated_case
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def test_estimates_are_unbiased(case: Case) -> None:
 
 @every_estimated_case
 @pytest.mark.parametrize("prediction", ["published", "planned"])
-def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
+def test_errors_match_predictions(case: Case, prediction: str) -> None:
     """Covers the standard deviation published with each estimate, and the plan before any data."""
     published, planned = errors(case)
     standardized = published if prediction == "published" else planned
@@ -52,7 +52,7 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
 
 
 @every_estimated_case
-def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
+def test_estimates_with_newcomers_are_unbiased(case: Case) -> None:
     """Half of the devices enroll at the second epoch with another value, and 30 % are absent."""
     if case.last_epoch == 1:
         return
@@ -66,7 +66,7 @@ def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
 def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
     """Return errors over published standard deviations, from the second epoch on."""
     devices, aggregator = case.protocol.randomizer(case.law), case.aggregator()
-    attendance, rng = Attendance.empty(case.last_epoch), case.generator(31, run)
+    participation, rng = Participation.empty(case.last_epoch), case.generator(31, run)
     indices = np.full((case.last_epoch, 2 * NEWCOMERS), case.domain.initial)
     indices[:, NEWCOMERS:] = len(case.values) - 1
     values = case.array_of(indices)
@@ -78,13 +78,13 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
         present = rng.random(len(now)) < 0.7
         reports = written_out(devices.report(epoch, now, present, rng))
         aggregator.add(epoch, case.released([reports], rng)[0], None)
-        attendance.set(epoch, int(present.sum()), len(now))
-        estimate = aggregator.estimate(epoch, attendance)
+        participation.set(epoch, int(present.sum()), len(now))
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
         count = values_of(estimate)
         if epoch > 1:
-            error = count - case.truth(now[None])[0]
-            found.append(error / estimate.standard_deviation)
+            error = count - case.ground_truth(now[None])[0]
+            found.append(error / estimate.standard_error)
     return np.concatenate(found)
 
 
@@ -92,23 +92,23 @@ def newcomers_errors(case: Case, run: int) -> NDArray[np.float64]:
 def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return errors over the standard deviations published and planned, shape (runs, counts)."""
     values = followed_values(case)
-    attendance = Attendance.constant(case.last_epoch, DEVICES)
-    truth = case.truth(values)
-    deviations = np.empty((RUNS, *truth.shape))
+    participation = Participation.constant(case.last_epoch, DEVICES)
+    ground_truth = case.ground_truth(values)
+    deviations = np.empty((RUNS, *ground_truth.shape))
     published = np.empty((RUNS, case.last_epoch, 1))
     for run in range(RUNS):
         aggregator = case.aggregator()
         sent = case.send(values, case.generator(30, run))
         for epoch, words in enumerate(case.released(sent, case.generator(32, run)), start=1):
             aggregator.add(epoch, words, None)
-            estimate = aggregator.estimate(epoch, attendance)
+            estimate = aggregator.estimate(epoch, participation)
             assert estimate is not None
             found = values_of(estimate)
-            deviations[run, epoch - 1] = found - truth[epoch - 1]
-            published[run, epoch - 1] = estimate.standard_deviation
+            deviations[run, epoch - 1] = found - ground_truth[epoch - 1]
+            published[run, epoch - 1] = estimate.standard_error
     assert case.protocol.planning is not None
     forecast = case.protocol.planning.forecast(case.law, case.parameters, case.last_epoch)
-    planned = forecast.standard_deviations(DEVICES)[:, None]
+    planned = forecast.standard_errors(DEVICES)[:, None]
     standardized = deviations / published, deviations / planned
     return standardized[0].reshape(RUNS, -1), standardized[1].reshape(RUNS, -1)
 

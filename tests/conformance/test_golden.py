@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch, encode_batch
-from tests.conformance.cases import Case, WordArray, every_case
+from tests.conformance.cases import Case, MessageArray, every_case
 from tests.conformance.golden import (
     DEVICES,
     batch_of,
@@ -26,7 +26,7 @@ NEAR = 1e-3
 
 
 @every_case
-def test_the_same_bytes_are_written_again(case: Case) -> None:
+def test_golden_bytes_are_reproduced(case: Case) -> None:
     """With the former constants: draws and reports of devices, batches, the aggregator's state."""
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
@@ -37,7 +37,7 @@ def test_the_same_bytes_are_written_again(case: Case) -> None:
 
 
 @every_case
-def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: Case) -> None:
+def test_constants_match_golden_within_search_accuracy(case: Case) -> None:
     """Deployed jobs keep theirs. Integers that are not found by a search are equal."""
     expected, found = golden(case)["law"], json.loads(json.dumps(case.law.to_json()))
     then, now = (dict(flattened(law, "")) for law in (expected, found))
@@ -53,7 +53,7 @@ def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: 
 
 
 @every_case
-def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
+def test_devices_of_earlier_version_continue(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     devices = case.protocol.randomizer(law).restored(_arrays(expected["devices"]), 0)
@@ -63,20 +63,20 @@ def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
 
 
 @every_case
-def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
+def test_batches_of_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
     for epoch, (batch, reports) in enumerate(
         zip(expected["batches"], expected["reports"], strict=True), start=1
     ):
         decoded = decode_batch(bytes.fromhex(batch))
         assert decoded.epoch == epoch
-        assert decoded.words.values.dtype == case.word_form.dtype
+        assert decoded.words.values.dtype == case.message_format.dtype
         assert written_out_bytes(decoded.words).hex() == reports
         assert encode_batch(batch_of(epoch, decoded.words)).hex() == batch
 
 
 @every_case
-def test_states_of_an_earlier_version_are_read(case: Case) -> None:
+def test_states_of_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
     counted = case.protocol.aggregation.make(law, case.parameters)
@@ -109,6 +109,6 @@ def _arrays(described: dict[str, Any]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _words(case: Case, reports: str) -> WordArray:
-    flat = np.frombuffer(bytes.fromhex(reports), case.word_form.dtype)
-    return flat.reshape(-1, case.word_form.width)
+def _words(case: Case, reports: str) -> MessageArray:
+    flat = np.frombuffer(bytes.fromhex(reports), case.message_format.dtype)
+    return flat.reshape(-1, case.message_format.width)

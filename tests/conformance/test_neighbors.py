@@ -34,7 +34,7 @@ from tests.support.sealing import (
 
 COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
 """Protocols for comparison, with the same data flow as others."""
-WITHHELD = ("future_rand", "fragments", "shuffled_counts")
+SUPPRESSED = ("future_rand", "fragments", "shuffled_counts")
 """Protocols whose suppressed windows are compared too."""
 
 
@@ -42,7 +42,7 @@ DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
 """Cases compared with parallel shufflers where there is time."""
 
 
-def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
+def send_rejected_values(cluster: RunCluster, job: DeployedJob) -> None:
     """Send a repeated batch, a batch of an unregistered producer, and a malformed record."""
     topic, partition = job.topic(Role.REPORTS), job.topics.partition_of(1)
     first = next(cluster.read(topic, partition)).value
@@ -60,12 +60,12 @@ def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
         pytest.param(
             case,
             minimum,
-            id=f"{case}-{'released' if minimum == 12 else 'withheld'}",
+            id=f"{case}-{'released' if minimum == 12 else 'suppressed'}",
             marks=[
                 pytest.mark.verify
                 if case.number > 0
                 or case.protocol.name in COMPARED
-                or (minimum > 12 and case.protocol.name not in WITHHELD)
+                or (minimum > 12 and case.protocol.name not in SUPPRESSED)
                 else pytest.mark.slow
             ],
         )
@@ -73,7 +73,7 @@ def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
         for minimum in (12, 100)
     ],
 )
-def test_nothing_but_the_randomized_view_depends_on_values(
+def test_only_randomized_view_depends_on_values(
     case: Case, minimum: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for dummies in (None, "shuffle") if hasattr(case.parameters, "dummies") else (None,):
@@ -90,7 +90,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
                 assert dummies == "shuffle"  # Not applicable to all parameters.
                 break
             seen = run_in_memory(
-                folder / variant, inputs, release, Commands(capsys), send_what_is_refused
+                folder / variant, inputs, release, Commands(capsys), send_rejected_values
             )
             first = first or seen
             assert seen.keys() == {each.name for each in OBSERVABLES}
@@ -122,7 +122,7 @@ def test_nothing_but_the_randomized_view_depends_on_values(
         ),
     ],
 )
-def test_sealed_reports_of_neighbors_look_alike_to_everybody(
+def test_sealed_reports_of_neighbors_look_alike(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     sealed: Mapping[str, Any],
@@ -148,7 +148,7 @@ def test_sealed_reports_of_neighbors_look_alike_to_everybody(
             folder = tmp_path / str(case) / variant
             write_private_keys(folder / "home" / sealing_keys_folder().name, keys)
             seen.append(
-                run_in_memory(folder, inputs, release, Commands(capsys), send_what_is_refused)
+                run_in_memory(folder, inputs, release, Commands(capsys), send_rejected_values)
             )
         assert release.epochs == [1, 2, 3, 4]
         for other in seen[1:]:
@@ -163,7 +163,7 @@ def test_sealed_reports_of_neighbors_look_alike_to_everybody(
         *(pytest.param(name, marks=pytest.mark.verify) for name in DIVIDED),
     ],
 )
-def test_what_several_shuffle_instances_see_of_neighbors_looks_alike(
+def test_neighbors_look_alike_to_parallel_shufflers(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (case,) = (case for case in CASES if str(case) == name)
@@ -174,7 +174,7 @@ def test_what_several_shuffle_instances_see_of_neighbors_looks_alike(
         folder = tmp_path / f"input {variant}"
         inputs = write_inputs(folder, case, variant, minimum=12, dummies=None, instances=2)
         run = run_in_memory(
-            tmp_path / variant, inputs, release, Commands(capsys), send_what_is_refused
+            tmp_path / variant, inputs, release, Commands(capsys), send_rejected_values
         )
         seen.append(run)
     assert release.epochs == [1, 2, 3, 4]
@@ -183,6 +183,6 @@ def test_what_several_shuffle_instances_see_of_neighbors_looks_alike(
             assert other[observed] == first, observed
 
 
-def test_what_can_be_seen_has_a_name_of_its_own() -> None:
+def test_observables_have_unique_names() -> None:
     names = [each.name for each in OBSERVABLES]
     assert len(set(names)) == len(names)

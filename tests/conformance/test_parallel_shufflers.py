@@ -17,14 +17,14 @@ REPORTS = 200
 
 @pytest.mark.parametrize("enrollment", [bytes(16), bytes([1] * 16)], ids=["north", "south"])
 @pytest.mark.parametrize("word", [0, 1])
-def test_every_message_goes_to_an_instance_of_its_own_draw(enrollment: bytes, word: int) -> None:
+def test_messages_are_divided_at_random_among_shufflers(enrollment: bytes, word: int) -> None:
     """The draw is independent of the message's content, its sender and its position."""
     job = deploy_job(
         new_job("parallel", "split_budget", {"epsilon": 1}, count=4, minimum=4, instances=2),
         deployed_at=0,
     )
     sizes, rng = set[int](), seeded_generator(7)
-    reports = np.full((REPORTS, 1), word, job.word_form.dtype)
+    reports = np.full((REPORTS, 1), word, job.message_format.dtype)
     for number in range(20):
         drawing = number.to_bytes(8, "little")
         drawn = DrawnEpoch(job, 1, enrollment, drawing, REPORTS, REPORTS, None)

@@ -18,10 +18,10 @@ from tests.conformance.cases import (
     FALSE_ALARM,
     SUMMED,
     Case,
+    MessageArray,
     Report,
     Stream,
     View,
-    WordArray,
     every_sampled_case,
 )
 
@@ -39,7 +39,7 @@ Moments: TypeAlias = dict[tuple[int, Report], tuple[float, float]]
 
 
 @every_sampled_case
-def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
+def test_single_device_follows_exact_law(case: Case) -> None:
     """Covers all its reports over all epochs, and differs from other streams' distributions."""
     stream, other = max(
         permutations(case.streams, 2),
@@ -53,7 +53,7 @@ def test_a_device_on_its_own_sends_what_the_law_says(case: Case) -> None:
 
 
 @every_sampled_case
-def test_devices_run_as_one_send_what_the_law_says(case: Case) -> None:
+def test_vectorized_devices_follow_exact_law(case: Case) -> None:
     """Covers every word at every epoch, and differs from other streams' distributions."""
     if case in SUMMED:
         return  # A window with more devices is a different one.
@@ -78,7 +78,7 @@ def group(case: Case, stream: Stream) -> NDArray[np.int8]:
     return values
 
 
-def view_of(reports: list[WordArray]) -> View:
+def view_of(reports: list[MessageArray]) -> View:
     return tuple(tuple(sorted(map(tuple, words.tolist()))) for words in reports)
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpstream.pipeline.conformance.divergences import exponential, largest_divergence
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from tests.conformance.cases import SUMMED, Case, Report, every_case
 
 NEWCOMERS = 20_000
@@ -17,14 +17,14 @@ SEARCHED = 0.02
 
 
 @every_case
-def test_no_two_neighbors_can_be_told_apart_better_than_stated(case: Case) -> None:
+def test_neighbors_are_as_indistinguishable_as_guaranteed(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     spent = largest_divergence(case, guarantee, exponential(guarantee.epsilon, rounded_up=False))
     assert spent <= Fraction(guarantee.delta)
 
 
 @every_case
-def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
+def test_exact_guarantee_is_tight(case: Case) -> None:
     """Two streams attain it, except that searches of noise end slightly above the minimum."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     if guarantee.basis != "exact":
@@ -35,7 +35,7 @@ def test_an_exact_guarantee_is_no_larger_than_it_has_to_be(case: Case) -> None:
 
 
 @every_case
-def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> None:
+def test_stream_epsilon_is_exact(case: Case) -> None:
     """If the unit is a value that never changes, changing streams lose more."""
     guarantee = case.protocol.randomizer(case.law).guarantee
     assert (guarantee.stream_epsilon is not None) == (guarantee.unit != "stream")
@@ -53,7 +53,7 @@ def test_what_a_stream_loses_beyond_its_value_is_stated_exactly(case: Case) -> N
 
 
 @every_case
-def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case: Case) -> None:
+def test_messages_are_accepted_only_at_their_epochs(case: Case) -> None:
     if case in SUMMED:
         return  # Any possible sum over devices is accepted.
     possible = [
@@ -63,7 +63,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
     for enrolled_at in range(2, case.last_epoch + 1):
         for epoch, sent in enumerate(sent_by_newcomers(case, enrolled_at), start=enrolled_at - 1):
             possible[epoch] |= sent
-    form = case.word_form
+    form = case.message_format
     largest = np.iinfo(form.dtype).max
     candidates = set[tuple[int, ...]]().union(
         *possible, [(word,) * form.width for word in (*range(256), largest)]
@@ -74,7 +74,7 @@ def test_words_are_accepted_exactly_at_the_epochs_at_which_they_can_be_sent(case
         for candidate in candidates:
             words = np.array([candidate], form.dtype)
             try:
-                aggregator.check_words(epoch, words)
+                aggregator.check_messages(epoch, words)
             except ValueError:
                 continue
             accepted.add(candidate)

@@ -21,12 +21,12 @@ PARTS = parts()
         for part in PARTS
     ],
 )
-def test_promises_and_what_is_drawn_from_stay(part: str) -> None:
+def test_promises_and_distributions_are_unchanged(part: str) -> None:
     known = json.loads(FILE.read_text())[part]
     assert known.keys() == PARTS[part].keys()
-    for told, text in PARTS[part].items():
-        then, now = known[told], promises_of(text)
-        assert now.keys() == then.keys(), told
+    for title, text in PARTS[part].items():
+        then, now = known[title], promises_of(text)
+        assert now.keys() == then.keys(), title
         for name, value in then.items():
             expected = value if isinstance(value, str) else pytest.approx(value, rel=NEAR, abs=0)
-            assert now[name] == expected, f"{told}: {name}"
+            assert now[name] == expected, f"{title}: {name}"

@@ -34,7 +34,7 @@ OURS = [case for case in CASES if str(case) in ("value_stream-0", "single_messag
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", [WHOLE[0], *OURS], ids=str)
-def test_a_protocol_that_keeps_its_promises_passes(case: Case, check: Check) -> None:
+def test_conforming_protocol_passes(case: Case, check: Check) -> None:
     check(case)
 
 
@@ -120,23 +120,23 @@ class Remembering(Changed):
 class Biased(EpochResponsesAggregator):
     """Overestimate."""
 
-    def estimate(self, epoch: int, attendance: Any) -> Any:
-        estimate: Any = super().estimate(epoch, attendance)
-        return replace(estimate, value=estimate.value + 2 * estimate.standard_deviation)
+    def estimate(self, epoch: int, participation: Any) -> Any:
+        estimate: Any = super().estimate(epoch, participation)
+        return replace(estimate, value=estimate.value + 2 * estimate.standard_error)
 
 
 class Boasting(EpochResponsesAggregator):
     """Publish too small errors."""
 
-    def estimate(self, epoch: int, attendance: Any) -> Any:
-        estimate: Any = super().estimate(epoch, attendance)
-        return replace(estimate, standard_deviation=estimate.standard_deviation / 2)
+    def estimate(self, epoch: int, participation: Any) -> Any:
+        estimate: Any = super().estimate(epoch, participation)
+        return replace(estimate, standard_error=estimate.standard_error / 2)
 
 
 class Gullible(EpochResponsesAggregator):
     """Accept any word."""
 
-    def check_words(self, epoch: int, words: Any) -> None:
+    def check_messages(self, epoch: int, words: Any) -> None:
         pass
 
 
@@ -167,38 +167,38 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
 
 
 @pytest.mark.parametrize(
-    ("check", "changes", "number", "said"),
+    ("check", "changes", "number", "message"),
     [
         (
-            checks.no_more_is_spent_than_asked_for,
+            checks.spends_at_most_the_requested_epsilon,
             devices(with_guarantee(factor=50)),
             0,
-            "states epsilon 50 for the whole stream, asked for 1",
+            "states epsilon 50 for the whole stream; expected at most 1",
         ),
         (
-            checks.neighbors_are_as_alike_as_stated,
+            checks.neighbors_stay_within_the_guarantee,
             devices(with_guarantee(factor=0.25)),
             1,
-            "states epsilon 1 for the whole stream, and the values 0, 0, 0 can be told from the "
-            "values 0, 0, 1 by epsilon 1.333",
+            "states epsilon 1 for the whole stream, but the values 0, 0, 0 can be "
+            "distinguished from the values 0, 0, 1 by epsilon 1.333",
         ),
         (
             checks.exact_guarantees_are_attained,
             {"calibrate": weak, **devices(with_guarantee(factor=1.5))},
             0,
-            "states epsilon 0.75 for the whole stream as exact, and loses less",
+            "states epsilon 0.75 for the whole stream as exact, but loses less; expected the",
         ),
         (
             checks.devices_draw_by_the_exact_law,
             devices(Twice),
             0,
-            "which by its exact law is never sent",
+            "times; its exact law never sends this",
         ),
         (
             checks.devices_draw_by_the_exact_law,
             devices(Leaking),
             0,
-            "times for 100,000 devices with the values 1, by its exact law it would be 26,894",
+            "times for 100,000 devices with the values 1; expected",
         ),
         (
             checks.devices_draw_by_the_exact_law,
@@ -207,95 +207,102 @@ LONG = (Example(FreshResponseParameters(1.0), 9),)
             "sends reports 7 for the values 1, ",
         ),
         (
-            running.restored_devices_go_on,
+            running.restored_devices_continue,
             devices(Forgetting),
             1,
-            "sends other reports at epoch 2 where devices were restored before",
+            "sends different reports at epoch 2 if devices were restored before; expected all",
         ),
         (
-            running.absent_devices_say_nothing,
+            running.absent_devices_send_nothing,
             devices(Remembering),
             1,
-            "tells at epoch 2 what devices held while they were absent",
+            "reveals at epoch 2 the values of devices while they were absent",
         ),
         (
-            running.estimates_hold_the_truth,
+            running.intervals_contain_the_ground_truth,
             aggregating(Biased),
             0,
-            "estimates what is not there: off by 2",
+            "has a bias of",
         ),
         (
-            running.estimates_hold_the_truth,
+            running.intervals_contain_the_ground_truth,
             aggregating(Boasting),
             0,
-            "standard deviations that are not those of its errors, which are 2",
+            "publishes wrong standard errors: its errors are",
         ),
         (
-            checks.words_are_accepted_where_they_can_be_sent,
+            checks.messages_are_accepted_at_their_epochs,
             aggregating(Gullible),
             0,
-            "never sends reports 255, and its aggregator accepts it at epoch 1",
+            "never sends reports 255, but its aggregator accepts them at epoch",
         ),
         (
             running.merging_equals_adding,
             aggregating(Doubling),
             0,
-            "has another state where reports are added in two parts",
+            "has a different state if reports are added in two parts, serialized and merged, than",
         ),
         (
             checks.examples_are_small,
             {"examples": LONG},
             0,
-            "has an example of 9 epochs, which cannot all be looked at: give 1 to 4",
+            "has an example of 9 epochs; expected 1 to",
         ),
     ],
 )
-def test_what_does_not_hold_is_said_in_a_sentence(
-    check: Check, changes: dict[str, Any], number: int, said: str
+def test_failed_checks_explain_themselves(
+    check: Check, changes: dict[str, Any], number: int, message: str
 ) -> None:
     protocol: Protocol = replace(PROTOCOL, **changes)
     case = cases_of(protocol, ExactLaw)[number]
     with pytest.raises(DoesNotConformError) as caught:
         check(case)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("factor", "said"), [(0.5, "add up to 1/2"), (0.0, "of which one is not above 0")]
+    ("factor", "message"),
+    [
+        (0.5, "whose probabilities for the values 0 sum to 1/2 or"),
+        (0.0, "or are not all positive; expected the possible observations only, with sum 1"),
+    ],
 )
-def test_a_law_that_does_not_add_up_is_told(factor: float, said: str) -> None:
+def test_law_with_wrong_total_probability_is_rejected(factor: float, message: str) -> None:
     class Wrong(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {view: p * int(2 * factor) / 2 for view, p in super().views(stream).items()}
 
-    with pytest.raises(DoesNotConformError, match=said):
-        checks.the_exact_law_adds_up(cases_of(PROTOCOL, Wrong)[0])
+    with pytest.raises(DoesNotConformError, match=message):
+        checks.exact_law_sums_to_one(cases_of(PROTOCOL, Wrong)[0])
 
 
-def test_what_is_certain_is_told_without_any_doubt() -> None:
+def test_certain_identification_is_reported() -> None:
     class Open(ExactLaw):
         def views(self, stream: Stream) -> Any:
             return {tuple(((value,),) for value in stream): 1}
 
-    with pytest.raises(DoesNotConformError, match="from the values 1 without any doubt"):
-        checks.neighbors_are_as_alike_as_stated(cases_of(PROTOCOL, Open)[0])
+    with pytest.raises(DoesNotConformError, match="from the values 1 with certainty"):
+        checks.neighbors_stay_within_the_guarantee(cases_of(PROTOCOL, Open)[0])
 
 
 @pytest.mark.parametrize(
-    ("find", "said"),
+    ("find", "message"),
     [
-        (lambda: find_cases("missing"), "there is no protocol missing"),
+        (
+            lambda: find_cases("missing"),
+            "protocol missing does not exist; expected one of: .* must be installed",
+        ),
         (lambda: exact_law_of("missing"), "protocol missing has no exact law"),
         (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),
     ],
 )
-def test_what_is_missing_is_said(find: Callable[[], object], said: str) -> None:
-    with pytest.raises(ProtocolError, match=said):
+def test_missing_parts_are_reported(find: Callable[[], object], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
         find()
 
 
-def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> None:
+def test_built_in_protocols_use_installed_laws() -> None:
     (first, *_) = find_cases("future_rand")
     assert type(first.exact).__module__ == "dpstream.pipeline.conformance.laws.future_rand"
 
@@ -303,7 +310,7 @@ def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> 
 CHECK = {"case": "Case", "return": "None"}
 
 
-def test_every_check_is_in_the_suite() -> None:
+def test_suite_contains_every_check() -> None:
     defined = {
         name
         for module in (checks, running)

@@ -16,7 +16,7 @@ def test_protocols_are_discovered() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_offers_examples(name: str) -> None:
+def test_protocol_offers_examples(name: str) -> None:
     examples = PROTOCOLS[name].examples
     assert examples, f"give protocol {name} examples in pipeline/protocols/{name}.py"
     for example in examples:
@@ -25,25 +25,25 @@ def test_a_protocol_offers_examples(name: str) -> None:
 
 
 @every_case
-def test_a_law_survives_json(case: Case) -> None:
+def test_law_survives_json_round_trip(case: Case) -> None:
     body = json.loads(json.dumps(case.law.to_json(), allow_nan=False))
     assert case.protocol.law(case.parameters).from_json(body) == case.law
 
 
 @every_case
-def test_reports_have_the_shape_that_the_registry_states(case: Case) -> None:
+def test_reports_have_registered_shape(case: Case) -> None:
     for words in case.send(case.mixed_values(200), case.generator(1)):
-        assert words.dtype == case.word_form.dtype
+        assert words.dtype == case.message_format.dtype
         assert words.ndim == 2
-        assert words.shape[1] == case.word_form.width
+        assert words.shape[1] == case.message_format.width
 
 
 @every_case
-def test_no_more_is_spent_than_was_asked_for(case: Case) -> None:
-    asked = case.protocol.examples[case.number].parameters
+def test_guarantee_stays_within_requested_parameters(case: Case) -> None:
+    requested = case.protocol.examples[case.number].parameters
     guarantee = case.protocol.randomizer(case.law).guarantee
-    assert 0 < guarantee.epsilon <= asked.epsilon
-    assert 0 <= guarantee.delta <= getattr(asked, "delta", 0.0)
+    assert 0 < guarantee.epsilon <= requested.epsilon
+    assert 0 <= guarantee.delta <= getattr(requested, "delta", 0.0)
 
 
 REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
@@ -51,21 +51,21 @@ REMOVAL_WHERE_PUBLISHED = {"jl_hh", "laplace_histogram", "sparse_recovery"}
 
 
 @every_case
-def test_a_guarantee_states_its_neighbors_and_that_presence_is_none_of_it(case: Case) -> None:
+def test_guarantee_names_neighbors_and_excludes_presence(case: Case) -> None:
     guarantee = case.protocol.randomizer(case.law).guarantee
     words = guarantee.neighbors
     replaced = words.startswith(("any two ", "two values of a user "))
     removed = re.match(r"an? (item|set of at most [\d,]+ items) of a user .*or none at all", words)
     assert replaced != (removed is not None), words
-    asked = getattr(case.parameters, "neighbors", None)
+    requested = getattr(case.parameters, "neighbors", None)
     published = getattr(case.parameters, "calibration", None) == "published"
-    if asked is None:
-        asked = (
+    if requested is None:
+        requested = (
             "removal"
             if published and case.protocol.name in REMOVAL_WHERE_PUBLISHED
             else "replacement"
         )
-    assert asked == ("replacement" if replaced else "removal")
+    assert requested == ("replacement" if replaced else "removal")
     assert " of a user" in words
     everything = f"{words} {guarantee.trust}"
     assert re.search(
@@ -74,7 +74,7 @@ def test_a_guarantee_states_its_neighbors_and_that_presence_is_none_of_it(case: 
 
 
 @every_case
-def test_the_probabilities_of_the_exact_law_add_up(case: Case) -> None:
+def test_exact_law_probabilities_sum_to_one(case: Case) -> None:
     """Checks the suite's own reference."""
     for views in case.views.values():
         assert sum(views.values()) == 1

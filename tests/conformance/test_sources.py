@@ -27,7 +27,7 @@ MODULES = sorted(
 )
 
 
-def test_privacy_rests_on_no_other_randomness() -> None:
+def test_privacy_uses_only_secure_randomness() -> None:
     found = {module: list(other_randomness((ROOT / module).read_text())) for module in MODULES}
     assert {module: names for module, names in found.items() if names} == {}
 
@@ -48,24 +48,24 @@ def test_privacy_rests_on_no_other_randomness() -> None:
         "from dpstream.randomizers import randomness\nrandomness.seeded_generator(1)",
     ],
 )
-def test_other_randomness_would_be_found(code: str) -> None:
+def test_insecure_randomness_is_detected(code: str) -> None:
     assert list(other_randomness(code))
 
 
-def test_there_are_modules_to_look_through() -> None:
+def test_searched_modules_exist() -> None:
     assert {
         Path("randomizers/future_rand/__init__.py"),
         Path("pipeline/devices/producer.py"),
     } <= set(MODULES)
 
 
-def test_the_default_generator_is_cryptographic_and_never_the_same() -> None:
+def test_default_generator_is_cryptographic_and_unseeded() -> None:
     one, other = cryptographic_generator(), cryptographic_generator()
     assert isinstance(one.bit_generator, AESCounter)
     assert one.bytes(32) != other.bytes(32)
 
 
-def test_a_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_draws_from_default_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def recorded() -> np.random.Generator:

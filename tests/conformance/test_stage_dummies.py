@@ -15,9 +15,9 @@ import pytest
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.protocols.protocol import Law, Protocol, StageDummies
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 KEY, DEPLOYMENT = NoiseKey(bytes(range(32))), bytes(range(16))
 LAST_EPOCH, MINIMUM = 4, 20
@@ -34,7 +34,7 @@ class Case:
     def law(self) -> Law:
         return self.protocol.calibrate(self.parameters, LAST_EPOCH, MINIMUM)
 
-    def draw(self, law: Law, epoch: int) -> CountedWords:
+    def draw(self, law: Law, epoch: int) -> CountedMessages:
         dummies = self.protocol.stage_dummies(law)
         assert dummies is not None
         return dummies(epoch, KEY.generator(DEPLOYMENT, epoch))
@@ -55,21 +55,21 @@ def cases() -> list[Case]:
 every_case = pytest.mark.parametrize("case", cases(), ids=lambda case: case.protocol.name)
 
 
-def test_some_protocols_leave_their_dummies_to_the_stage() -> None:
+def test_protocols_with_stage_dummies_are_covered() -> None:
     assert {"count_min", "shuffled_counts"} <= {case.protocol.name for case in cases()}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
-def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> None:
+def test_stage_adds_noise_only_on_request(protocol: Protocol) -> None:
     for example in protocol.examples:
         law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
-        asked = getattr(example.parameters, "dummies", None) == "shuffle"
-        assert protocol.stage_adds_noise(law) == asked
-        assert protocol.shuffling is not None or not asked
+        requested = getattr(example.parameters, "dummies", None) == "shuffle"
+        assert protocol.stage_adds_noise(law) == requested
+        assert protocol.shuffling is not None or not requested
 
 
 @every_case
-def test_every_worker_draws_the_same(case: Case) -> None:
+def test_workers_draw_equal_dummies(case: Case) -> None:
     """Each has read the law from the deployed job, and former draws make no difference."""
     law = case.law
     epochs = range(1, LAST_EPOCH + 1)
@@ -85,20 +85,20 @@ def test_every_worker_draws_the_same(case: Case) -> None:
 def test_dummies_look_like_reports(case: Case) -> None:
     law = case.law
     form, aggregator = (
-        case.protocol.word_form(law),
+        case.protocol.message_format(law),
         case.protocol.aggregation.make(law, case.parameters),
     )
     for epoch in range(1, LAST_EPOCH + 1):
         drawn = case.draw(law, epoch)
-        words = Words(drawn.values, drawn.counts)
+        words = Messages(drawn.values, drawn.counts)
         assert (words.values.dtype, words.width) == (form.dtype, form.width)
         assert form.distinct is None or (words.values < form.distinct).all()
-        aggregator.check_words(epoch, words.values)
+        aggregator.check_messages(epoch, words.values)
         aggregator.add(epoch, words.values, drawn.counts.astype(np.uint32))
 
 
 @every_case
-def test_contributors_add_none(case: Case) -> None:
+def test_contributors_add_no_dummies(case: Case) -> None:
     """Devices without a value to report send nothing, however many they are."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(1000, seeded_generator(1))
@@ -109,7 +109,7 @@ def test_contributors_add_none(case: Case) -> None:
 
 
 @every_case
-def test_the_stage_adds_as_many_as_the_fewest_contributors_would(case: Case) -> None:
+def test_stage_adds_dummies_of_minimum_contributors(case: Case) -> None:
     """The noise of the smallest window is the same, whichever party adds it."""
     law = case.law
     of_stage = case.protocol.stage_dummies(law)

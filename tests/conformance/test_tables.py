@@ -23,7 +23,7 @@ from dpstream.pipeline.protocols.protocol import Example, Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.dummies import Dummies
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.hadamard import HadamardParameters
@@ -95,8 +95,8 @@ MORE = [
 every_kind = pytest.mark.parametrize(
     ("case", "parameters"),
     [
-        pytest.param(case, asked, id=f"{number} {case} {getattr(asked, 'dummies', '')}")
-        for number, (case, asked) in enumerate(with_dummies())
+        pytest.param(case, requested, id=f"{number} {case} {getattr(requested, 'dummies', '')}")
+        for number, (case, requested) in enumerate(with_dummies())
     ],
 )
 
@@ -115,7 +115,7 @@ def charged(case: Case, parameters: Any) -> Seen:
                     patch.setattr(module, "delta_of_tables", note)
                 if name.endswith(("table_distances", "fragments.calibration")):
                     # Charges for overflows are marked by an imaginary value.
-                    patch.setattr(module, "MISFIT", 1j)
+                    patch.setattr(module, "REDRAW_PROBABILITY", 1j)
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
     return Seen(counted[0].real, counted[0].imag)
 
@@ -172,7 +172,7 @@ def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> 
 
 
 @every_kind
-def test_no_more_is_drawn_than_is_charged_to_delta(case: Case, parameters: Any) -> None:
+def test_draws_stay_within_charged_delta(case: Case, parameters: Any) -> None:
     law = case.law
     if parameters != case.parameters:
         law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
@@ -187,14 +187,14 @@ def test_no_more_is_drawn_than_is_charged_to_delta(case: Case, parameters: Any) 
 
 
 @every_kind
-def test_what_is_set_aside_for_tables_is_not_spent_on_noise(case: Case, parameters: Any) -> None:
+def test_table_reserve_is_not_spent_on_noise(case: Case, parameters: Any) -> None:
     spent: list[float] = []
 
     def noted(answer: Callable[..., Any]) -> Callable[..., Any]:
-        told = inspect.signature(answer)
+        signature = inspect.signature(answer)
 
         def answers(*values: Any, **named: Any) -> Any:
-            spent.append(told.bind(*values, **named).arguments["delta"])
+            spent.append(signature.bind(*values, **named).arguments["delta"])
             return answer(*values, **named)
 
         return answers
@@ -231,6 +231,6 @@ def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[...,
                 yield name, value
 
 
-def test_every_kind_of_dummies_is_met() -> None:
+def test_every_kind_of_dummies_is_covered() -> None:
     kinds = {getattr(parameters, "dummies", None) for _, parameters in with_dummies()}
     assert kinds >= {None, "poisson", "bernoulli", "negative_binomial", "shuffle"}

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.kafka.local_kafka.broker import SETTINGS
 from dpstream.pipeline.state import (
     collector_key_file,
@@ -29,7 +29,7 @@ COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 BROKERS = {name: service for name, service in SERVICES.items() if name.startswith("kafka-")}
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "dpstream"}
-VERBS = {name: service for name, service in OURS.items() if "entrypoint" not in service}
+COMMANDS = {name: service for name, service in OURS.items() if "entrypoint" not in service}
 
 
 def schema() -> Any:
@@ -39,18 +39,18 @@ def schema() -> Any:
     return json.loads(Path(str(path)).read_text())
 
 
-def test_the_file_follows_the_compose_specification() -> None:
+def test_file_follows_the_compose_specification() -> None:
     # Draft 7 by an https address unknown to jsonschema; recently draft 2020-12.
     specification = schema()
     drafts = jsonschema.validators.validator_for(specification, jsonschema.Draft7Validator)
     validator = drafts(specification)
     assert [error.message for error in validator.iter_errors(COMPOSE)] == []
     wrong = COMPOSE | {"services": SERVICES | {"page": SERVICES["page"] | {"comand": "serve"}}}
-    assert not validator.is_valid(wrong), "the schema refuses what it does not know"
+    assert not validator.is_valid(wrong), "the schema rejects what it does not know"
 
 
-@pytest.mark.parametrize("name", VERBS)
-def test_every_command_is_one_of_ours(name: str) -> None:
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_service_runs_an_existing_command(name: str) -> None:
     command, *arguments = shlex.split(OURS[name]["command"])
     parser = build_command().commands[command]
     context = parser.make_context(command, arguments, resilient_parsing=False)
@@ -63,8 +63,8 @@ def test_every_command_is_one_of_ours(name: str) -> None:
     context.close()
 
 
-def test_there_is_a_service_for_every_role() -> None:
-    roles = {" ".join(shlex.split(service["command"])[:2]) for service in VERBS.values()}
+def test_every_role_has_a_service() -> None:
+    roles = {" ".join(shlex.split(service["command"])[:2]) for service in COMMANDS.values()}
     assert {"run shuffle", "run aggregate", "run publish"} < roles
     assert "page" in OURS
     assert len(BROKERS) == 3
@@ -72,7 +72,7 @@ def test_there_is_a_service_for_every_role() -> None:
         assert OURS[name]["profiles"] == ["demo"]
 
 
-def test_ports_are_open_to_this_machine_alone() -> None:
+def test_ports_are_bound_to_localhost() -> None:
     published = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert published
     for port in published:
@@ -83,7 +83,7 @@ def test_ports_are_open_to_this_machine_alone() -> None:
         assert "privileged" not in service
 
 
-def test_what_is_mounted_exists() -> None:
+def test_mounted_files_exist() -> None:
     for service in SERVICES.values():
         for mount in service.get("volumes", ()):
             source, _, mode = mount.partition(":")
@@ -100,8 +100,8 @@ def test_what_is_mounted_exists() -> None:
     assert set(COMPOSE["volumes"]) <= used
 
 
-def test_what_commands_read_is_mounted() -> None:
-    for service in VERBS.values():
+def test_files_read_by_commands_are_mounted() -> None:
+    for service in COMMANDS.values():
         mounts = dict(mount.split(":")[:2] for mount in service.get("volumes", ()))
         for word in shlex.split(service["command"]):
             if word.startswith("/"):
@@ -111,7 +111,7 @@ def test_what_commands_read_is_mounted() -> None:
     assert shlex.split(OURS["produce"]["command"])[1] == job["name"]
 
 
-def test_noise_keys_are_for_who_shuffles_and_who_deploys() -> None:
+def test_noise_keys_are_mounted_only_for_shuffle_and_deploy() -> None:
     """The noise keys allow removing the noise of released windows."""
     holders = {name for name, each in SERVICES.items() if "noise-keys" in str(each.get("volumes"))}
     assert holders == {"shuffle", "deploy"}
@@ -121,26 +121,26 @@ def holders(volume: str) -> set[str]:
     return {name for name, each in SERVICES.items() if volume in str(each.get("volumes"))}
 
 
-def test_keys_of_collectors_are_for_those_and_for_who_deploys() -> None:
+def test_collector_keys_are_mounted_only_for_collect_and_deploy() -> None:
     """The keys allow linking reports to devices, and only the deployment has the signing key."""
     assert holders("collector-keys") == {"collect", "deploy", "deploy-devices"}
     assert SERVICES["collect"]["volumes"] == ["collector-keys:/var/lib/dpstream/collector-keys:ro"]
     assert holders("signing-keys") == {"deploy", "deploy-devices"}
 
 
-def test_keys_that_open_reports_are_for_the_shuffle_stage_and_who_makes_them() -> None:
+def test_sealing_keys_are_mounted_only_for_shuffle_and_keygen() -> None:
     assert holders("sealing-keys") == {"shuffle", "deploy"}
     assert "sealing-keys:/var/lib/dpstream/sealing-keys:ro" in SERVICES["shuffle"]["volumes"]
     keygen = build_command().commands["keygen"]
-    said = re.search(r"\sdeploy (keygen [a-z ]+)`", (DOCKER / "README.md").read_text())
-    assert said is not None
-    _, *arguments = shlex.split(said.group(1))
+    documented = re.search(r"\sdeploy (keygen [a-z ]+)`", (DOCKER / "README.md").read_text())
+    assert documented is not None
+    _, *arguments = shlex.split(documented.group(1))
     context = keygen.make_context("keygen", arguments)
     assert context.params["names"] == ["stage"]
     context.close()
 
 
-def test_folders_of_keys_are_for_their_owner_alone() -> None:
+def test_key_folders_are_readable_only_by_their_owner() -> None:
     """A volume takes owner and mode of the folder it is mounted on, if that is in the image."""
     dockerfile = (DOCKER / "Dockerfile").read_text()
     made = re.search(
@@ -161,7 +161,7 @@ def test_folders_of_keys_are_for_their_owner_alone() -> None:
         assert f"/var/lib/dpstream/{path.name}" in folders
 
 
-def test_two_collectors_answer_behind_a_proxy() -> None:
+def test_two_collectors_run_behind_a_proxy() -> None:
     collect, proxy = SERVICES["collect"], SERVICES["proxy"]
     assert collect["deploy"]["replicas"] == 2
     assert "ports" not in collect
@@ -194,7 +194,7 @@ def test_two_collectors_answer_behind_a_proxy() -> None:
     assert int(sizes[0]) > BODY_MAX // 1024
 
 
-def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() -> None:
+def test_brokers_match_the_local_one_and_survive_a_loss() -> None:
     settings = {name: service["environment"] for name, service in BROKERS.items()}
     voters = ",".join(f"{env['KAFKA_NODE_ID']}@{name}:9093" for name, env in settings.items())
     copies = re.compile(r".*REPLICATION_FACTOR|.*MIN_ISR|KAFKA_MIN_INSYNC_REPLICAS")
@@ -221,17 +221,17 @@ def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() ->
     assert len({env["CLUSTER_ID"] for env in settings.values()}) == 1
 
 
-def test_files_name_no_secret() -> None:
+def test_files_contain_no_secret() -> None:
     text = (DOCKER / "compose.yaml").read_text() + (DOCKER / "Dockerfile").read_text()
     names = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[A-Z_]*\b", text)
     assert names == []
 
 
-def test_prometheus_asks_every_stage_and_collectors() -> None:
+def test_prometheus_scrapes_every_stage_and_collector() -> None:
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
     (found,) = workers["dns_sd_configs"]
-    running = {name for name, each in VERBS.items() if each["command"].startswith("run ")}
+    running = {name for name, each in COMMANDS.items() if each["command"].startswith("run ")}
     assert set(found["names"]) == {*running, "collect"}
     for rules in settings["rule_files"]:
         assert (DOCKER / "prometheus" / rules).is_file()

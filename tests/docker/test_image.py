@@ -32,7 +32,7 @@ def copied() -> list[str]:
     return [source for line in lines for source in line.split()[:-1]]
 
 
-def test_what_is_copied_exists_and_is_let_through() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     assert set(PACKAGES) < set(copied())
     ignored = (ROOT / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored
@@ -41,7 +41,7 @@ def test_what_is_copied_exists_and_is_let_through() -> None:
         assert (ROOT / source).exists(), source
 
 
-def test_the_image_runs_without_root_and_keeps_no_build_tools() -> None:
+def test_image_runs_without_root_and_build_tools() -> None:
     last = DOCKERFILE.split("\nFROM ")[-1]
     assert re.search(r"^USER (?!root)\w+$", last, re.MULTILINE)
     assert 'ENTRYPOINT ["dpstream"]' in last
@@ -52,7 +52,7 @@ def test_the_image_runs_without_root_and_keeps_no_build_tools() -> None:
         assert re.fullmatch(r"python:3\.\d+-slim-\w+", image)
 
 
-def test_every_requirement_is_pinned_to_a_version_that_is_allowed() -> None:
+def test_requirements_are_pinned_to_allowed_versions() -> None:
     lines = (ROOT / "docker" / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -63,7 +63,7 @@ def test_every_requirement_is_pinned_to_a_version_that_is_allowed() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_installed_is_complete(tmp_path: Path) -> None:
+def test_installed_package_is_complete(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name in copied():

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
@@ -92,13 +92,13 @@ def ports(workload: Object) -> dict[str, int]:
 
 
 def given(workload: Object) -> tuple[str, Object]:
-    verb, *arguments = main(workload)["args"]
+    command, *arguments = main(workload)["args"]
     known = {"JOB": "logins", "TOPIC": "example.logins", "POD_NAME": "produce-0"}
     arguments = [re.sub(r"\$\((\w+)\)", lambda name: known[name[1]], each) for each in arguments]
-    context = COMMANDS[verb].make_context(verb, arguments)
+    context = COMMANDS[command].make_context(command, arguments)
     options = dict(context.params)
     context.close()
-    return verb, options
+    return command, options
 
 
 def chosen(selector: Object, objects: list[Object]) -> list[Object]:
@@ -115,7 +115,7 @@ def chosen(selector: Object, objects: list[Object]) -> list[Object]:
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
-def test_every_object_follows_the_schemas_of_the_api(
+def test_objects_follow_the_api_schemas(
     objects: list[Object], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It rereads all of them for every object.
@@ -131,7 +131,7 @@ def test_every_object_follows_the_schemas_of_the_api(
         kubernetes_validate.validate(wrong, version, strict=True)
 
 
-def test_every_file_is_in_a_kustomization() -> None:
+def test_every_file_is_part_of_a_kustomization() -> None:
     for path in KUBERNETES.rglob("kustomization.yaml"):
         (settings,) = documents(path)
         named = set(settings.get("resources", ()))
@@ -145,24 +145,24 @@ def test_every_file_is_in_a_kustomization() -> None:
             assert all((path.parent / each).is_file() for each in generated.get("files", ()))
 
 
-def test_every_role_runs_a_command_of_ours_that_listens_where_it_is_asked(
+def test_roles_run_existing_commands_on_their_probed_ports(
     objects: list[Object],
 ) -> None:
     found = {name: given(each) for name, each in workloads(objects).items()}
     assert found.keys() == {"shuffle", "aggregate", "publish", "collect", "page", "produce"}
     listening = {name: ports(each) for name, each in workloads(objects).items()}
     for stage in ("shuffle", "aggregate", "publish"):
-        verb, options = found[stage]
-        assert (verb, options["stage"], options["job"]) == ("run", stage, None)
+        command, options = found[stage]
+        assert (command, options["stage"], options["job"]) == ("run", stage, None)
         assert listening[stage] == {"metrics": options["metrics"]}
         assert options["metrics_address"] == "0.0.0.0"
-    verb, options = found["collect"]
-    assert verb == "collect"
+    command, options = found["collect"]
+    assert command == "collect"
     host, _, port = options["bind"].rpartition(":")
     assert (host, options["metrics_address"]) == ("0.0.0.0", "0.0.0.0")
     assert listening["collect"] == {"reports": int(port), "metrics": options["metrics"]}
-    verb, options = found["page"]
-    assert (verb, options["address"]) == ("serve", "0.0.0.0")
+    command, options = found["page"]
+    assert (command, options["address"]) == ("serve", "0.0.0.0")
     assert listening["page"] == {"page": options["port"]}
     assert found["produce"][0] == "produce"
     for _, options in found.values():
@@ -200,36 +200,40 @@ def status(port: int | str, path: str) -> int:
         connection.close()
 
 
-def test_probes_ask_for_what_is_answered(objects: list[Object], answered: dict[str, int]) -> None:
+def test_probes_use_existing_endpoints(objects: list[Object], answered: dict[str, int]) -> None:
     assert answered["metrics /elsewhere"] == answered["page /elsewhere"] == 404
     for name, workload in workloads(objects).items():
         container = main(workload)
         if name == "produce":
             continue
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            asked = container[probe]["httpGet"]
-            assert asked["port"] in ports(workload)
+            requested = container[probe]["httpGet"]
+            assert requested["port"] in ports(workload)
             # Same number of seconds as the image's own health check.
             assert container[probe]["timeoutSeconds"] == 8
             if given(workload)[1].get("password_file"):
                 # All other paths require a login.
-                assert asked["path"] == LOGIN_PATH
+                assert requested["path"] == LOGIN_PATH
             else:
-                assert answered[f"{asked['port']} {asked['path']}"] == 200
+                assert answered[f"{requested['port']} {requested['path']}"] == 200
         # A worker waiting for Kafka is not ready, but must not be restarted for it.
         if name != "page":
             assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
             assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> None:
+def test_autoscaling_uses_existing_lag_metrics(objects: list[Object]) -> None:
     (adapter,) = documents(KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml")
     (rule,) = adapter["externalRules"]
     recorded = re.findall(r"- record: (\S+)", (DOCKER / "prometheus" / "rules.yml").read_text())
     assert rule["name"]["matches"] in recorded
     assert rule["name"]["matches"] in rule["seriesQuery"]
     partitions = make_job(
-        {"name": "logins", "protocol": "future_rand", "parameters": {"epsilon": 1, "changes": 1}}
+        {
+            "name": "logins",
+            "protocol": "future_rand",
+            "parameters": {"epsilon": 1, "max_changes": 1},
+        }
         | {"epochs": {"count": 4}}
     ).topics.partitions
     scalers = of_kind(objects, "HorizontalPodAutoscaler")
@@ -250,7 +254,7 @@ def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> 
             assert scaler["spec"]["maxReplicas"] <= partitions
 
 
-def test_pods_may_do_as_little_as_the_restricted_standard_allows(objects: list[Object]) -> None:
+def test_pods_meet_the_restricted_security_standard(objects: list[Object]) -> None:
     (namespace,) = of_kind(objects, "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     (uid,) = re.findall(r"useradd --uid (\d+)", (DOCKER / "Dockerfile").read_text())
@@ -273,7 +277,7 @@ def test_pods_may_do_as_little_as_the_restricted_standard_allows(objects: list[O
         assert kinds <= {"emptyDir", "secret", "configMap"}
 
 
-def test_no_group_may_write_what_producers_keep(objects: list[Object]) -> None:
+def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
     """fsGroup makes files group-writable at every mount, which producers reject."""
     for name, workload in workloads(objects).items():
         settings = pod(workload)["securityContext"]
@@ -289,7 +293,7 @@ def test_no_group_may_write_what_producers_keep(objects: list[Object]) -> None:
             assert "fsGroup" not in settings
 
 
-def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
+def test_secrets_are_copied_privately_for_their_readers(
     objects: list[Object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", HOME)
@@ -331,7 +335,7 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
         assert memory["emptyDir"]["medium"] == "Memory"
 
 
-def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path) -> None:
+def test_copied_keys_are_accepted_unlike_mounted_ones(tmp_path: Path) -> None:
     """Keys mounted like in Kubernetes: links into a folder with the time in its name."""
     keys = {
         "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,
@@ -367,7 +371,7 @@ def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path)
     )
 
 
-def test_nobody_is_reached_but_where_a_policy_says_so(objects: list[Object]) -> None:
+def test_network_policies_deny_by_default(objects: list[Object]) -> None:
     policies = of_kind(objects, "NetworkPolicy")
     nothing = policies.pop("nothing")["spec"]
     assert nothing == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
@@ -388,7 +392,7 @@ def test_nobody_is_reached_but_where_a_policy_says_so(objects: list[Object]) -> 
     }
 
 
-def test_objects_of_the_example_are_in_one_namespace() -> None:
+def test_example_objects_are_in_one_namespace() -> None:
     for each in built():
         if each["kind"] != "Namespace":
             assert each["metadata"]["namespace"] == "dpstream"

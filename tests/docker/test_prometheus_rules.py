@@ -41,8 +41,8 @@ def healthy() -> dict[str, str]:
             # An epoch every ten minutes.
             f"dpstream_last_epoch{{{own}}}": f"{'1x19 ' if stage == 'shuffle' else '1x20 '}"
             "2x19 3x19 4x19 5x19 6x39",
-            f'dpstream_windows_total{{{own}, fate="released"}}': "1x19 2x19 3x19 4x19 5x19 6x19",
-            f'dpstream_windows_total{{{own}, fate="too small"}}': f"0x{HOUR}",
+            f'dpstream_windows_total{{{own}, status="released"}}': "1x19 2x19 3x19 4x19 5x19 6x19",
+            f'dpstream_windows_total{{{own}, status="suppressed"}}': f"0x{HOUR}",
             f'dpstream_dead_letters_total{{{own}, reason="unreadable"}}': f"0x{HOUR}",
             # Records of an earlier deployment are expected.
             f'dpstream_dead_letters_total{{{own}, reason="deployment"}}': f"0+1x{HOUR}",
@@ -60,16 +60,16 @@ def healthy() -> dict[str, str]:
             f"dpstream_collector_received_reports_total{{{of_job}}}": f"0+10x{HOUR}",
             f"dpstream_collector_acknowledged_reports_total{{{of_job}}}": f"0+10x{HOUR}",
             # Of 600 reports in 15 minutes 60 were rejected, by both collectors together.
-            f'dpstream_collector_refused_requests_total{{{of_job}, reason="late"}}': f"0+1x{HOUR}",
-            f'dpstream_collector_refused_requests_total{{dpstream_job="", {at}, '
+            f'dpstream_collector_rejected_requests_total{{{of_job}, reason="late"}}': f"0+1x{HOUR}",
+            f'dpstream_collector_rejected_requests_total{{dpstream_job="", {at}, '
             'reason="no_job"}': f"0+50x{HOUR}",
-            f'dpstream_collector_refused_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
+            f'dpstream_collector_rejected_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
         }
     # 1,000 with a confidence interval of 900 to 1,100, and a change between 200 below and 200 above
     # it.
-    for end, value in {"": 1000, "_low": 900, "_high": 1100}.items():
+    for end, value in {"": 1000, "_ci95_low": 900, "_ci95_high": 1100}.items():
         series[estimate(end)] = f"{value}x{HOUR}"
-    for end, value in {"": 399, "_low": 199, "_high": 599}.items():
+    for end, value in {"": 399, "_ci95_low": 199, "_ci95_high": 599}.items():
         series[estimate(f"_change{end}")] = f"{value}x{HOUR}"
     # The limit may or may not be exceeded.
     series['dpstream:estimate_limit_high{dpstream_job="logins"}'] = f"901x{HOUR}"
@@ -135,24 +135,24 @@ SCENARIOS = {
     "no window passes though records wait": Scenario(
         {
             lag("aggregate"): f"181x{HOUR}",
-            own("dpstream_windows_total", "aggregate", ', fate="released"'): f"1x{HOUR}",
+            own("dpstream_windows_total", "aggregate", ', status="released"'): f"1x{HOUR}",
         },
         frozenset({"EpochStuck"}),
     ),
     "no window passes, within the grace period": Scenario(
         {
             lag("shuffle"): f"179x{HOUR}",
-            own("dpstream_windows_total", "shuffle", ', fate="released"'): f"1x{HOUR}",
+            own("dpstream_windows_total", "shuffle", ', status="released"'): f"1x{HOUR}",
         }
     ),
     "a quiet stream": Scenario(
         {"kafka_consumergroup_group_lag_seconds": f"0x{HOUR}", "dpstream_windows": f"1x{HOUR}"}
     ),
-    "a record refused": Scenario({UNREADABLE: "0x110 1x10"}, frozenset({"DeadLetters"})),
-    "a record refused long ago": Scenario({UNREADABLE: "0x20 1x100"}),
+    "a record rejected": Scenario({UNREADABLE: "0x110 1x10"}, frozenset({"DeadLetters"})),
+    "a record rejected long ago": Scenario({UNREADABLE: "0x20 1x100"}),
     "a window too small": Scenario(
-        {own("dpstream_windows_total", "shuffle", ', fate="too small"'): "0x110 1x10"},
-        frozenset({"WindowTooSmall"}),
+        {own("dpstream_windows_total", "shuffle", ', status="suppressed"'): "0x110 1x10"},
+        frozenset({"WindowSuppressed"}),
     ),
     "late reports": Scenario(
         {own("dpstream_late_reports_total", "shuffle"): "0x110 5x10"}, frozenset({"LateReports"})
@@ -167,7 +167,7 @@ SCENARIOS = {
     "a scrape lost": Scenario(
         {'up{job="dpstream", instance="aggregate:9400"}': "1x117 0 1 1"},
     ),
-    "nobody is scraped": Scenario(
+    "no target is scraped": Scenario(
         {"up{": None, 'dpstream_job="logins"': None, "group=": None}, frozenset({"WorkerDown"})
     ),
     "a stage gone with its container": Scenario(
@@ -182,13 +182,13 @@ SCENARIOS = {
     "a supervised worker that rests since nothing ever came": Scenario(
         {
             own("dpstream_worker_ready", "aggregate"): None,
-            own("dpstream_worker_resting", "aggregate"): "1x120",
+            own("dpstream_worker_idle", "aggregate"): "1x120",
         }
     ),
     "a supervised worker that never came": Scenario(
         {
             own("dpstream_worker_ready", "aggregate"): None,
-            own("dpstream_worker_resting", "aggregate"): "0x120",
+            own("dpstream_worker_idle", "aggregate"): "0x120",
         },
         frozenset({"WorkerMissing"}),
     ),
@@ -225,7 +225,7 @@ SCENARIOS = {
         {
             'waiting_requests{instance="collect-2:9400"}': f"0x{HOUR}",
             collector("received_reports_total", 2): "0+10x70 700x50",
-            collector("refused_requests_total", 2, ', reason="late"'): "0+1x70 70x50",
+            collector("rejected_requests_total", 2, ', reason="late"'): "0+1x70 70x50",
         },
         frozenset({"CollectorSilent"}),
     ),
@@ -248,46 +248,46 @@ SCENARIOS = {
         {collector("acknowledged_reports_total", 1): "0+10x116 1160x4"}
     ),
     "a collector without room": Scenario(
-        {collector("refused_requests_total", 1, ', reason="busy"'): "0x110 1x10"},
+        {collector("rejected_requests_total", 1, ', reason="busy"'): "0x110 1x10"},
         frozenset({"ReportsNotTaken"}),
     ),
-    "a job of whose requests many are refused": Scenario(
-        {collector("refused_requests_total", 1, ', reason="late"'): "0+1x90 90+2x30"},
-        frozenset({"RequestsRefused"}),
+    "a job of whose requests many are rejected": Scenario(
+        {collector("rejected_requests_total", 1, ', reason="late"'): "0+1x90 90+2x30"},
+        frozenset({"RequestsRejected"}),
     ),
     "an estimate that has changed by more than its interval": Scenario(
         {
             estimate("_change"): "399x110 401x10",
-            estimate("_change_low"): "199x110 201x10",
-            estimate("_change_high"): "599x110 601x10",
+            estimate("_change_ci95_low"): "199x110 201x10",
+            estimate("_change_ci95_high"): "599x110 601x10",
         },
         frozenset({"EstimateChanged"}),
     ),
     "an estimate that has fallen": Scenario(
         {
             estimate("_change"): f"-401x{HOUR}",
-            estimate("_change_low"): f"-601x{HOUR}",
-            estimate("_change_high"): f"-201x{HOUR}",
+            estimate("_change_ci95_low"): f"-601x{HOUR}",
+            estimate("_change_ci95_high"): f"-201x{HOUR}",
         },
         frozenset({"EstimateChanged"}),
     ),
     "a change of which no coverage is claimed": Scenario(
         {
             estimate("_change"): f"5000x{HOUR}",
-            estimate("_change_low"): None,
-            estimate("_change_high"): None,
+            estimate("_change_ci95_low"): None,
+            estimate("_change_ci95_high"): None,
         },
     ),
     "an estimate above its limit": Scenario(
-        {estimate("_low"): "900x110 902x10"}, frozenset({"EstimateAboveLimit"})
+        {estimate("_ci95_low"): "900x110 902x10"}, frozenset({"EstimateAboveLimit"})
     ),
     "an estimate below its limit": Scenario(
-        {estimate("_high"): "1100x110 1098x10"}, frozenset({"EstimateBelowLimit"})
+        {estimate("_ci95_high"): "1100x110 1098x10"}, frozenset({"EstimateBelowLimit"})
     ),
     "limits of another item": Scenario(
         {
-            estimate("_low"): f"902x{HOUR}",
-            estimate("_high"): f"1098x{HOUR}",
+            estimate("_ci95_low"): f"902x{HOUR}",
+            estimate("_ci95_high"): f"1098x{HOUR}",
             "dpstream:estimate_limit_high": None,
             "dpstream:estimate_limit_low": None,
             'dpstream:estimate_limit_high{dpstream_job="logins", item="bus"}': f"5x{HOUR}",
@@ -341,12 +341,12 @@ def fired(name: str, scenario: Scenario, alerts: Iterable[str]) -> dict[str, Any
     return found(name, scenario, firing, [f'{{alertname="{each}"}}' for each in sorted(alerts)])
 
 
-def test_alerts_fire_when_they_are_to_and_at_no_other_time(tmp_path: Path) -> None:
+def test_alerts_fire_exactly_when_expected(tmp_path: Path) -> None:
     tests = [fired(name, each, each.fires) for name, each in SCENARIOS.items()]
     assert failing(tmp_path, *tests) == []
 
 
-def test_an_alert_that_fires_or_does_not_is_noticed_among_others(tmp_path: Path) -> None:
+def test_unexpected_and_missing_alerts_are_detected(tmp_path: Path) -> None:
     quiet, between, loud = list(SCENARIOS)[:3]
     assert SCENARIOS[loud].fires
     missing = fired(quiet, SCENARIOS[quiet], {"LagOverTwoEpochs"})
@@ -358,7 +358,7 @@ def test_an_alert_that_fires_or_does_not_is_noticed_among_others(tmp_path: Path)
 @pytest.mark.parametrize(
     ("seconds", "stages"), [(1259, []), (1261, ['{stage="aggregate"}'])], ids=["less", "more"]
 )
-def test_workers_are_added_for_more_lag_than_is_allowed(
+def test_workers_are_added_when_lag_exceeds_its_limit(
     seconds: int, stages: list[str], tmp_path: Path
 ) -> None:
     """The autoscaling metric exceeds 1 where LagOverTwoEpochs fires, for that stage alone."""
@@ -385,6 +385,6 @@ def test_every_alert_has_fired() -> None:
     ("check", "file"),
     [("rules", "rules.yml"), ("rules", "estimates.yml"), ("config", "prometheus.yml")],
 )
-def test_promtool_finds_nothing_wrong(check: str, file: str) -> None:
+def test_promtool_accepts_the_rules(check: str, file: str) -> None:
     done = promtool("check", check, PROMETHEUS / file)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,7 @@ async def connect(server: Server, port: int) -> Client:
     return server.clients[-1]
 
 
-def test_reports_pass_and_refusals_are_problems(tmp_path: Path) -> None:
+def test_proxy_passes_reports_and_returns_problem_details(tmp_path: Path) -> None:
     job = device_job()
     most = (BODY_MAX - 100) // len(envelope(job))
     largest = body(job, 1, [envelope(job) for _ in range(most)])
@@ -61,7 +61,7 @@ def test_reports_pass_and_refusals_are_problems(tmp_path: Path) -> None:
     run(work)
 
 
-def test_clients_are_limited_and_not_the_proxy(tmp_path: Path) -> None:
+def test_rate_limit_applies_to_clients_not_the_proxy(tmp_path: Path) -> None:
     """The address claimed by a client is ignored."""
     job = device_job()
     access = Access(proxies=networks(["127.0.0.1"]))
@@ -81,12 +81,12 @@ def test_clients_are_limited_and_not_the_proxy(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_job_that_takes_no_reports_harms_no_other(tmp_path: Path) -> None:
+def test_rejecting_job_does_not_affect_others(tmp_path: Path) -> None:
     job = device_job()
 
     async def work() -> None:
         async with collecting(job) as server:
-            server.service.withheld = frozenset({"drained"})
+            server.service.unserved = frozenset({"drained"})
             with proxy(tmp_path / "nginx", [server.port]) as port:
                 for _ in range(5):
                     client = await connect(server, port)

@@ -17,17 +17,17 @@ def log() -> ChangeLog:
     return load_change_log(demo_change_log(), last_epoch=job.last_epoch)
 
 
-def test_students_and_weeks(log: ChangeLog) -> None:
+def test_demo_data_matches_requested_users_and_weeks(log: ChangeLog) -> None:
     assert sorted(log.users, key=int) == [str(number) for number in range(1, 28_786)]
     assert log.last_epoch == log.epochs.max() == 170
-    assert (log.notices, log.bad_rows.total) == ((), 0)
+    assert (log.warnings, log.bad_rows.total) == ((), 0)
 
 
-def test_the_job_file_is_a_tour_of_keys_that_all_work() -> None:
+def test_demo_job_file_sets_valid_keys() -> None:
     text = demo_job_file().read_text()
     short = parse_job(text)
     assert (short.name, short.protocol, short.last_epoch) == ("oulad-weekly", "future_rand", 170)
-    assert (short.parameters.epsilon, short.parameters.changes) == (4, 4)
+    assert (short.parameters.epsilon, short.parameters.max_changes) == (4, 4)
 
     keys = re.compile(r"(?m)^#(?=(?:  )*\w+:)")
     assert len(keys.findall(text)) >= 10

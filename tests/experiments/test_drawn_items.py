@@ -53,7 +53,7 @@ def test_single_items_are_drawn_by_rank(exponent: float) -> None:
     assert stats.chisquare(counts, expected).pvalue > FALSE_ALARM
 
 
-def test_several_items_of_a_user_are_distinct_and_drawn_one_after_the_other() -> None:
+def test_drawn_items_of_a_user_are_distinct() -> None:
     two = held(ZipfItems(20_000, 1, exponent=1.0, held=2), job(4, 4))
     assert (two.sum(axis=1) == 2).all()
     shares = 1 / np.arange(1, 17)
@@ -80,7 +80,7 @@ seeds: 2
 """
 
 
-def test_the_command_says_what_was_sent_and_selected_beside_what_was_foretold(
+def test_command_compares_sent_and_selected_with_prediction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,7 +109,7 @@ def test_the_command_says_what_was_sent_and_selected_beside_what_was_foretold(
     assert all(line.split()[-1].endswith("%") for line in lines)
 
 
-def test_an_experiment_compares_with_answers_and_foretells_that_they_are_rounded() -> None:
+def test_experiment_predicts_rounding_of_answers() -> None:
     text = """
 name: queries
 data: [{zipf: {users: 4000, exponent: 0.5, held: 4, answers: true}}]

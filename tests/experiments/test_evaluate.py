@@ -31,7 +31,7 @@ data:
     epochs: {{count: {EPOCHS}}}
 jobs:
   - protocol: future_rand
-    parameters: {{epsilon: [2, 4], changes: 2}}
+    parameters: {{epsilon: [2, 4], max_changes: 2}}
 seeds: 3
 """
 
@@ -72,7 +72,7 @@ def stopping(after: int, error: type[BaseException]) -> Callable[..., Any]:
     return run_or_stop
 
 
-def test_a_row_for_each_trial_and_estimate(experiments: Commands, experiment: Path) -> None:
+def test_results_have_a_row_per_trial_and_estimate(experiments: Commands, experiment: Path) -> None:
     said = experiments(experiment)
     assert (said.code, said.errors) == (0, "")
     rows = read_rows(Path("small-results/results.csv"))
@@ -100,7 +100,7 @@ def test_a_row_for_each_trial_and_estimate(experiments: Commands, experiment: Pa
         assert (errors[f"{name} clipped"] < errors[name]).any()
 
 
-def test_killed_while_it_writes_it_loses_that_trial_alone(
+def test_killed_writer_loses_only_the_last_trial(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert experiments(experiment).code == 0
@@ -109,12 +109,12 @@ def test_killed_while_it_writes_it_loses_that_trial_alone(
     journal.write_bytes(journal.read_bytes()[:-20])
     (folder / "results.csv").unlink()
     monkeypatch.setattr(pending_trials, "run_trial", stopping(1, AssertionError))
-    assert experiments(experiment).errors == "5 of 6 trials are in small-results already\n"
+    assert experiments(experiment).errors == "5 of 6 trials are already in small-results\n"
     assert (folder / "results.csv").read_bytes() == whole
     assert len(journal.read_bytes().splitlines()) == 6
 
 
-def test_what_is_tried_already_is_known_by_what_it_depends_on(
+def test_finished_trials_are_recognized_by_their_inputs(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert experiments(experiment).code == 0
@@ -127,7 +127,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     experiment.write_text(more)
     monkeypatch.setattr(pending_trials, "run_trial", stopping(2 * 3 + 4 - 4, AssertionError))
     said = experiments(experiment, "--seeds", 4)
-    assert said.errors == "6 of 12 trials are in small-results already\n"
+    assert said.errors == "6 of 12 trials are already in small-results\n"
     again = read_rows(Path("small-results/results.csv"))
     assert [row["rmse"] for row in again[24:42]] == [row["rmse"] for row in rows[:18]]
 
@@ -135,11 +135,11 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     write_changes(experiment.parent / "changes.csv", users=USERS + 1)
     monkeypatch.setattr(pending_trials, "run_trial", run_trial)
     assert experiments(experiment).errors == ""
-    assert experiments(experiment, "--fresh").errors == ""
+    assert experiments(experiment, "--restart").errors == ""
 
 
 @pytest.mark.verify
-def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
+def test_parallel_trials_equal_serial_and_leave_no_process(
     experiments: Commands, experiment: Path, tmp_path: Path
 ) -> None:
     fewer = (experiment, "--seeds", "1", "--output")
@@ -160,7 +160,9 @@ def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
     assert active_children() == []
 
 
-def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path) -> None:
+def test_invalid_experiment_is_rejected_in_one_line(
+    experiments: Commands, experiment: Path
+) -> None:
     said = experiments("nothing.yaml")
     assert said.code == 2
     assert said.errors.startswith("error: there is no file nothing.yaml; experiments: actcal, ")

@@ -26,15 +26,15 @@ def synthetic(data: str, jobs: str) -> Experiment:
     )
 
 
-def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
+def test_lists_form_a_grid_in_file_order() -> None:
     experiment = synthetic(
         "users: [100, 200], epochs: [4, 8], changes: 1",
-        "{protocol: future_rand, parameters: {epsilon: [1, 2], changes: [1, 2]}},"
-        "{protocol: future_rand, label: other, parameters: {epsilon: 3, changes: 1}}",
+        "{protocol: future_rand, parameters: {epsilon: [1, 2], max_changes: [1, 2]}},"
+        "{protocol: future_rand, label: other, parameters: {epsilon: 3, max_changes: 1}}",
     )
     cases = experiment.cases
     assert (experiment.name, experiment.seeds, len(cases)) == ("grid", 2, 2 * 2 * (2 * 2 + 1))
-    assert [(case.epsilon, case.changes, case.job.epochs.count) for case in cases[:8:2]] == [
+    assert [(case.epsilon, case.max_changes, case.job.epochs.count) for case in cases[:8:2]] == [
         (1, 1, 4),
         (1, 1, 8),
         (1, 2, 4),
@@ -47,10 +47,10 @@ def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])
-def test_synthetic_data_beyond_memory_are_refused_in_a_line(users: int, changes: int) -> None:
+def test_synthetic_data_beyond_memory_is_rejected(users: int, changes: int) -> None:
     (case,) = synthetic(
         "users: 100, epochs: 4, changes: 1",
-        "{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}",
+        "{protocol: future_rand, parameters: {epsilon: 1, max_changes: 1}}",
     ).cases
     assert SyntheticChanges(1 << 28, 4, 1, 1).check(case.job) == ()
     with pytest.raises(InputError, match="do not fit in memory: users times changes must") as told:
@@ -79,7 +79,7 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     except JobError as error:
         # Its data cannot be redistributed: one line states how to prepare them.
         (problem,) = error.problems
-        assert ": make it by python -m experiments." in problem.message
+        assert ". To make it: python -m experiments." in problem.message
         log = tmp_path / Path(problem.message.partition(" does not exist")[0]).name
         log.touch()
         labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))

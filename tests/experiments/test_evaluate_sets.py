@@ -51,57 +51,63 @@ LABELS = [f"i{number}" for number in range(120)]
 
 
 def window(
-    code: CellCode, truth: NDArray[np.int64], noise: NDArray[np.float64] | float = 0.0
+    code: CellCode, ground_truth: NDArray[np.int64], noise: NDArray[np.float64] | float = 0.0
 ) -> CellWindow:
-    items = np.repeat(np.arange(1, truth.size + 1), truth.reshape(-1))
+    items = np.repeat(np.arange(1, ground_truth.size + 1), ground_truth.reshape(-1))
     raised = code.encode(items)
     cells = np.bincount(raised[raised >= 0], minlength=code.cells) + noise
     return CellWindow(code, cells.astype(np.float64), 4.0, len(items), len(items))
 
 
-def asked(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
+def requested(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
     found = ask(epoch, 3.0, np.random.default_rng(1))
     return {
-        name: (float(np.abs(each.series.values - each.truth).max()), len(each.truth))
+        name: (float(np.abs(each.series.values - each.ground_truth).max()), len(each.ground_truth))
         for name, each in found.items()
     }
 
 
-def test_items_are_the_most_held_some_others_and_all() -> None:
-    truth = np.arange(600)[::-1].copy()
-    values = truth.astype(np.float64) + np.where(truth >= 500, 2.0, -1.0)
-    epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), truth)
-    assert asked(epoch) == {
+def test_evaluated_items_are_top_random_or_all() -> None:
+    ground_truth = np.arange(600)[::-1].copy()
+    values = ground_truth.astype(np.float64) + np.where(ground_truth >= 500, 2.0, -1.0)
+    epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), ground_truth)
+    assert requested(epoch) == {
         "top 100": (2.0, 100),
         "random 400": (1.0, 400),
         "all items": (2.0, 600),
     }
     found = ask(epoch, 3.0, np.random.default_rng(1))
     assert {each.predicted for each in found.values()} == {3.0}
-    assert sorted(found["top 100"].truth) == list(range(500, 600))
+    assert sorted(found["top 100"].ground_truth) == list(range(500, 600))
     covered = {
-        name: bool(((each.series.low <= each.truth) & (each.truth <= each.series.high)).any())
+        name: bool(
+            ((each.series.low <= each.ground_truth) & (each.ground_truth <= each.series.high)).any()
+        )
         for name, each in found.items()
     }
     assert covered == {"top 100": False, "random 400": True, "all items": True}
 
 
-def test_quantiles_are_off_by_ranks() -> None:
-    code, truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
-    right = ask(CountedEpoch(window(code, truth), truth), None, np.random.default_rng(1))[QUANTILES]
-    assert right.series.values == pytest.approx(right.truth)
-    assert right.truth == pytest.approx(np.array(SHARES) * 100)
-    assert ((right.series.low <= right.truth) & (right.truth <= right.series.high)).all()
+def test_quantile_errors_are_ranks() -> None:
+    code, ground_truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
+    right = ask(
+        CountedEpoch(window(code, ground_truth), ground_truth), None, np.random.default_rng(1)
+    )[QUANTILES]
+    assert right.series.values == pytest.approx(right.ground_truth)
+    assert right.ground_truth == pytest.approx(np.array(SHARES) * 100)
+    assert (
+        (right.series.low <= right.ground_truth) & (right.ground_truth <= right.series.high)
+    ).all()
     # Counts of other users, all of whom have the last value: below it are 70.
     others = window(code, np.array([0, 0, 0, 0, 0, 0, 0, 100]))
-    wrong = ask(CountedEpoch(others, truth), None, np.random.default_rng(1))[QUANTILES]
+    wrong = ask(CountedEpoch(others, ground_truth), None, np.random.default_rng(1))[QUANTILES]
     assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])
 
 
-def test_boxes_of_a_grid() -> None:
+def test_box_queries_of_a_grid() -> None:
     code = Grid((Levels(4, (2, 2)), Levels(6, (3, 2))))
-    truth = np.arange(24)
-    found = asked(CountedEpoch(window(code, truth), truth))
+    ground_truth = np.arange(24)
+    found = requested(CountedEpoch(window(code, ground_truth), ground_truth))
     assert list(found) == [BOX_COUNTS]
     largest, answers = found[BOX_COUNTS]
     assert (round(largest, 9), answers) == (0.0, 1000)
@@ -136,7 +142,7 @@ def counted(case: Case) -> CountedEpoch:
 @pytest.mark.parametrize(
     "name", [name for name, protocol in PROTOCOLS.items() if protocol.per_epoch]
 )
-def test_every_protocol_of_single_epochs_can_be_measured(name: str, experiment: Path) -> None:
+def test_single_epoch_protocols_can_be_evaluated(name: str, experiment: Path) -> None:
     rows = [f"{user},1,i{user % 3}\n" for user in range(USERS)]
     Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
     text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "[i0, i1, i2]")
@@ -152,7 +158,7 @@ def test_every_protocol_of_single_epochs_can_be_measured(name: str, experiment: 
     assert measured.max_error < max(USERS / 4, 6 * measured.predicted_rmse)
 
 
-def test_of_an_open_domain_what_was_found_is_measured(experiment: Path, tmp_path: Path) -> None:
+def test_open_domain_evaluates_detected_items(experiment: Path, tmp_path: Path) -> None:
     rows = [f"{user},1,{1000 * (user % 2)}\n" for user in range(USERS)]
     Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
     text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{bits: BITS}, queries: top")
@@ -164,12 +170,12 @@ def test_of_an_open_domain_what_was_found_is_measured(experiment: Path, tmp_path
     assert pictures.write_pictures([case], tmp_path) == []
     experiment.write_text(text.replace("BITS", "25"))
     (case,) = load_experiment(experiment).cases
-    with pytest.raises(InputError, match="a domain of 33,554,432 items"):
+    with pytest.raises(InputError, match="the domain has 33,554,432 items"):
         case.source.check(case.job)
 
 
 @pytest.mark.slow
-def test_a_row_for_each_trial_and_question_and_a_picture(
+def test_results_have_a_row_per_trial_and_query_and_a_plot(
     experiment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -183,7 +189,7 @@ def test_a_row_for_each_trial_and_question_and_a_picture(
         assert 0.5 < line["rmse"] / line["predicted_rmse"] < 1.6
         assert line["coverage"] > 0.7
     said = experiments(experiment)
-    assert said.errors == "2 of 2 trials are in sets-results already\n"
+    assert said.errors == "2 of 2 trials are already in sets-results\n"
     head = next(line for line in said.output.splitlines() if line.startswith("estimate"))
     assert head.split() == ["estimate", "error", "largest", "rmse", "predicted", "covered"]
     assert "messages of a user" in said.output

@@ -49,14 +49,14 @@ def values_of(epoch: CountedEpoch) -> NDArray[np.float64]:
     return values
 
 
-def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> None:
+def test_pixel_value_is_its_number_of_users(tmp_path: Path) -> None:
     job, path = job_of(), tmp_path / "image.pgm.gz"
     (tmp_path / "source").write_bytes(IMAGE)
     prepare_image.main([str(tmp_path / "source"), str(path)])
     assert gzip.decompress(path.read_bytes()) == IMAGE
     log = ChangeLogFile(str(path)).load(job)
     assert isinstance(log, ItemLog)
-    assert log.truth(job.domain)[0].tolist() == PIXELS.reshape(-1).tolist()
+    assert log.ground_truth(job.domain)[0].tolist() == PIXELS.reshape(-1).tolist()
     assert (len(log.users), log.users[0], log.users[-1], log.users[1:3]) == (
         545,
         "1",
@@ -69,14 +69,17 @@ def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("contents", "message"),
-    [(b"P5 2 2 255\n123", "3 pixels, must be 2 x 2"), (b"P5 4 1 255\n1234", "'0;3' is no point")],
+    [
+        (b"P5 2 2 255\n123", "got 3 pixels; expected 2 x 2"),
+        (b"P5 4 1 255\n1234", "'0;3' is not a point"),
+    ],
 )
-def test_an_image_that_is_not_one_of_the_job_is_refused(contents: bytes, message: str) -> None:
+def test_image_outside_the_domain_is_rejected(contents: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         image_log(contents, job_of().domain, "a.pgm")
 
 
-def test_users_are_divided_where_one_producer_would_send_too_many_messages(
+def test_users_are_split_when_a_producer_would_exceed_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = job_of()
@@ -95,7 +98,7 @@ def test_users_are_divided_where_one_producer_would_send_too_many_messages(
     (at_once,) = counted_epochs(job, log, seed=1)
     deviation = float(np.sqrt(545) * 2)
     for epoch in (alone, divided, at_once):
-        assert epoch.truth.tolist() == PIXELS.reshape(-1).tolist()
-        assert np.abs(values_of(epoch) - epoch.truth).max() < 6 * deviation
+        assert epoch.ground_truth.tolist() == PIXELS.reshape(-1).tolist()
+        assert np.abs(values_of(epoch) - epoch.ground_truth).max() < 6 * deviation
     # Each of them draws separately.
     assert len({tuple(values_of(each).tolist()) for each in (alone, divided)}) == 2

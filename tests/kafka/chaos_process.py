@@ -59,12 +59,12 @@ class Gateway:
         self._devices = orders.devices()
         self._estimates = EstimateReader(watched, job)
         self._published = orders.first_epoch - 1
-        clock = ask_broker_clock(cluster, job, _say)
+        clock = ask_broker_clock(cluster, job, _print_message)
         self._producer = Producer(
             job,
             Path(orders.folder),
             name=orders.producer,
-            transport=KafkaTransport(cluster, job.name, _say, clock),
+            transport=KafkaTransport(cluster, job.name, _print_message, clock),
             clock=clock.milliseconds,
             generators=self._devices.generators,
             first_epoch=orders.first_epoch,
@@ -73,7 +73,7 @@ class Gateway:
     def run(self) -> None:
         with self._producer as producer:
             self._try(lambda: producer.enroll(self._devices.users))
-            while not self._is_over():
+            while not self._is_finished():
                 ahead = self._ahead()
                 if ahead is not None:
                     with suppress(ProducerError):
@@ -83,7 +83,7 @@ class Gateway:
                     self._try(lambda: self._close(producer.closed_epoch + 1))
                 self._look()
 
-    def _is_over(self) -> bool:
+    def _is_finished(self) -> bool:
         stop = Path(self._orders.stop)
         return stop.exists() and self._producer.closed_epoch >= int(stop.read_text())
 
@@ -102,8 +102,8 @@ class Gateway:
                 producer.report(epoch, {user: value for user, value, here in held if here})
             producer.close(epoch)
         except ProducerError as error:
-            self._note("refused", epoch)
-            _say(str(error))
+            self._note("rejected", epoch)
+            _print_message(str(error))
             raise
         self._note("closed", epoch)
 
@@ -127,7 +127,7 @@ class Gateway:
             journal.write(f"{what} {epoch}\n")
 
 
-def _say(words: str) -> None:
+def _print_message(words: str) -> None:
     """Log a line with the seconds of a clock that no fault changes."""
     print(f"{time.monotonic():.1f} {words}", flush=True)
 
@@ -138,13 +138,13 @@ def main() -> int:
     connection = Connection(tuple(orders.servers.split(",")))
     try:
         # Reading publications needs a short timeout, because reporting must not wait for it.
-        with Cluster(connection) as cluster, Cluster(connection, patience=5.0) as watched:
+        with Cluster(connection) as cluster, Cluster(connection, timeout=5.0) as watched:
             job = find_deployed(cluster, orders.job)
             if orders.what == "producer":
                 Gateway(orders, job, cluster, watched).run()
                 return 0
     except (ClusterError, KafkaError, ProducerError, FolderInUse, sqlite3.Error) as error:
-        _say(f"{type(error).__name__}: {error}")
+        _print_message(f"{type(error).__name__}: {error}")
         return AGAIN
     clock = BrokerClock()
     return run_worker(

@@ -18,7 +18,7 @@ from tests.support.secured_kafka import SecuredKafka
 from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 
 
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """The broker that all tests share; whoever stops or kills it starts it again."""
+    """Broker shared by all tests. A test that stops or kills it starts it again."""
     kafka = LocalKafka(tmp_path_factory.mktemp("kafka"), brief=True)
     try:
         kafka.start()
@@ -43,14 +43,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """A broker that lets nobody do what no ACL allows."""
+    """Broker that denies everything not allowed by an ACL."""
     with SecuredKafka(tmp_path_factory.mktemp("secured")) as kafka:
         yield kafka
 
 
 @pytest.fixture
 def bootstrap_servers(broker: LocalKafka) -> str:
-    """The address of the shared broker."""
+    """Address of the shared broker."""
     servers = broker.status().bootstrap_servers
     assert servers is not None
     return servers
@@ -115,4 +115,4 @@ def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str
     for process in started:
         process.terminate()
     for process in started:
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT)

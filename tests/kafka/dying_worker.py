@@ -15,7 +15,7 @@ import pytest
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.cli import main
 from dpstream.pipeline.stages.decision_log import Decision
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.window_writer import WindowWriter
 
 
@@ -23,7 +23,9 @@ def die_after(actions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill this process during its first write of a window."""
     write = WindowWriter.write
 
-    def write_and_die(writer: WindowWriter, decision: Decision, words: WordMultiset) -> Steps[None]:
+    def write_and_die(
+        writer: WindowWriter, decision: Decision, words: MessageMultiset
+    ) -> Steps[None]:
         steps, reply, left = write(writer, decision, words), None, actions
         while left:
             try:

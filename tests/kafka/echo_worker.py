@@ -102,7 +102,7 @@ class EchoStage:
         for partition in list(self.copied):
             yield from self._commit(partition)
 
-    def rests(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         return None
 
     def needs(self, partition: int, below: int) -> Steps[bool]:

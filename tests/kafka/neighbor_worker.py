@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.cli import main
-from tests.support.public_view import SameRelease, fix_coins
+from tests.support.public_view import SameRelease, fix_randomness
 
 if __name__ == "__main__":
     with pytest.MonkeyPatch.context() as monkeypatch:
         SameRelease(Path(sys.argv[1])).patch(monkeypatch)
-        fix_coins(monkeypatch)
+        fix_randomness(monkeypatch)
         sys.exit(main(sys.argv[2:]))

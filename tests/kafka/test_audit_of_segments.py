@@ -40,7 +40,7 @@ LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
     [case for case in CASES if str(case) in LOOKED_AT],
     ids=str,
 )
-def test_segments_of_neighbors_hold_as_many_records_of_the_same_sizes(
+def test_segments_of_neighbors_have_the_same_record_sizes(
     case: Case,
     broker: LocalKafka,
     bootstrap_servers: str,

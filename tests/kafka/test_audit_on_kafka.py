@@ -21,7 +21,7 @@ from tests.support.commands import Commands
 
 
 @pytest.mark.verify
-def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened(
+def test_audit_uses_deployed_constants_that_cannot_be_weakened(
     cluster: Cluster,
     bootstrap_servers: str,
     job_name: str,
@@ -45,16 +45,16 @@ def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened
 
     def audited(*options: object) -> tuple[int, dict[str, Any]]:
         said = dpstream("audit", job_name, *on_it, "--seed", 3, "--json", *options)
-        told = json.loads(said.output)
-        return said.code, {each["attack"]: each for each in told["findings"]}
+        body = json.loads(said.output)
+        return said.code, {each["attack"]: each for each in body["findings"]}
 
     code, found = audited("--trials", 200)
     assert code == 0
     law = found["deployed mechanism"]
     assert law["subject"] == job_name
-    assert (law["claimed"], law["observed"], law["verdict"]) == (2.0, 2.0, "exact")
+    assert (law["claimed"], law["observed"], law["outcome"]) == (2.0, 2.0, "exact")
     for attack in ("likelihood ratios", "local reports", "released windows"):
-        assert found[attack]["verdict"] != "CONVICTED"
+        assert found[attack]["outcome"] != "failed"
 
     def less_noise(weights: Any, count: int, rng: np.random.Generator) -> Any:
         return draw_categories(weights, count, rng) & draw_categories(weights, count, rng)
@@ -63,7 +63,7 @@ def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened
         patch.setattr(baselines, "draw_categories", less_noise)
         code, found = audited("--quick")
     assert code == 1
-    assert found["draws compared with the mechanism"]["verdict"] == "CONVICTED"
+    assert found["draws compared with the mechanism"]["outcome"] == "failed"
 
     # An attacker with write access to the job record could change the sampling of all devices and
     # stages.

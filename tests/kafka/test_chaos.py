@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support import cells
+from tests.support.chaos_scenario import CELLS, ChaosScenario, OneBroker, wait_for_retention
 from tests.support.clocks import YEAR, compile_preload
 from tests.support.faults import Kind
 from tests.support.fleet import LEAD
-from tests.support.stories import CELLS, OneBroker, Story, wait_for_retention
 
 WORKERS = {"shuffle": 1, "aggregate": 1, "publish": 1}
 
@@ -39,24 +39,26 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Itera
 
 
 @pytest.mark.verify
-def test_clocks_that_are_wrong_from_the_start_and_jump_lose_and_double_nothing(
+def test_reports_count_once_when_clocks_are_wrong_and_jump(
     one_broker: OneBroker, preload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
-    with Story(one_broker, preload, tmp_path, cells.NAME, shuffle={"producers": 2}) as story:
-        story.add_producers(north=CELLS - 18_000, south=18_000)
-        story.add_workers(**WORKERS)
-        outlast_retention(story, one_broker)
+    with ChaosScenario(
+        one_broker, preload, tmp_path, cells.NAME, shuffle={"producers": 2}
+    ) as scenario:
+        scenario.add_producers(north=CELLS - 18_000, south=18_000)
+        scenario.add_workers(**WORKERS)
+        outlast_retention(scenario, one_broker)
         # Every member once, and some twice.
-        story.survive({Kind.CLOCK: 6, Kind.BROKER_CLOCK: 1})
-        account = story.account()
-    assert account.late == account.refused == 0
+        scenario.survive({Kind.CLOCK: 6, Kind.BROKER_CLOCK: 1})
+        account = scenario.account()
+    assert account.late == account.rejected == 0
     assert account.counted == account.epochs * CELLS
 
 
-def outlast_retention(story: Story, broker: OneBroker) -> None:
+def outlast_retention(scenario: ChaosScenario, broker: OneBroker) -> None:
     """Set every clock back by decades, and start every stage when its input would be expired."""
-    fleet = story.fleet
+    fleet = scenario.fleet
     for member in fleet.members.values():
         member.clock.set(-30 * YEAR)
         member.held = not member.is_producer
@@ -67,9 +69,9 @@ def outlast_retention(story: Story, broker: OneBroker) -> None:
     wait_for_retention(broker.servers)
     fleet.members["shuffle-1"].held = False
     for role in (Role.MANIFESTS, Role.SHUFFLED):
-        topic = story.job.topic(role)
+        topic = scenario.job.topic(role)
         fleet.wait_until(
-            lambda topic=topic: sum(story.cluster.end_offsets(topic)) >= LEAD,  # type: ignore[misc]
+            lambda topic=topic: sum(scenario.cluster.end_offsets(topic)) >= LEAD,  # type: ignore[misc]
             f"all windows are in {topic}",
         )
     wait_for_retention(broker.servers)
@@ -80,13 +82,15 @@ def outlast_retention(story: Story, broker: OneBroker) -> None:
         member.clock.set(0.0)
 
 
-def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_double_nothing(
+def test_reports_count_once_when_processes_fail(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
-    with Story(one_broker, preload, tmp_path, "future_rand", shuffle={"producers": 2}) as story:
-        story.add_producers(north=300, south=200)
-        story.add_workers(shuffle=2, aggregate=1, publish=1)
-        story.survive(
+    with ChaosScenario(
+        one_broker, preload, tmp_path, "future_rand", shuffle={"producers": 2}
+    ) as scenario:
+        scenario.add_producers(north=300, south=200)
+        scenario.add_workers(shuffle=2, aggregate=1, publish=1)
+        scenario.survive(
             {
                 Kind.KILL: 2,
                 Kind.PAUSE: 1,
@@ -95,58 +99,60 @@ def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_doubl
                 Kind.FULL_DISK: 1,
             }
         )
-        account = story.account()
-    assert account.refused > 0, "the impostor's"
+        account = scenario.account()
+    assert account.rejected > 0, "the impostor's"
 
 
 @pytest.mark.verify
-def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
+def test_punctual_producers_lose_nothing_to_early_and_late_ones(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     # More epochs have ended than are ever closed, and none of those tried ahead has started.
     begins = datetime.now(UTC) - timedelta(minutes=600)
     calendar = {"start": begins.isoformat(timespec="seconds"), "length": "PT1M"}
-    with Story(
+    with ChaosScenario(
         one_broker,
         preload,
         tmp_path,
         "shuffled_counts",
         epochs=calendar,
         shuffle={"producers": 2},
-    ) as story:
-        story.add_producers(north=150, south=150)
-        story.add_workers(**WORKERS)
-        story.fleet.wait_for_epochs(LEAD)
+    ) as scenario:
+        scenario.add_producers(north=150, south=150)
+        scenario.add_workers(**WORKERS)
+        scenario.fleet.wait_for_epochs(LEAD)
         # It starts with epoch 1, which the others have closed, and catches up.
-        story.add_producers(west=100)
-        west = story.fleet.members["west"]
+        scenario.add_producers(west=100)
+        west = scenario.fleet.members["west"]
         west.punctual, west.orders = False, replace(west.orders, pace=0.0)
-        story.fleet.wait_until(lambda: west.closed > story.fleet.published, "west has caught up")
-        story.survive({Kind.AHEAD: 1})
-        account = story.account()
+        scenario.fleet.wait_until(
+            lambda: west.closed > scenario.fleet.published, "west has caught up"
+        )
+        scenario.survive({Kind.AHEAD: 1})
+        account = scenario.account()
     assert account.late > 0
-    assert set(account.fates) == {Fate.RELEASED}
+    assert set(account.windows_by_status) == {WindowStatus.RELEASED}
 
 
 @pytest.mark.verify
-def test_one_of_four_who_is_far_ahead_or_doubled_decides_nothing_for_the_others(
+def test_minority_producer_ahead_or_copied_decides_nothing(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
-    with Story(
+    with ChaosScenario(
         one_broker,
         preload,
         tmp_path,
         "future_rand",
         shuffle={"producers": 3, "grace": "10s"},
-    ) as story:
-        story.add_producers(north=150, south=150, east=100, west=100)
-        story.add_workers(**WORKERS)
+    ) as scenario:
+        scenario.add_producers(north=150, south=150, east=100, west=100)
+        scenario.add_workers(**WORKERS)
         # On a slow machine any producer may be late.
-        for member in story.fleet.producers.values():
+        for member in scenario.fleet.producers.values():
             member.punctual = False
-        story.survive(
+        scenario.survive(
             {Kind.DOUBLE_PRODUCER: 1, Kind.AHEAD: 1},
             only={Kind.DOUBLE_PRODUCER: ["west"], Kind.AHEAD: ["east"]},
         )
-        account = story.account()
-    assert set(account.fates) == {Fate.RELEASED}
+        account = scenario.account()
+    assert set(account.windows_by_status) == {WindowStatus.RELEASED}

@@ -20,17 +20,17 @@ from tests.support.commands import Commands, Result
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 # Far longer than any expected wait.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not enough(found := look()):
         assert time.monotonic() < deadline, found
     return found
 
 
-def test_the_life_of_a_job(
+def test_commands_cover_the_lifecycle_of_a_job(
     dpstream: Commands,
     start: Callable[..., subprocess.Popen[str]],
     bootstrap_servers: str,
@@ -53,7 +53,7 @@ def test_the_life_of_a_job(
 
     alone = dpstream("status", job_file)
     assert alone.code == 1
-    assert alone.output.count("problem: No worker of stage") == 3
+    assert alone.output.count("issue: No worker of stage") == 3
     assert "no epoch of 12 is published yet" in alone.output
 
     follower = start("estimates", job_name, "--follow", "--format", "json")
@@ -68,9 +68,9 @@ def test_the_life_of_a_job(
 
     repeated = dpstream("produce", job_name, "--input", changes, "--name", "gateway")
     assert repeated.code == 0
-    assert "no epoch was closed: all of them were closed before" in repeated.output
+    assert "no epoch was closed: all of them were already closed" in repeated.output
 
-    lines, _ = follower.communicate(timeout=PATIENCE)
+    lines, _ = follower.communicate(timeout=TIMEOUT)
     assert follower.returncode == 0
     followed = [json.loads(line) for line in lines.splitlines()]
     assert [record["epoch"] for record in followed] == list(range(1, EPOCHS + 1))
@@ -81,7 +81,7 @@ def test_the_life_of_a_job(
     well = wait_for(lambda: dpstream("status", job_name), lambda said: said.output.count("w1") == 3)
     assert well.code == 0, well.output
     assert "epoch 12 of 12" in well.output
-    assert "no problems" in well.output
+    assert "no issues" in well.output
     assert max(map(len, well.output.splitlines())) <= 80
 
     check_dead_letters(dpstream, bootstrap_servers, job_name, tmp_path)
@@ -101,7 +101,7 @@ def check_estimates(dpstream: Commands, job_name: str, followed: list[dict[str, 
     said = dpstream("estimates", job_name, "--json")
     assert [json.loads(line) for line in said.output.splitlines()] == followed
     lines = dpstream("estimates", job_name, "--format", "csv").output.splitlines()
-    assert lines[0].startswith("epoch,begins,ends,estimate,standard_deviation,low,high")
+    assert lines[0].startswith("epoch,start,end,estimate,standard_error,ci95_low,ci95_high")
     assert [float(row["estimate"]) for row in csv.DictReader(lines)] == values_of(followed)
     assert len(dpstream("estimates", job_name).output.splitlines()) == EPOCHS + 1
 
@@ -114,7 +114,7 @@ def check_dead_letters(
     dpstream: Commands, bootstrap_servers: str, job_name: str, folder: Path
 ) -> None:
     assert dpstream("dead-letters", job_name).output == "no dead letters\n"
-    unreadable = [b"nobody can read this", b"nor that"]
+    unreadable = [b"no record at all", b"nor this"]
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         reports = topic_name(job_name, Role.REPORTS)
         offsets = [cluster.append(reports, value) for value in unreadable]
@@ -132,7 +132,7 @@ def check_dead_letters(
         }.items()
     )
     said = dpstream("dead-letters", job_name, "--save", folder / "letters")
-    assert "nobody can read" not in said.output + said.errors
+    assert "no record at all" not in said.output + said.errors
     assert [
         (folder / "letters" / f"{reports}-0-{offset}.bin").read_bytes() for offset in offsets
     ] == unreadable
@@ -140,7 +140,7 @@ def check_dead_letters(
     status = dpstream("status", job_name, "--json")
     assert status.code == 1
     assert json.loads(status.output)["dead_letters"] == {"unreadable": 2}
-    assert "2 dead letters" in json.loads(status.output)["problems"][0]
+    assert "2 dead letters" in json.loads(status.output)["issues"][0]
 
 
 def check_producers(dpstream: Commands, job_name: str) -> None:
@@ -161,7 +161,7 @@ def check_producers(dpstream: Commands, job_name: str) -> None:
     assert "left" in dpstream("producers", job_name).output
 
 
-def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
+def test_redeployment_starts_over_and_live_input_closes_by_clock(
     dpstream: Commands,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -177,16 +177,16 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     more = f", start: {midnight:%Y-%m-%d}, length: PT1S"
     job_file.write_text(job_text(job_name, epochs=604_800, more=more))
-    refused = dpstream("deploy", job_file)
-    assert refused.code == 1
-    assert "but its reports have another meaning (epochs.count: 12 -> 604800; " in refused.errors
+    rejected = dpstream("deploy", job_file)
+    assert rejected.code == 1
+    assert "but its reports have another meaning (epochs.count: 12 -> 604800; " in rejected.errors
     second = dpstream("deploy", job_file, "--replace", "--yes", "--json").json
     assert second["deployment"] != first["deployment"]
 
     running = 1 + (datetime.now(UTC) - midnight).total_seconds()
-    roster = tmp_path / "roster"
-    roster.write_text("ann\nbob\n")
-    source = start("produce", job_name, "--input", "-", "--users", roster)
+    user_list = tmp_path / "user list"
+    user_list.write_text("ann\nbob\n")
+    source = start("produce", job_name, "--input", "-", "--users", user_list)
     assert source.stdin is not None
     assert source.stderr is not None
     source.stdin.write("user,value\nann,1\n")
@@ -196,7 +196,7 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
         if "is closed" in line and values.exists():
             break
     source.send_signal(signal.SIGINT)
-    assert source.wait(PATIENCE) == 130
+    assert source.wait(TIMEOUT) == 130
 
     (producer,) = dpstream("producers", job_name, "--json").json
     now = 1 + (datetime.now(UTC) - midnight).total_seconds()

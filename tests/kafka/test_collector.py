@@ -32,7 +32,7 @@ from dpstream.topics.loose_batches import (
     subject_of_device,
 )
 from dpstream.topics.names import Role
-from tests.kafka.conftest import PATIENCE
+from tests.kafka.conftest import TIMEOUT
 from tests.support.certificates import write_certificate
 from tests.support.device_jobs import body, envelope
 from tests.support.new_jobs import new_job
@@ -45,7 +45,7 @@ def deployed(servers: str, name: str, start: datetime, length: str, late: str) -
     job = new_job(
         name,
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 1024, "start": start.isoformat(), "length": length},
         shuffle={"grace": "1h"},
         devices={"late": late},
@@ -59,12 +59,12 @@ def deployed(servers: str, name: str, start: datetime, length: str, late: str) -
 def collector(start: Start, job: str, *options: str) -> tuple["subprocess.Popen[str]", int]:
     process = start("collect", "--job", job, "--bind", "127.0.0.1:0", *options)
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], PATIENCE)[0], "the collector says nothing"
+    assert select.select([process.stdout], [], [], TIMEOUT)[0], "the collector says nothing"
     return process, int(process.stdout.readline().rpartition(":")[2])
 
 
 def post(port: int, job: str, data: bytes) -> int | None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         connection.request("POST", f"/v1/jobs/{job}/reports", data, HEADERS)
         return connection.getresponse().status
@@ -74,8 +74,8 @@ def post(port: int, job: str, data: bytes) -> int | None:
         connection.close()
 
 
-def until_taken(port: int, job: str, data: bytes) -> None:
-    deadline = time.monotonic() + PATIENCE
+def post_until_accepted(port: int, job: str, data: bytes) -> None:
+    deadline = time.monotonic() + TIMEOUT
     while (status := post(port, job, data)) != 202:
         assert status in (503, None)
         assert time.monotonic() < deadline
@@ -89,12 +89,12 @@ def servers(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.verify
-def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: Start) -> None:
+def test_acknowledged_reports_are_in_the_log(servers: str, job_name: str, start: Start) -> None:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
     secret = collector_key_file(job_name).read_bytes()
     (killed, first), (other, second) = (collector(start, job_name) for _ in range(2))
-    until_taken(first, job_name, body(job))
-    until_taken(second, job_name, body(job))
+    post_until_accepted(first, job_name, body(job))
+    post_until_accepted(second, job_name, body(job))
     acknowledged = []
     ports = [first, second]
     for number in range(300):
@@ -102,14 +102,14 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
         data = body(job, 1, [envelope(job, 1, [number % 2], device)])
         if number == 150:
             killed.kill()
-            killed.wait(PATIENCE)
+            killed.wait(TIMEOUT)
         # Every third report goes to both collectors, as from a device that received no response.
         answers = [post(port, job_name, data) for port in ports[number % 2 :][: 1 + number % 3]]
         if 202 in answers:
             acknowledged.append(device)
     assert len(acknowledged) >= 200
     other.terminate()
-    assert other.wait(PATIENCE) == 0
+    assert other.wait(TIMEOUT) == 0
     with Cluster(Connection((servers,))) as cluster:
         tags = {
             row[:8].tobytes()
@@ -129,13 +129,15 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
 
 
 @pytest.mark.verify
-def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_path: Path) -> None:
+def test_collector_serves_tls_only(
+    servers: str, job_name: str, start: Start, tmp_path: Path
+) -> None:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
     certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     write_certificate(certificate, key)
     _, port = collector(start, job_name, "--tls-cert", str(certificate), "--tls-key", str(key))
     context = ssl.create_default_context(cafile=str(certificate))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     status = 0
     while status != 202:
         assert time.monotonic() < deadline
@@ -148,7 +150,7 @@ def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_p
 
 
 @pytest.mark.verify
-def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
+def test_resumed_collector_does_not_accept_late_reports(
     servers: str, job_name: str, start: Start
 ) -> None:
     """One collector is suspended with pending requests until the other has closed their epoch."""
@@ -162,10 +164,10 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
     ends = times.start(epoch + 1)
     assert begins is not None
     assert ends is not None
-    until_taken(first, job_name, body(job, epoch - 1))
+    post_until_accepted(first, job_name, body(job, epoch - 1))
     time.sleep(max(0.0, (begins - time.time() * 1000) / 1000) + 0.2)
-    until_taken(first, job_name, body(job, epoch))
-    until_taken(second, job_name, body(job, epoch))
+    post_until_accepted(first, job_name, body(job, epoch))
+    post_until_accepted(second, job_name, body(job, epoch))
     devices = [secrets.token_bytes(16) for _ in range(400)]
     statuses: dict[bytes, int | None] = {}
 
@@ -183,7 +185,7 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
         def records() -> list[LogRecord]:
             return list(cluster.read(job.topic(Role.REPORTS), job.topics.partition_of(epoch)))
 
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not (marks := [each for each in records() if marks_end(each, epoch)]):
             assert time.monotonic() < deadline
             time.sleep(0.2)

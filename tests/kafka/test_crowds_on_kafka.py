@@ -30,7 +30,7 @@ from dpstream.topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 # Far longer than any expected wait.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 CROWDS = ("old", "new", "rare")
 SIZES = (900, 600, 30)
 # Before the first record, after some of several, and after the last but before the commit.
@@ -71,7 +71,7 @@ def test_a_window_written_again_is_the_same(
         produce(cluster, job)
         for actions in deaths:
             dying = start("-m", "tests.kafka.dying_worker", str(actions), *run("shuffle", job))
-            assert dying.wait(PATIENCE) == -signal.SIGKILL
+            assert dying.wait(TIMEOUT) == -signal.SIGKILL
         written = attempts_at_the_end(cluster, job)
     ends = sum(actions == -1 for actions in deaths)
     # Unacknowledged records may have arrived too.
@@ -121,14 +121,14 @@ def attempts(cluster: Cluster, job: DeployedJob) -> Attempts:
 
 def attempts_at_the_end(cluster: Cluster, job: DeployedJob) -> Attempts:
     worker = start("-m", "dpstream.pipeline.cli", *run("shuffle", job))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     try:
         while not any(complete for _, complete in attempts(cluster, job)[2]):
             assert time.monotonic() < deadline, "the worker does not finish"
             time.sleep(0.2)
     finally:
         worker.kill()
-        worker.wait(PATIENCE)
+        worker.wait(TIMEOUT)
     return attempts(cluster, job)
 
 

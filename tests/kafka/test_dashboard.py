@@ -27,12 +27,12 @@ from tests.support.small_run import EPOCHS, job_text, write_changes
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 STAGES = ("shuffle", "aggregate", "publish")
 
 # Metric names, not label names, with their label matchers. Quoted text is matched as a whole.
 _SELECTOR = re.compile(
-    r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
+    r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z0-9_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
 )
 
 
@@ -59,7 +59,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., None]]:
         process.send_signal(signal.SIGTERM)
     for process, log in started:
         try:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         finally:
             process.kill()
             print(*process.args, log.read_text(), sep="\n")  # type: ignore[misc]
@@ -119,7 +119,7 @@ def dashboard_queries(jobs: str) -> list[str]:
     ]
 
 
-def test_every_query_finds_what_workers_tell(
+def test_dashboard_queries_find_metrics_of_workers(
     dpstream: Commands,
     start: Callable[..., None],
     job_name: str,
@@ -176,7 +176,7 @@ def test_every_query_finds_what_workers_tell(
         'dpstream:lag_seconds{stage="shuffle"} == 0': {local, hidden},
         'dpstream:lag_records{stage="shuffle"} == 0': {local},
     }
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while missing := [
         *(query for query in [*queries, *sorted(selectors)] if not prometheus.query(query)),
         *(query for query, jobs in told_of.items() if prometheus.jobs(query) != jobs),

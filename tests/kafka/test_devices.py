@@ -26,7 +26,7 @@ from tests.support.new_jobs import new_job
 
 def deployed(cluster: Cluster, name: str) -> DeployedJob:
     job = new_job(
-        name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, minimum=1, partitions=1
+        name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, minimum=1, partitions=1
     )
     return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 
@@ -35,7 +35,7 @@ def raw_records(cluster: Cluster, job: DeployedJob) -> list[bytes]:
     return [record.value for record in cluster.read(job.topic(Role.REPORTS))]
 
 
-def test_the_example_of_one_device(
+def test_single_device_example_runs(
     cluster: Cluster,
     bootstrap_servers: str,
     job_name: str,
@@ -59,7 +59,7 @@ def test_the_example_of_one_device(
     assert len(words) == 8 >> order
 
 
-def test_a_lost_directory_needs_another_name(
+def test_producer_needs_another_name_when_its_state_is_lost(
     cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     """All reports under the first registration's name would be rejected."""
@@ -81,18 +81,18 @@ def test_a_lost_directory_needs_another_name(
 
 
 @pytest.mark.verify
-def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) -> None:
+def test_producer_waits_for_an_unavailable_broker(tmp_path: Path, job_name: str) -> None:
     broker = LocalKafka(tmp_path / "kafka", brief=True)
     try:
         broker.start()
         status = broker.status()
         assert status.bootstrap_servers is not None
         assert status.pid is not None
-        told: list[str] = []
+        notices: list[str] = []
         away = threading.Event()
 
         def notify(message: str) -> None:
-            told.append(message)
+            notices.append(message)
             away.set()
 
         with Cluster(Connection((status.bootstrap_servers,))) as cluster:
@@ -113,6 +113,6 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, job_name: str) ->
                     if kind_of(record) is RecordType.PUNCTUATION
                 ]
         assert punctuated == [1, 2]
-        assert [message.startswith("Kafka is back") for message in told] == [False, True]
+        assert [message.startswith("Kafka is back") for message in notices] == [False, True]
     finally:
         broker.stop()

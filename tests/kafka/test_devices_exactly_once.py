@@ -36,21 +36,21 @@ from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.state import sealing_keys_folder
-from dpstream.topics.manifests import Fate, decode_manifest
+from dpstream.topics.manifests import WindowStatus, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.http_devices import HttpDevices
 from tests.support.new_jobs import new_job
 from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 400.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+TIMEOUT = 400.0
+"""Seconds, far longer than any expected wait."""
 STAGES = ("shuffle", "aggregate", "publish")
 
 
 @dataclass(frozen=True)
-class Story:
-    """What happens while devices report so many epochs."""
+class Scenario:
+    """Load and faults of a run: `devices` report for `epochs` epochs."""
 
     devices: int
     epochs: int
@@ -62,10 +62,10 @@ class Story:
     start: int = 12
     """Seconds until the first epoch, in which everything is started."""
 
-    def on_a_machine(self, broker_start: float) -> Story:
-        """The story where a broker takes so many seconds to start.
+    def on_a_machine(self, broker_start: float) -> Scenario:
+        """Return the scenario for a machine on which a broker starts in `broker_start` seconds.
 
-        Devices give up when an epoch is over for good: by then whoever was killed must be back.
+        Devices discard a report once its epoch is closed: killed processes must be back by then.
         """
         return replace(
             self,
@@ -74,13 +74,13 @@ class Story:
         )
 
 
-SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=5, sealed=True, tokens=True)
-# Whoever is killed needs seconds to be back: less time between strikes, and nobody ever is.
-LONG = Story(devices=2_000, epochs=5, length=72, late=240, kills=60)
+SHORT = Scenario(devices=120, epochs=2, length=5, late=20, kills=5, sealed=True, tokens=True)
+# Killed processes need seconds to restart: with shorter intervals none would ever be up.
+LONG = Scenario(devices=2_000, epochs=5, length=72, late=240, kills=60)
 
 
 class Commands:
-    """Commands that are started again whenever they end, as a supervisor would."""
+    """Commands restarted whenever they exit, as by a supervisor."""
 
     def __init__(self, servers: str, folder: Path) -> None:
         self._folder = folder
@@ -101,7 +101,7 @@ class Commands:
     def signal(self, name: str, number: signal.Signals) -> None:
         self._running[name].send_signal(number)
 
-    def revive(self) -> None:
+    def restart_exited(self) -> None:
         """Start what has ended again."""
         for name, process in self._running.items():
             if process.poll() is not None:
@@ -149,26 +149,26 @@ def own_broker(tmp_path: Path) -> Iterator[tuple[LocalKafka, float]]:
         broker.stop()
 
 
-def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJob, object]:
+def deployed(scenario: Scenario, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJob, object]:
     """The job, beginning in a moment, and the key that signs tokens."""
     signer = Ed25519PrivateKey.generate()
-    devices: dict[str, object] = {"late": f"PT{story.late}S"}
-    if story.sealed:
+    devices: dict[str, object] = {"late": f"PT{scenario.late}S"}
+    if scenario.sealed:
         make_key_pair(sealing_keys_folder() / "stage.key", tmp_path / "stage.pub")
         devices["seal"] = "stage.pub"
-    if story.tokens:
+    if scenario.tokens:
         key = json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(signer.public_key()))
         keys = {"keys": [{**key, "kid": "app"}]}
         (tmp_path / "app.jwks").write_text(json.dumps(keys))
         devices["tokens"] = {"keys": "app.jwks"}
-    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=story.start)
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=scenario.start)
     job = new_job(
         "logins",
         "future_rand",
-        {"epsilon": 4, "changes": 2},
+        {"epsilon": 4, "max_changes": 2},
         tmp_path,
-        epochs={"count": 64, "start": start.isoformat(), "length": f"PT{story.length}S"},
-        shuffle={"minimum": 2, "grace": f"PT{story.late + 10}S"},
+        epochs={"count": 64, "start": start.isoformat(), "length": f"PT{scenario.length}S"},
+        shuffle={"minimum": 2, "grace": f"PT{scenario.late + 10}S"},
         topics={"partitions": 2},
         devices=devices,
     )
@@ -177,7 +177,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
 
 
 @pytest.mark.parametrize(
-    "story",
+    "scenario",
     [
         SHORT,
         pytest.param(LONG, marks=pytest.mark.verify),
@@ -185,24 +185,24 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
     ],
     ids=["short", "long", "long, sealed and with tokens"],
 )
-def test_every_device_and_epoch_counts_once(
-    story: Story,
+def test_each_device_counts_once_per_epoch(
+    scenario: Scenario,
     own_broker: tuple[LocalKafka, float],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     broker, broker_start = own_broker
-    story = story.on_a_machine(broker_start)
+    scenario = scenario.on_a_machine(broker_start)
     servers = broker.status().bootstrap_servers
     assert servers is not None
     ports = random.sample(sorted({free_port() for _ in range(12)}), 3)
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     commands = Commands(servers, tmp_path)
     with Cluster(Connection((servers,))) as cluster:
-        job, signer = deployed(story, cluster, tmp_path)
+        job, signer = deployed(scenario, cluster, tmp_path)
         token: Callable[[int], str] | None = None
-        if story.tokens:
+        if scenario.tokens:
             expires = datetime.now(UTC) + timedelta(hours=1)
             tokens = [
                 jwt.encode(
@@ -211,33 +211,33 @@ def test_every_device_and_epoch_counts_once(
                     "EdDSA",
                     {"kid": "app"},
                 )
-                for number in range(story.devices)
+                for number in range(scenario.devices)
             ]
             token = tokens.__getitem__
-        devices = HttpDevices(job, story.devices, token=token)
+        devices = HttpDevices(job, scenario.devices, token=token)
         try:
             for stage in STAGES:
                 commands.start(stage, "run", stage, job.name)
             for number, port in enumerate(ports):
                 name = f"collector-{number}"
                 commands.start(name, "collect", "--job", job.name, "--bind", f"127.0.0.1:{port}")
-            epochs = range(1, story.epochs + 1)
+            epochs = range(1, scenario.epochs + 1)
             failed: list[BaseException] = []
             sender = threading.Thread(target=_send, args=(devices, epochs, urls, failed))
             sender.start()
-            strike(story, broker, commands, sender)
+            strike(scenario, broker, commands, sender)
             sender.join()
             assert not failed, f"{failed}: {devices.statuses}\n{commands.logs()}"
-            expected = {(epoch, n) for epoch in epochs for n in range(story.devices)}
+            expected = {(epoch, n) for epoch in epochs for n in range(scenario.devices)}
             assert devices.acknowledged == expected
-            integers = published(cluster, job, story.epochs, commands)
+            integers = published(cluster, job, scenario.epochs, commands)
         finally:
             commands.stop()
         for value in (record.value for record in cluster.read(job.topic(Role.MANIFESTS))):
             manifest = decode_manifest(value)
             if manifest.epoch in epochs:
-                assert manifest.fate is Fate.RELEASED
-                assert manifest.contributors == manifest.population == story.devices
+                assert manifest.window_status is WindowStatus.RELEASED
+                assert manifest.contributors == manifest.population == scenario.devices
     assert {epoch: integers[epoch] for epoch in epochs} == {
         epoch: devices.integers(epoch) for epoch in epochs
     }
@@ -256,12 +256,14 @@ def _send(
         failed.append(error)
 
 
-def strike(story: Story, broker: LocalKafka, commands: Commands, sender: threading.Thread) -> None:
-    """Kill or pause somebody again and again, while devices report and after."""
+def strike(
+    scenario: Scenario, broker: LocalKafka, commands: Commands, sender: threading.Thread
+) -> None:
+    """Kill or pause processes repeatedly, while devices report and after."""
     chance = random.Random(20261123)
-    every = story.epochs * story.length / story.kills
+    every = scenario.epochs * scenario.length / scenario.kills
     done = 0
-    while done < story.kills:
+    while done < scenario.kills:
         begun = time.monotonic()
         name = chance.choice(commands.names)
         if done % 10 == 4:
@@ -282,9 +284,9 @@ def strike(story: Story, broker: LocalKafka, commands: Commands, sender: threadi
             commands.signal(name, signal.SIGKILL)
         done += 1
         time.sleep(max(0.0, every - (time.monotonic() - begun)))
-        commands.revive()
+        commands.restart_exited()
     while sender.is_alive():
-        commands.revive()
+        commands.restart_exited()
         sender.join(0.5)
 
 
@@ -292,9 +294,9 @@ def published(
     cluster: Cluster, job: DeployedJob, epochs: int, commands: Commands
 ) -> dict[int, bytes]:
     """The first complete partial of every epoch, once they are all there."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
-        commands.revive()
+        commands.restart_exited()
         partials: dict[int, bytes] = {}
         reader = PartialLog(job, partials.__setitem__)
         for record in cluster.read(job.topic(Role.PARTIALS)):

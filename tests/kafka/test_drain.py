@@ -14,7 +14,7 @@ from tests.support.commands import Commands
 JOB = """
 name: {name}
 protocol: future_rand
-parameters: {{epsilon: 2, changes: 2}}
+parameters: {{epsilon: 2, max_changes: 2}}
 epochs: {{count: 12}}
 shuffle: {{minimum: 10, grace: 1h, producers: 2}}
 topics: {{partitions: 2}}
@@ -26,7 +26,7 @@ def published(dpstream: Commands, job_name: str) -> dict[int, int]:
     return {record["epoch"]: record["contributors"] for record in map(json.loads, lines)}
 
 
-def test_operators_keys_reach_the_topics_of_a_cluster(
+def test_deploy_changes_retention_of_a_running_job(
     dpstream: Commands, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"

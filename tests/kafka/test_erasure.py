@@ -12,13 +12,13 @@ from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.dead_letter_log import dismiss
+from dpstream.pipeline.operations.dead_letter_log import discard
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from tests.support.new_jobs import new_job
-from tests.support.processes import PATIENCE, start_command, wait_until
+from tests.support.processes import TIMEOUT, start_command, wait_until
 
 USERS = [f"user{number}" for number in range(150)]
 
@@ -57,11 +57,13 @@ def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
     return found
 
 
-def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
+def test_deleted_reports_leave_every_file_of_the_broker(
     eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
 ) -> None:
     """Segments last a second instead of the hour of deployed jobs; the rest is as deployed."""
-    job = new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=1)
+    job = new_job(
+        job_name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, partitions=1
+    )
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     reports, letters = deployed.topic(Role.REPORTS), deployed.topic(Role.DEAD_LETTERS)
     for topic in (reports, letters):
@@ -72,12 +74,12 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
         north.report(1, dict.fromkeys(USERS, 1))
         north.close(1)
         report = decode_batch(next(cluster.read(reports)).value).batch
-        refused = secrets.token_bytes(16)
-        letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", refused)
+        rejected = secrets.token_bytes(16)
+        letter = DeadLetter(reports, 0, 0, Reason.UNREADABLE, "why", rejected)
         value, headers = letter.to_record()
-        cluster.producer.send(letters, value, headers=headers).get(PATIENCE)
+        cluster.producer.send(letters, value, headers=headers).get(TIMEOUT)
         assert any(reports in path for path in holding(eager, report)), "it is found on the disk"
-        assert any(letters in path for path in holding(eager, refused))
+        assert any(letters in path for path in holding(eager, rejected))
 
         (servers,) = cluster.connection.bootstrap_servers
         command = ("run", "shuffle", job_name, "--name", "w1")
@@ -90,6 +92,6 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
             wait_until(lambda: not holding(eager, report), "the report is gone from every file")
         finally:
             worker.terminate()
-            worker.wait(PATIENCE)
-    assert dismiss(cluster, deployed) == 1
-    wait_until(lambda: not holding(eager, refused), "the dead letter is gone from every file")
+            worker.wait(TIMEOUT)
+    assert discard(cluster, deployed) == 1
+    wait_until(lambda: not holding(eager, rejected), "the dead letter is gone from every file")

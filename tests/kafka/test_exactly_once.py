@@ -32,7 +32,7 @@ STAGES = ("shuffle", "aggregate", "publish")
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """Numbers of faults during a number of epochs. Pauses are long enough for a takeover."""
 
     epochs: int
@@ -41,8 +41,8 @@ class Story:
     pauses: int
 
 
-SHORT = Story(epochs=20, workers=3, brokers=1, pauses=1)
-LONG = Story(epochs=96, workers=19, brokers=3, pauses=3)
+SHORT = Scenario(epochs=20, workers=3, brokers=1, pauses=1)
+LONG = Scenario(epochs=96, workers=19, brokers=3, pauses=3)
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def kill_broker(broker: LocalKafka) -> None:
 
 
 @pytest.mark.parametrize(
-    "story", [SHORT, pytest.param(LONG, marks=pytest.mark.verify)], ids=["short", "long"]
+    "scenario", [SHORT, pytest.param(LONG, marks=pytest.mark.verify)], ids=["short", "long"]
 )
 def test_every_cell_is_exactly_one(
-    story: Story, own_broker: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: Scenario, own_broker: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
     servers = own_broker.status().bootstrap_servers
@@ -75,24 +75,26 @@ def test_every_cell_is_exactly_one(
         "cells",
         cells.NAME,
         {"cells": CELLS},
-        epochs={"count": story.epochs},
+        epochs={"count": scenario.epochs},
         shuffle={"minimum": 1, "producers": 2, "grace": "1h"},
     )
     with Cluster(Connection((servers,))) as cluster:
         deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
         published = Published(cluster, deployed)
         processes = Processes(servers, deployed, tmp_path, dict.fromkeys(STAGES, 2), PRODUCERS)
-        killed = survive_accidents(story, own_broker, processes, published)
+        killed = survive_accidents(scenario, own_broker, processes, published)
         expect_every_cell_once(cluster, deployed, published)
-    assert killed == story.workers + story.brokers
+    assert killed == scenario.workers + scenario.brokers
 
 
 def survive_accidents(
-    story: Story, broker: LocalKafka, processes: Processes, published: Published
+    scenario: Scenario, broker: LocalKafka, processes: Processes, published: Published
 ) -> int:
     """Run the job to its end through all faults, and return the number of kills."""
     chance = random.Random(20261121)
-    accidents = ["broker"] * story.brokers + ["pause"] * story.pauses + ["kill"] * story.workers
+    accidents = (
+        ["broker"] * scenario.brokers + ["pause"] * scenario.pauses + ["kill"] * scenario.workers
+    )
     chance.shuffle(accidents)
     killed = 0
     try:
@@ -105,14 +107,14 @@ def survive_accidents(
                 # Eight further epochs require that other workers take over its partitions.
                 name = chance.choice([n for n in processes.names if n not in PRODUCERS])
                 processes.signal(name, signal.SIGSTOP)
-                published.wait_for(min(seen + 8, story.epochs), processes)
+                published.wait_for(min(seen + 8, scenario.epochs), processes)
                 processes.signal(name, signal.SIGCONT)
             else:
                 name = chance.choice(sorted(set(processes.names) - processes.finished))
                 processes.signal(name, signal.SIGKILL)
             killed += accident != "pause"
-            published.wait_for(min(seen + 2, story.epochs), processes)
-        published.wait_for(story.epochs, processes)
+            published.wait_for(min(seen + 2, scenario.epochs), processes)
+        published.wait_for(scenario.epochs, processes)
     finally:
         processes.stop()
     return killed

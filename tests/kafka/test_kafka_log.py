@@ -15,7 +15,7 @@ from dpstream.pipeline.kafka.cluster_errors import PositionDeletedError, RecordT
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
 from dpstream.topics.names import Role, job_topics, topic_name
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -33,21 +33,21 @@ def connection(bootstrap_servers: str, job_name: str) -> Connection:
 
 
 def run(
-    connection: Connection, job_name: str, story: Callable[[KafkaLog], Awaitable[None]]
+    connection: Connection, job_name: str, scenario: Callable[[KafkaLog], Awaitable[None]]
 ) -> None:
     async def main() -> None:
         log = KafkaLog(connection.aiokafka(), partial(topic_name, job_name))
         await log.start()
         try:
-            await story(log)
+            await scenario(log)
         finally:
             await log.stop()
 
     asyncio.run(main())
 
 
-def test_records_are_read_as_they_were_written(connection: Connection, job_name: str) -> None:
-    async def story(log: KafkaLog) -> None:
+def test_log_reads_records_as_written(connection: Connection, job_name: str) -> None:
+    async def scenario(log: KafkaLog) -> None:
         assert await log.partitions(Role.SHUFFLED) == 2
         assert await log.end_offsets(Role.SHUFFLED, (1,)) == {1: 0}
         assert (await log.read(Role.SHUFFLED, 1, 0, 0)).records == ()
@@ -66,30 +66,28 @@ def test_records_are_read_as_they_were_written(connection: Connection, job_name:
         assert [record.value for record in rest.records] == [b"another"]
         assert (await log.read(Role.MANIFESTS, 0, 0, 1)).records[0].value == b"manifest"
 
-    run(connection, job_name, story)
+    run(connection, job_name, scenario)
 
 
-def test_what_was_written_is_read_as_the_broker_has_it(
-    connection: Connection, job_name: str
-) -> None:
-    async def story(log: KafkaLog) -> None:
+def test_log_reads_own_records_again_from_the_broker(connection: Connection, job_name: str) -> None:
+    async def scenario(log: KafkaLog) -> None:
         assert not (await log.read(Role.MANIFESTS, 0, 0, 0)).records
         await log.append(Append(Role.MANIFESTS, 0, b"value", key=b"k", headers=(("h", b"1"),)))
         await log.append(Append(Role.MANIFESTS, 0, b"another"))
         await log.flush()
         known = await log.read(Role.MANIFESTS, 0, 0, 2)
         # Records are handed out once, and then fetched from the broker again.
-        asked = await log.read(Role.MANIFESTS, 0, 0, 2)
-        assert known == asked
-        assert all(known.records[place] is not asked.records[place] for place in (0, 1))
+        requested = await log.read(Role.MANIFESTS, 0, 0, 2)
+        assert known == requested
+        assert all(known.records[place] is not requested.records[place] for place in (0, 1))
 
-    run(connection, job_name, story)
+    run(connection, job_name, scenario)
 
 
-def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> None:
+def test_log_reads_long_ranges_in_slices(connection: Connection, job_name: str) -> None:
     count = 3 * SLICE_BYTES // (64 << 10)
 
-    async def story(log: KafkaLog) -> None:
+    async def scenario(log: KafkaLog) -> None:
         for number in range(count):
             await log.append(Append(Role.REPORTS, 0, number.to_bytes(4, "big") * (16 << 10)))
         await log.flush()
@@ -104,11 +102,11 @@ def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> No
             slices += 1
         assert slices >= 3
 
-    run(connection, job_name, story)
+    run(connection, job_name, scenario)
 
 
-def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
-    async def story(log: KafkaLog) -> None:
+def test_flush_raises_rejected_records(connection: Connection, job_name: str) -> None:
+    async def scenario(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
         with pytest.raises(RecordTooLargeError, match="reports rejects a record of 600,000 bytes"):
             await log.flush()
@@ -116,10 +114,10 @@ def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str
         await log.append(Append(Role.REPORTS, 0, b"small"))
         await log.flush()
 
-    run(connection, job_name, story)
+    run(connection, job_name, scenario)
 
 
-async def refuses_by_policy(log: KafkaLog) -> bool:
+async def rejects_by_policy(log: KafkaLog) -> bool:
     try:
         await log.delete_below(Role.STATUS, 0, 7)
     except PolicyViolationError:
@@ -127,9 +125,7 @@ async def refuses_by_policy(log: KafkaLog) -> bool:
     return False
 
 
-def test_what_a_compacted_topic_has_lost_is_not_missed(
-    connection: Connection, job_name: str
-) -> None:
+def test_log_ignores_records_removed_by_compaction(connection: Connection, job_name: str) -> None:
     topic = topic_name(job_name, Role.STATUS)
     admin = KafkaAdminClient(**connection.kafka_python())
     # Deletion saves waiting for the compaction, which leaves the same records. kafka-python would
@@ -139,23 +135,21 @@ def test_what_a_compacted_topic_has_lost_is_not_missed(
     admin.alter_configs([changed], raise_on_unknown=False)
     admin.close()
 
-    async def story(log: KafkaLog) -> None:
+    async def scenario(log: KafkaLog) -> None:
         for number in range(10):
             await log.append(Append(Role.STATUS, 0, b"%d" % number, key=b"worker"))
         await log.flush()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             # Brokers apply changed settings after a delay.
-            while await refuses_by_policy(log):
+            while await rejects_by_policy(log):
                 pass
         assert [r.offset for r in (await log.read(Role.STATUS, 0, 0, 10)).records] == [7, 8, 9]
 
-    run(connection, job_name, story)
+    run(connection, job_name, scenario)
 
 
-def test_deleted_records_are_an_error_that_names_them(
-    connection: Connection, job_name: str
-) -> None:
-    async def story(log: KafkaLog) -> None:
+def test_log_error_names_deleted_records(connection: Connection, job_name: str) -> None:
+    async def scenario(log: KafkaLog) -> None:
         for _ in range(10):
             await log.append(Append(Role.REPORTS, 0, b"value"))
         await log.flush()
@@ -165,7 +159,7 @@ def test_deleted_records_are_an_error_that_names_them(
             await log.read(Role.REPORTS, 0, 4, 10)
         await log.delete_below(Role.REPORTS, 0, 10)
         with pytest.raises(PositionDeletedError, match=r"partition 0: offsets 4 to 9 are needed"):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await log.read(Role.REPORTS, 0, 4, 10)
 
-    run(connection, job_name, story)
+    run(connection, job_name, scenario)

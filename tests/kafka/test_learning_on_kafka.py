@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.protocols.protocol import LearningAggregator
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.epoch_log import EpochLog
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
@@ -45,7 +45,7 @@ def write_examples(folder: Path, name: str, users: int) -> Path:
 
 @pytest.mark.verify
 @pytest.mark.parametrize(("epochs", "killed"), [SHORT, LONG])
-def test_whatever_is_killed_the_model_follows_from_the_reports(
+def test_model_follows_from_reports_when_processes_are_killed(
     epochs: int,
     killed: dict[int, str],
     bootstrap_servers: str,
@@ -109,7 +109,7 @@ def test_whatever_is_killed_the_model_follows_from_the_reports(
             aggregator.merge(of_epoch)
             assert models[decided.epoch] == aggregator.model(decided.epoch).tobytes()
         assert sorted(models) == [record.epoch for record in records] == [*range(1, epochs + 1)]
-    assert {record.fate for record in records} == {Fate.RELEASED}
+    assert {record.window_status for record in records} == {WindowStatus.RELEASED}
     assert {record.population for record in records} == {sum(USERS.values())}
     for first, second in zip(records[::2], records[1::2], strict=True):
         # All users contribute once in two steps.

@@ -24,7 +24,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.cluster_errors import AccessError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.kafka.topic_reader import read_roster
+from dpstream.pipeline.kafka.topic_reader import read_registry
 from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.status.collection import gather_status
@@ -35,11 +35,11 @@ from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.topics.envelopes import CONTENT_TYPE
 from dpstream.topics.names import Role, topic_name
-from dpstream.topics.records import Drain, Farewell
+from dpstream.topics.records import Deregistration, Drain
 from tests.support.commands import Commands
 from tests.support.device_jobs import body, envelope
 from tests.support.least_privilege import (
-    PATIENCE,
+    TIMEOUT,
     SecuredJob,
     is_for_another_day,
     running,
@@ -93,7 +93,7 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
     return log.values(Role.ESTIMATES)
 
 
-def test_every_role_does_its_work_with_its_own_rights_alone(
+def test_roles_work_with_their_own_rights_alone(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     as_role = secured.as_role
@@ -137,7 +137,7 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
     assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
 
 
-def test_acls_are_added_once_and_removed(
+def test_acls_are_added_once_and_revoked(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.yaml"
@@ -147,8 +147,8 @@ def test_acls_are_added_once_and_removed(
     as_admin = (*line, "--kafka-config", secured.kafka.admin)
     assert len(dpstream(*as_admin, "--json").json["missing"]) == 2
     added = dpstream(*as_admin, "--apply")
-    assert added.output.endswith("2 ACLs added, 1 were there already\n"), added
-    assert dpstream(*as_admin, "--apply").output == "0 ACLs added, 3 were there already\n"
+    assert added.output.endswith("2 ACLs added, 1 already present\n"), added
+    assert dpstream(*as_admin, "--apply").output == "0 ACLs added, 3 already present\n"
     assert dpstream(*as_admin, "--json").json["missing"] == []
     removed = dpstream(*as_admin, "--revoke")
     assert (
@@ -162,19 +162,19 @@ def test_acls_are_added_once_and_removed(
     beyond = dpstream("acl", job_file, *more[2:]).json["beyond"]
     assert {"manifests", "partials", "reports"} <= {each["name"].split(".")[-1] for each in beyond}
 
-    refused = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
-    assert refused.code == 1
-    assert "does not allow User:small-operator to look at ACLs of cluster" in refused.errors
+    rejected = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
+    assert rejected.code == 1
+    assert "does not allow User:small-operator to view ACLs of cluster" in rejected.errors
 
 
-def test_whatever_is_not_in_the_table_is_refused(secured: SecuredJob) -> None:
+def test_operations_missing_from_the_table_are_denied(secured: SecuredJob) -> None:
     let, tried = secured.let(OTHER)
     assert let == []
     assert tried > 800
 
 
 @pytest.mark.verify
-def test_devices_report_by_a_collector_to_users_of_every_kind(
+def test_device_reports_pass_with_every_kind_of_login(
     secured: SecuredJob, dpstream: Commands, tmp_path: Path
 ) -> None:
     kafka = secured.kafka
@@ -183,7 +183,7 @@ def test_devices_report_by_a_collector_to_users_of_every_kind(
     values = {
         "name": name,
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 2},
+        "parameters": {"epsilon": 1, "max_changes": 2},
         "epochs": {"count": 16, "start": begun.isoformat(), "length": "1h"},
         "shuffle": {"grace": "20s", "minimum": 5},
         "devices": {"late": "5s"},
@@ -231,7 +231,7 @@ def test_devices_report_by_a_collector_to_users_of_every_kind(
 
 
 def posted(port: int, job: str, data: bytes) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         headers = {"Content-Type": CONTENT_TYPE}
         connection.request("POST", f"/v1/jobs/{job}/reports", data, headers)
@@ -243,7 +243,7 @@ def posted(port: int, job: str, data: bytes) -> bool:
 
 
 @pytest.mark.verify
-def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
+def test_registered_producer_needs_no_right_to_register(
     secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
 ) -> None:
     name = "registered"
@@ -260,10 +260,10 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
     with made.cluster("admin") as admin:
         ClusterAcls(admin).remove([right])
         job = find_deployed(admin, name)
-        (registered,) = read_roster(admin, job)
+        (registered,) = read_registry(admin, job)
     with made.cluster("producer") as producer:
         for record in (
-            Farewell(job.deployment, registered.enrollment, 1),
+            Deregistration(job.deployment, registered.enrollment, 1),
             Drain(job.deployment, 0, 1),
         ):
             with pytest.raises(AccessError, match="does not allow"):
@@ -277,7 +277,7 @@ def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
 
 
 @pytest.mark.verify
-def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path: Path) -> None:
+def test_cluster_rejects_wrong_credentials(secured: SecuredJob, tmp_path: Path) -> None:
     config = secured.users["analyst"].read_text()
     servers = next(line for line in config.splitlines() if line.startswith("bootstrap.servers"))
     # The certificate is for 127.0.0.1, and therefore invalid for a broker with another name.
@@ -288,7 +288,7 @@ def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path
     for file in (elsewhere, guessed):
         file.chmod(0o600)
         with running("list", "--kafka-config", file) as process:
-            assert process.wait(PATIENCE) == 1
+            assert process.wait(TIMEOUT) == 1
             assert process.stderr is not None
             said = process.stderr.read()
         assert "cannot reach Kafka" in said
@@ -297,11 +297,9 @@ def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path
 
 @pytest.mark.verify
 @pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
-def test_a_worker_without_rights_says_what_it_lacks_and_ends(
-    secured: SecuredJob, stage: str
-) -> None:
+def test_worker_names_missing_rights_and_exits(secured: SecuredJob, stage: str) -> None:
     with running("run", stage, NAME, "--kafka-config", secured.users["analyst"]) as process:
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(TIMEOUT) == 1
         assert process.stderr is not None
         last = process.stderr.read().strip().splitlines()[-1]
     assert "Kafka does not allow User:small-analyst to" in last

@@ -17,7 +17,7 @@ from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import (
-    PATIENCE,
+    TIMEOUT,
     SecuredJob,
     is_for_another_day,
     running,
@@ -51,13 +51,19 @@ SERIES = FRAGMENTS.replace("MORE", "")
 INSTANCES = FRAGMENTS.replace("MORE", ", instances: 2")
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "series": (
-        SERIES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub, third.pub]}\n",
-        {"shuffle": "first", "shuffle-2": "second", "shuffle-3": "third", "aggregate": "adder"},
+        SERIES
+        + "sealed: {aggregate: aggregator.pub, stages: [first.pub, second.pub, third.pub]}\n",
+        {
+            "shuffle": "first",
+            "shuffle-2": "second",
+            "shuffle-3": "third",
+            "aggregate": "aggregator",
+        },
     ),
     "instances": (INSTANCES, {}),
     "sealed-instances": (
-        INSTANCES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub]}\n",
-        {"shuffle": "first", "instance-2": "second", "aggregate": "adder"},
+        INSTANCES + "sealed: {aggregate: aggregator.pub, stages: [first.pub, second.pub]}\n",
+        {"shuffle": "first", "instance-2": "second", "aggregate": "aggregator"},
     ),
     "shares": (
         SERIES.replace("epsilon: 4", "epsilon: 8").replace(", reports: 2", "")
@@ -87,19 +93,19 @@ def send(
     epochs: Iterable[int],
 ) -> list[str]:
     """Report as a gateway of many users, and return its messages."""
-    told: list[str] = []
+    notices: list[str] = []
     value = "ash" if job.protocol == "fragments" else 1
     users = {f"{name}{number}": value for number in range(USERS)}
     with (
         secured.cluster("producer") as cluster,
-        open_producer(cluster, job, folder / name, name=name, notify=told.append) as producer,
+        open_producer(cluster, job, folder / name, name=name, notify=notices.append) as producer,
     ):
         if job.protocol != "ldp_sgd":
             producer.enroll(list(users))
             for epoch in epochs:
                 producer.report(epoch, users)
                 producer.close(epoch)
-    return told
+    return notices
 
 
 def write_examples(folder: Path, name: str) -> Path:
@@ -111,7 +117,7 @@ def write_examples(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
+def test_roles_of_every_kind_of_job_have_exactly_their_rights(
     kind: str,
     secured_kafka: SecuredKafka,
     dpstream: Commands,
@@ -139,15 +145,15 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
                     *as_role("producer", "produce", kind, "--name", "south", "--input", inputs[1])
                 )
                 assert said.code == 0, said.errors
-                assert north.wait(PATIENCE) == 0
+                assert north.wait(TIMEOUT) == 0
             secured.written(Role.ESTIMATES, EPOCHS)
             secured.written(Role.RESULTS, EPOCHS, "analyst")
     else:
         for name in ("north", "south"):
             send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
         # The reports now include those of another producer, which it may not read.
-        told = send(secured, job, tmp_path, "south", ())
-        assert "never give it a copy of an earlier state" in " ".join(told)
+        notices = send(secured, job, tmp_path, "south", ())
+        assert "never give it a copy of an earlier state" in " ".join(notices)
         # With parallel shufflers, it checks that each has its part.
         fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
         assert fed.output == "nothing was requeued\n", fed
@@ -176,8 +182,8 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
     kept = dpstream(*as_role("recorder", "record", name, "--output", folder / "kept", "--json"))
     assert (kept.json["complete"], kept.json["last_epoch"]) == (True, EPOCHS), kept
     published = dpstream(*as_role("analyst", "estimates", name, "--format", "json"))
-    fates = [json.loads(line)["fate"] for line in published.output.splitlines()]
-    assert fates == ["released"] * EPOCHS
+    statuses = [json.loads(line)["window_status"] for line in published.output.splitlines()]
+    assert statuses == ["released"] * EPOCHS
     with secured.cluster("analyst") as analyst:
         for role in (Role.RESULTS, Role.MODEL):
             if role in secured.job.topic_settings():
@@ -193,19 +199,19 @@ def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None
         assert read_spending(page).charges
 
 
-def test_a_cluster_without_an_authorizer_says_what_to_do(
+def test_acl_states_the_remedy_without_an_authorizer(
     bootstrap_servers: str, job_name: str, dpstream: Commands, tmp_path: Path
 ) -> None:
     job_file = tmp_path / "job.yaml"
     job_file.write_text(LEARNING.replace("NAME", job_name))
     said = (
         f"the cluster at {bootstrap_servers} has no authorizer: it allows every operation "
-        "and stores no ACLs. First set authorizer.class.name on its brokers and controllers first"
+        "and stores no ACLs. First set authorizer.class.name on its brokers and controllers"
     )
     line = ("acl", job_file, "--bootstrap-servers", bootstrap_servers)
     for change in ("--apply", "--revoke"):
-        refused = dpstream(*line, change)
-        assert (refused.code, refused.errors) == (1, f"error: {said}\n")
+        rejected = dpstream(*line, change)
+        assert (rejected.code, rejected.errors) == (1, f"error: {said}\n")
     looked = dpstream(*line)
     assert looked.code == 0
     assert f"existing ACLs are not shown: {said}" in looked.errors

@@ -28,7 +28,7 @@ def clusters(bootstrap_servers: str) -> Iterator[tuple[Cluster, Cluster]]:
         yield one, other
 
 
-def test_two_who_deploy_at_once_leave_one_charge_one_job_and_a_whole_ledger(
+def test_concurrent_deployments_leave_one_charge_and_one_job(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
     """The budget admits one of them in addition to the first job."""
@@ -60,7 +60,7 @@ def chain_as_on(cluster: Cluster, topic: str) -> Spending:
     return state
 
 
-def test_a_forged_record_and_deleted_records_are_found(
+def test_verify_detects_forged_and_deleted_records(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
     """This test has its own ledger, because the broker's is shared."""

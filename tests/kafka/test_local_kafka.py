@@ -101,9 +101,7 @@ def own(tmp_path: Path) -> Iterator[LocalKafka]:
     kafka.stop()
 
 
-def test_kafka_python_and_aiokafka_read_what_the_other_wrote(
-    broker: LocalKafka, job_name: str
-) -> None:
+def test_kafka_python_and_aiokafka_are_compatible(broker: LocalKafka, job_name: str) -> None:
     where = connection(broker.status())
     create_topic(where, job_name)
     append(where, job_name, b"from kafka-python")
@@ -122,7 +120,7 @@ def test_kafka_python_and_aiokafka_read_what_the_other_wrote(
     assert first_value(where, f"{job_name}-answer") == b"from aiokafka"
 
 
-def test_one_life_of_a_broker(own: LocalKafka, job_name: str) -> None:
+def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert own.status() == KafkaStatus(False, None, None, own.directory, own.log_path)
     assert own.logs() == []
     assert not own.stop()
@@ -133,7 +131,7 @@ def test_one_life_of_a_broker(own: LocalKafka, job_name: str) -> None:
     assert started.running
     assert started == own.status()
     assert steps[-1] == "starting Apache Kafka"
-    assert own.directory.stat().st_mode & 0o077 == 0, "it is nobody else's business"
+    assert own.directory.stat().st_mode & 0o077 == 0, "only its owner has access"
 
     # A second start, even by another object or concurrently, joins the running broker.
     assert LocalKafka(own.directory).start() == started
@@ -154,7 +152,7 @@ def test_one_life_of_a_broker(own: LocalKafka, job_name: str) -> None:
     assert not own.stop()
 
 
-def test_two_who_need_a_broker_at_once_share_one_which_is_nobody_elses(
+def test_concurrent_starts_share_one_private_broker(
     broker: LocalKafka, own: LocalKafka, job_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(own.directory.parent))
@@ -181,7 +179,7 @@ def test_two_who_need_a_broker_at_once_share_one_which_is_nobody_elses(
     assert broker.status().running
 
 
-def test_a_recycled_pid_is_not_ours(own: LocalKafka) -> None:
+def test_recycled_pid_is_not_taken_for_the_broker(own: LocalKafka) -> None:
     # The pid file of a dead broker contains the pid of an unrelated process.
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         own.directory.mkdir(parents=True)
@@ -193,7 +191,7 @@ def test_a_recycled_pid_is_not_ours(own: LocalKafka) -> None:
     assert stranger.returncode == 0
 
 
-def test_a_taken_port_is_named(own: LocalKafka) -> None:
+def test_start_error_names_an_occupied_port(own: LocalKafka) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LocalKafkaError, match=rf"another process listens on 127.0.0.1:{port}"):
@@ -201,7 +199,7 @@ def test_a_taken_port_is_named(own: LocalKafka) -> None:
     assert not own.status().running
 
 
-def test_a_port_that_a_dying_broker_still_holds_is_waited_for(
+def test_start_waits_for_the_port_of_a_stopping_broker(
     own: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as dying:
@@ -221,15 +219,17 @@ def test_a_port_that_a_dying_broker_still_holds_is_waited_for(
     assert len(waited) == 1
 
 
-def test_a_broker_that_dies_says_why_and_leaves_no_process(own: LocalKafka) -> None:
-    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Nobody"}, brief=True)
-    with pytest.raises(LocalKafkaError, match=r"(?s)ended while .*org\.example\.Nobody") as caught:
+def test_failed_broker_states_the_reason_and_leaves_no_process(own: LocalKafka) -> None:
+    broken = LocalKafka(own.directory, {"authorizer.class.name": "org.example.Missing"}, brief=True)
+    with pytest.raises(
+        LocalKafkaError, match=r"(?s)exited during startup.*org\.example\.Missing"
+    ) as caught:
         broken.start()
     assert str(broken.log_path) in str(caught.value)
     assert not broken.status().running
 
 
-def test_an_interrupted_start_leaves_no_process(
+def test_interrupted_start_leaves_no_process(
     own: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched: list[int | None] = []
@@ -246,7 +246,7 @@ def test_an_interrupted_start_leaves_no_process(
     assert not own.status().running
 
 
-def test_another_java_is_used_when_named(
+def test_broker_runs_on_the_configured_java(
     own: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = tmp_path / "java"
@@ -261,7 +261,7 @@ def test_another_java_is_used_when_named(
 
 
 @pytest.mark.verify
-def test_a_guarded_cluster_lets_in_who_client_properties_describes(
+def test_cluster_accepts_client_properties(
     tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)

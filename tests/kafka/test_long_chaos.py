@@ -14,10 +14,10 @@ import pytest
 
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
+from tests.support.chaos_scenario import CELLS, ChaosScenario, OneBroker
 from tests.support.clocks import Clock, compile_preload
 from tests.support.faults import Kind
-from tests.support.namespaces import Namespaces, refusal
-from tests.support.stories import CELLS, OneBroker, Story
+from tests.support.namespaces import Namespaces, rejection
 from tests.support.three_brokers import NODES, BrokersInNamespaces, broker_name
 
 pytestmark = pytest.mark.verify
@@ -68,40 +68,42 @@ def one_broker(tmp_path: Path, preload: Path) -> Iterator[OneBroker]:
 
 
 @pytest.mark.parametrize("protocol", list(PRODUCERS))
-def test_nothing_is_lost_or_doubled_whatever_goes_wrong(
+def test_reports_count_once_under_random_faults(
     protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
-    with Story(one_broker, preload, tmp_path, protocol, shuffle={"producers": 2}) as story:
-        story.add_producers(**PRODUCERS[protocol])
-        story.add_workers(**WORKERS)
-        story.survive(FAULTS)
-        account = story.account()
+    with ChaosScenario(
+        one_broker, preload, tmp_path, protocol, shuffle={"producers": 2}
+    ) as scenario:
+        scenario.add_producers(**PRODUCERS[protocol])
+        scenario.add_workers(**WORKERS)
+        scenario.survive(FAULTS)
+        account = scenario.account()
     assert account.counted > 0
 
 
 @pytest.mark.parametrize("protocol", list(PRODUCERS))
-def test_nothing_is_lost_or_doubled_by_those_who_come_twice_too_early_or_too_late(
+def test_reports_count_once_from_copied_early_and_late_producers(
     protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     shuffle = {"producers": 3, "grace": "5s"}
-    with Story(one_broker, preload, tmp_path, protocol, shuffle=shuffle) as story:
-        story.add_producers(**PRODUCERS[protocol], east=200, west=200)
-        story.add_workers(shuffle=2, aggregate=1, publish=1)
-        for member in story.fleet.producers.values():
+    with ChaosScenario(one_broker, preload, tmp_path, protocol, shuffle=shuffle) as scenario:
+        scenario.add_producers(**PRODUCERS[protocol], east=200, west=200)
+        scenario.add_workers(shuffle=2, aggregate=1, publish=1)
+        for member in scenario.fleet.producers.values():
             member.punctual = False
-        story.survive(
+        scenario.survive(
             {Kind.DOUBLE_PRODUCER: 6, Kind.AHEAD: 1, Kind.KILL: 4, Kind.PAUSE: 6},
             only={Kind.DOUBLE_PRODUCER: ["west", "north"], Kind.AHEAD: ["east"]},
         )
-        account = story.account()
+        account = scenario.account()
     assert account.counted > 0
 
 
 @pytest.mark.parametrize("protocol", [cells.NAME, "future_rand"])
-def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
+def test_reports_count_once_when_links_fail_in_one_direction(
     protocol: str, preload: Path, tmp_path: Path
 ) -> None:
-    reason = refusal()
+    reason = rejection()
     if reason is not None:
         pytest.skip(f"no network that can be cut: {reason}")
     brokers = [broker_name(node) for node in NODES]
@@ -111,8 +113,8 @@ def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
     with ExitStack() as stack:
         network = stack.enter_context(Namespaces([*brokers, *members], groups))
         three = stack.enter_context(BrokersInNamespaces(tmp_path / "kafka", network, clocks))
-        story = stack.enter_context(
-            Story(
+        scenario = stack.enter_context(
+            ChaosScenario(
                 three,
                 preload,
                 tmp_path,
@@ -122,8 +124,8 @@ def test_nothing_is_lost_or_doubled_though_the_network_is_cut_in_one_direction(
                 topics={"replication": 3},
             )
         )
-        story.add_producers(**PRODUCERS[protocol])
-        story.add_workers(**WORKERS)
-        story.survive(IN_A_NETWORK)
-        account = story.account()
-    assert account.late == account.refused == 0
+        scenario.add_producers(**PRODUCERS[protocol])
+        scenario.add_workers(**WORKERS)
+        scenario.survive(IN_A_NETWORK)
+        account = scenario.account()
+    assert account.late == account.rejected == 0

@@ -19,14 +19,14 @@ from dpstream.pipeline.operations.deployments import deploy, undeploy
 from dpstream.topics.names import Role
 
 AT_MOST = 5
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
 def jobs(cluster: Cluster, job_name: str) -> Iterator[list[DeployedJob]]:
     values = {
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1.0, "changes": 2},
+        "parameters": {"epsilon": 1.0, "max_changes": 2},
         "epochs": {"count": 8},
     }
     made = [make_job({"name": f"{job_name}-{number}", **values}) for number in range(3)]
@@ -36,7 +36,7 @@ def jobs(cluster: Cluster, job_name: str) -> Iterator[list[DeployedJob]]:
 
 
 @pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.verify), 700])
-def test_the_latest_records_of_many_topics_are_read_to_their_ends(
+def test_latest_records_of_many_topics_are_read(
     cluster: Cluster, jobs: list[DeployedJob], others: int
 ) -> None:
     """Also without a record at the last offset, and with more records than one poll returns."""
@@ -55,7 +55,7 @@ def test_the_latest_records_of_many_topics_are_read_to_their_ends(
     transactions.commit_transaction()
     transactions.close()
     # The marker of the commit is written shortly after its acknowledgement.
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while cluster.end_offsets(unfinished) == [1]:
         assert time.monotonic() < deadline, "no marker of the end of a transaction was written"
     assert [each.offset for each in cluster.read(unfinished)] == [0]
@@ -82,7 +82,7 @@ FAILURES: list[tuple[list[Exception], bool]] = [
 ]
 
 
-def test_what_fails_for_a_moment_is_asked_again(
+def test_transient_failures_are_retried(
     cluster: Cluster, jobs: list[DeployedJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise each of hundreds of jobs would be queried separately."""

@@ -53,7 +53,7 @@ def delete(echo: Echo, role: Role) -> None:
     ],
     ids=["reports deleted", "shuffled deleted", "fewer partitions", "made again"],
 )
-def test_a_topic_that_is_deleted_under_a_worker_ends_it(
+def test_worker_exits_when_its_topic_is_deleted(
     echo: Echo, harm: Callable[[Echo], None], said: str
 ) -> None:
     echo.produce(10)
@@ -68,9 +68,7 @@ def test_a_topic_that_is_deleted_under_a_worker_ends_it(
     assert f"dpstream undeploy {echo.name} --delete-topics" in worker.lines[-1]
 
 
-def test_topic_that_only_its_id_tells_from_the_deployed_one_ends_a_worker(
-    echo: Echo, cluster: Cluster
-) -> None:
+def test_worker_exits_when_its_topic_was_recreated(echo: Echo, cluster: Cluster) -> None:
     """A stage that only writes to the recreated topic would not notice by its offsets."""
     ids = cluster.topic_identities([echo.topic(Role.REPORTS), echo.topic(Role.SHUFFLED)])
     echo.topic_ids = {role: ids[echo.topic(role)] for role in (Role.REPORTS, Role.SHUFFLED)}
@@ -84,9 +82,7 @@ def test_topic_that_only_its_id_tells_from_the_deployed_one_ends_a_worker(
 
 
 @pytest.mark.slow
-def test_records_compacted_away_end_a_worker_with_the_true_reason(
-    echo: Echo, cluster: Cluster
-) -> None:
+def test_worker_names_compaction_when_records_are_missing(echo: Echo, cluster: Cluster) -> None:
     """The worker fails at every start. Ages reported are those of existing records."""
     topic = echo.topic(Role.REPORTS)
     begun = time.time()
@@ -111,7 +107,7 @@ def test_records_compacted_away_end_a_worker_with_the_true_reason(
         assert "its cleanup.policy was changed" in worker.lines[-1]
 
 
-def test_partitions_that_are_added_are_not_read_and_do_no_harm(echo: Echo) -> None:
+def test_added_partitions_are_ignored(echo: Echo) -> None:
     echo.produce(50)
     worker = echo.start("first")
     echo.wait_until(lambda: echo.copied() >= 50 * PARTITIONS, "all records are copied")
@@ -136,7 +132,7 @@ def test_partitions_that_are_added_are_not_read_and_do_no_harm(echo: Echo) -> No
     assert echo.read(Role.REPORTS, PARTITIONS) == [b"stray"]
 
 
-def test_a_worker_that_is_stopped_says_so(echo: Echo) -> None:
+def test_stopped_worker_reports_it(echo: Echo) -> None:
     worker = echo.start("only")
     echo.wait_until(lambda: bool(echo.read(Role.STATUS, 0)), "the worker speaks")
     worker.signal(signal.SIGTERM)

@@ -20,7 +20,7 @@ from tests.support.page_examples import EXAMPLES, ON_KAFKA, write_files
 from tests.support.pages import ROOT, Page
 
 # Far longer than any expected wait.
-PATIENCE = 600.0
+TIMEOUT = 600.0
 NEEDS_RESULTS = ("record", "replay", "diff", "serve")
 """Commands that need a completed job, unless the page runs one itself."""
 
@@ -101,7 +101,7 @@ class Reader:
 
     def run(self, *command: str, again: bool = False) -> None:
         """Run a command to completion, repeating it until it succeeds if `again`."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             done = subprocess.run(
                 command,
@@ -110,7 +110,7 @@ class Reader:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             )
             if done.returncode == 0:
                 return
@@ -134,15 +134,15 @@ class Reader:
             )
         )
         self.running.append(process)
-        assert process.speaks.wait(PATIENCE), f"{shlex.join(words)}: {''.join(process.said)}"
+        assert process.speaks.wait(TIMEOUT), f"{shlex.join(words)}: {''.join(process.said)}"
 
     def stop(self) -> None:
         """End the started command, like Ctrl-C."""
         for each in self.running:
             each.process.send_signal(signal.SIGINT)
         for each in self.running:
-            code = each.process.wait(PATIENCE)
-            each.listener.join(PATIENCE)
+            code = each.process.wait(TIMEOUT)
+            each.listener.join(TIMEOUT)
             assert code == 0, "".join(each.said)
         self.running.clear()
 
@@ -164,7 +164,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 @pytest.mark.verify
 @pytest.mark.parametrize("page", ON_KAFKA, ids=str)
-def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
+def test_page_commands_succeed(page: Page, reader: Reader) -> None:
     for block in page.blocks:
         if block.language == "sh":
             for command in block.commands:

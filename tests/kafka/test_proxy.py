@@ -15,8 +15,15 @@ from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.frames import RecordType, kind_of
 from dpstream.topics.loose_batches import decode_loose_batch, report_tag, subject_of_device
 from dpstream.topics.names import Role
-from tests.kafka.conftest import PATIENCE
-from tests.kafka.test_collector import HEADERS, Start, collector, deployed, post, until_taken
+from tests.kafka.conftest import TIMEOUT
+from tests.kafka.test_collector import (
+    HEADERS,
+    Start,
+    collector,
+    deployed,
+    post,
+    post_until_accepted,
+)
 from tests.support.device_jobs import body, envelope
 from tests.support.proxy import INSTALLED, proxy
 
@@ -32,7 +39,7 @@ def servers(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.verify
 @pytest.mark.skipif(INSTALLED is None, reason="nginx is not installed")
-def test_a_collector_that_is_killed_costs_no_report(
+def test_killed_collector_loses_no_report(
     servers: str, job_name: str, start: Start, tmp_path: Path
 ) -> None:
     job = deployed(servers, job_name, datetime.now(UTC), "1d", "10min")
@@ -40,14 +47,14 @@ def test_a_collector_that_is_killed_costs_no_report(
     options = ("--proxy", "127.0.0.0/8")
     (killed, first), (_, second) = (collector(start, job_name, *options) for _ in range(2))
     for port in (first, second):
-        until_taken(port, job_name, body(job))
+        post_until_accepted(port, job_name, body(job))
     devices = [secrets.token_bytes(16) for _ in range(DEVICES)]
     bodies = [body(job, 1, [envelope(job, 1, [n % 2], id_)]) for n, id_ in enumerate(devices)]
     statuses: list[int | None] = [None] * DEVICES
     at_once = 4
 
     def send(begin: int, port: int) -> None:
-        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
         for number in range(begin, DEVICES, at_once):
             kept.request("POST", f"/v1/jobs/{job_name}/reports", bodies[number], HEADERS)
             answer = kept.getresponse()
@@ -59,12 +66,12 @@ def test_a_collector_that_is_killed_costs_no_report(
         threads = [threading.Thread(target=send, args=(begin, port)) for begin in range(at_once)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while sum(status is not None for status in statuses) < KILLED_AFTER:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         killed.kill()
-        killed.wait(PATIENCE)
+        killed.wait(TIMEOUT)
         for thread in threads:
             thread.join()
         # The proxy itself forwarded each report to the surviving collector.

@@ -24,11 +24,11 @@ from tests.support.processes import start_command
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 # Far longer than any expected wait.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 @pytest.mark.verify
-def test_a_killed_recorder_goes_on_and_has_what_was_published(
+def test_killed_recorder_resumes_with_all_published_records(
     bootstrap_servers: str,
     job_name: str,
     tmp_path: Path,
@@ -47,7 +47,7 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
         return start_command(*arguments, servers=bootstrap_servers, **pipes)
 
     def said(process: subprocess.Popen[str]) -> str:
-        output, errors = process.communicate(timeout=PATIENCE)
+        output, errors = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0, errors
         return output
 
@@ -62,7 +62,7 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
         while recorder.poll() is None and not list(kept.glob("estimates-*")):
             pass
         recorder.kill()
-        recorder.communicate(timeout=PATIENCE)
+        recorder.communicate(timeout=TIMEOUT)
 
     try:
         with Cluster(Connection((bootstrap_servers,))) as cluster:

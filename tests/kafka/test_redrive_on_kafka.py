@@ -24,7 +24,7 @@ from tests.support.commands import Commands, Result
 from tests.support.new_jobs import new_job
 from tests.support.processes import start_command
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 HALF = 100
 
 
@@ -33,7 +33,7 @@ def job(cluster: Cluster, job_name: str) -> DeployedJob:
     made = new_job(
         job_name,
         "future_rand",
-        {"epsilon": 1.0, "changes": 2},
+        {"epsilon": 1.0, "max_changes": 2},
         epochs={"count": 8},
         shuffle={"producers": 2, "grace": "1h"},
         topics={"partitions": 2},
@@ -49,11 +49,11 @@ def worker(
     process = start_command(*command, servers=bootstrap_servers)
     yield process
     process.terminate()
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT)
 
 
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not enough(found := look()):
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
@@ -81,7 +81,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> list[Manifest]:
     return [decode_manifest(record.value) for record in cluster.read(job.topic(Role.MANIFESTS))]
 
 
-def test_a_late_registration_and_a_redrive(
+def test_redrive_counts_reports_registered_late(
     cluster: Cluster,
     job: DeployedJob,
     dpstream: Commands,
@@ -99,13 +99,13 @@ def test_a_late_registration_and_a_redrive(
         south.close(1)
     sent = send(cluster, job, memory)
 
-    refused = wait_for(
+    rejected = wait_for(
         lambda: dpstream("status", job.name),
         lambda said: f"{sent} enrollment" in said.output and "epoch 1" in said.output,
     )
-    assert refused.code == 1
-    assert "producers that may still register" in refused.output
-    assert "1 of 2 producers have registered" in " ".join(refused.output.split())
+    assert rejected.code == 1
+    assert "producers that may still register" in rejected.output
+    assert "1 of 2 producers have registered" in " ".join(rejected.output.split())
     early = dpstream("dead-letters", job.name, "--redrive")
     assert early.output == (
         f"nothing was requeued\n{sent} records kept: enrollment is still not registered\n"
@@ -117,7 +117,7 @@ def test_a_late_registration_and_a_redrive(
     assert not manifests(cluster, job)
     done = dpstream("dead-letters", job.name, "--redrive", "--json").json
     assert planned == {**done, "dry_run": True}
-    assert (sum(done["fed_back"].values()), done["kept"]) == (sent, {})
+    assert (sum(done["requeued"].values()), done["kept"]) == (sent, {})
     well = wait_for(
         lambda: dpstream("status", job.name), lambda said: "windows: 1 released" in said.output
     )
@@ -128,13 +128,13 @@ def test_a_late_registration_and_a_redrive(
     assert again.output == "nothing was requeued\n"
     assert f"dead letters: {sent} requeued" in well.output
     assert "dead letters:" not in " ".join(
-        line for line in well.output.splitlines() if "problem" in line
+        line for line in well.output.splitlines() if "issue:" in line
     )
     listed = dpstream("dead-letters", job.name, "--json").json
     assert listed == [], "what was requeued is nowhere but among the reports"
 
     worker.terminate()
-    assert worker.wait(PATIENCE) == 0
+    assert worker.wait(TIMEOUT) == 0
     stopped = dpstream("status", job.name, "--json")
     (shuffle, *_) = json.loads(stopped.output)["stages"]
     assert (shuffle["workers"], shuffle["epoch"], shuffle["lag"]) == ([], 1, 0)

@@ -25,7 +25,7 @@ from tests.support.processes import start_command
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 # Far longer than any expected wait.
-PATIENCE = 90.0
+TIMEOUT = 90.0
 
 
 Start: TypeAlias = Callable[..., subprocess.Popen[bytes]]
@@ -48,7 +48,7 @@ def processes(home: Path, servers: str) -> Iterator[Start]:
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
 
 def wait_until_published(servers: str, name: str, epochs: int = EPOCHS) -> None:
     """Wait for the first `epochs` publications of a job, which may not be deployed yet."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
 
     def wait(seconds: float) -> None:
         assert time.monotonic() < deadline, f"{name} is not published"
@@ -81,15 +81,15 @@ def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
     job_file, changes = folder / "job.yaml", write_changes(folder / "changes.csv")
     job_file.write_text(job_text(name))
     with processes(folder / "home", servers) as run:
-        assert run("deploy", str(job_file)).wait(PATIENCE) == 0
+        assert run("deploy", str(job_file)).wait(TIMEOUT) == 0
         for stage in ("shuffle", "aggregate", "publish"):
             run("run", stage, name, "--name", "w1")
-        assert run("produce", name, "--input", str(changes)).wait(PATIENCE) == 0
+        assert run("produce", name, "--input", str(changes)).wait(TIMEOUT) == 0
         wait_until_published(servers, name)
     return name
 
 
-def test_replays_are_as_the_live_job(
+def test_replays_equal_the_live_job(
     dpstream: Commands,
     start: Start,
     bootstrap_servers: str,
@@ -103,13 +103,13 @@ def test_replays_are_as_the_live_job(
     done = dpstream("replay", live, "--partitions", 3)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, f"{live}-replay").code == 0
-    refused = dpstream("replay", live, "--partitions", 3)
-    assert refused.code == 1
-    assert "is a finished replay" in refused.errors
+    rejected = dpstream("replay", live, "--partitions", 3)
+    assert rejected.code == 1
+    assert "is a finished replay" in rejected.errors
 
     # Two aggregate workers run externally.
     name = f"{live}-two"
-    written = dpstream("replay", live, "--as", name, "--partitions", 5, "--no-workers")
+    written = dpstream("replay", live, "--new-name", name, "--partitions", 5, "--no-workers")
     assert written.code == 0, written.errors
     for worker in ("w1", "w2"):
         start("run", "aggregate", name, "--name", worker)
@@ -120,13 +120,13 @@ def test_replays_are_as_the_live_job(
     # From a recording.
     folder, name = tmp_path / "recorded", f"{live}-recorded"
     assert dpstream("record", live, "--output", folder).code == 0
-    done = dpstream("replay", folder, "--as", name, "--partitions", 1)
+    done = dpstream("replay", folder, "--new-name", name, "--partitions", 1)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, name).code == 0
 
     # Only some epochs: earlier counts are copied.
     name = f"{live}-part"
-    done = dpstream("replay", live, "--as", name, "--from-epoch", 7, "--to-epoch", EPOCHS - 1)
+    done = dpstream("replay", live, "--new-name", name, "--from-epoch", 7, "--to-epoch", EPOCHS - 1)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, name, "--epochs", f"1..{EPOCHS - 1}").code == 0
 

@@ -18,7 +18,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.topics.names import Role
 from tests.support import cells
-from tests.support.cell_processes import PATIENCE, Processes, Published, expect_every_cell_once
+from tests.support.cell_processes import TIMEOUT, Processes, Published, expect_every_cell_once
 from tests.support.new_jobs import new_job
 from tests.support.processes import wait_until
 
@@ -30,7 +30,7 @@ HELD_BACK_MAX = 15.0
 
 
 @pytest.mark.verify
-def test_a_rolling_restart_loses_nothing_and_holds_estimates_back_for_less_than_15_s(
+def test_rolling_restart_delays_estimates_by_less_than_15_s(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -77,7 +77,7 @@ def restart(name: str, processes: Processes, published: Published) -> None:
     """Restart a worker like an operator, then wait until it is ready and estimates resume."""
     before = processes.said(name, "partitions:")
     processes.signal(name, signal.SIGTERM)
-    assert processes.running[name].wait(PATIENCE) == 0
+    assert processes.running[name].wait(TIMEOUT) == 0
     processes.keep_alive()
     wait_until(lambda: processes.said(name, "partitions:") > before, f"{name} is ready")
     published.read()
@@ -85,7 +85,7 @@ def restart(name: str, processes: Processes, published: Published) -> None:
 
 
 def closed_epoch(processes: Processes, name: str) -> int:
-    assert processes.running[name].wait(PATIENCE) == 0
+    assert processes.running[name].wait(TIMEOUT) == 0
     lines = (processes.folder / f"{name}.log").read_text().splitlines()
     return max(int(line.split()[1]) for line in lines if line.startswith("closed "))
 

@@ -23,14 +23,14 @@ from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import open_rows, unpack_reports
+from dpstream.topics.sealed_messages import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
-from tests.support.processes import PATIENCE
+from tests.support.processes import TIMEOUT
 
-PARTIES = {"shuffle": "first", "instance-2": "second", "aggregate": "adder"}
+PARTIES = {"shuffle": "first", "instance-2": "second", "aggregate": "aggregator"}
 USERS = 60
 EPOCHS = 2
 JOB = """\
@@ -40,14 +40,14 @@ parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak], reports: 2}}
 epochs: {{count: 2}}
 shuffle: {{minimum: 100, producers: 2, instances: 2}}
 topics: {{partitions: 1}}
-sealed: {{aggregate: adder.pub, stages: [first.pub, second.pub]}}
+sealed: {{aggregate: aggregator.pub, stages: [first.pub, second.pub]}}
 """
 
-Boxes: TypeAlias = set[tuple[int, bytes]]
+Ciphertexts: TypeAlias = set[tuple[int, bytes]]
 
 
 @pytest.mark.verify
-def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
+def test_captured_instance_decrypts_no_report(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,
@@ -70,13 +70,16 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             wait_for(cluster, job.topic(Role.SHUFFLED), 1)
             first["instance-2"].send_signal(signal.SIGKILL)
-            first["instance-2"].wait(PATIENCE)
+            first["instance-2"].wait(TIMEOUT)
             with worker(job, "instance-2", bootstrap_servers, tmp_path, PARTIES, name="another"):
                 wait_for(cluster, job.topic(Role.ESTIMATES), EPOCHS)
         chunks = [decode_chunk(record.value) for record in cluster.read(job.topic(Role.SHUFFLED))]
         for record in cluster.read(job.topic(Role.ESTIMATES)):
             estimate = EstimateRecord.from_bytes(record.value)
-            assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+            assert (estimate.window_status, estimate.contributors) == (
+                WindowStatus.RELEASED,
+                2 * USERS,
+            )
         assert cluster.end_offsets(job.topic(Role.DEAD_LETTERS)) == [0]
     for instance, role in enumerate(job.route.reports, 1):
         passed = {
@@ -86,12 +89,12 @@ def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
             for row in chunk.words.values
         }
         assert passed == drawn[role], "it passes on what was drawn for it, and nothing else"
-    boxes = set.union(*drawn.values())
-    assert reports_in_boxes(job, tmp_path, "first", boxes) is None
-    assert reports_in_boxes(job, tmp_path, "second", boxes) is None
-    reports = reports_in_boxes(job, tmp_path, "adder", boxes)
+    ciphertexts = set.union(*drawn.values())
+    assert reports_in_ciphertexts(job, tmp_path, "first", ciphertexts) is None
+    assert reports_in_ciphertexts(job, tmp_path, "second", ciphertexts) is None
+    reports = reports_in_ciphertexts(job, tmp_path, "aggregator", ciphertexts)
     assert reports is not None
-    assert reports < len(boxes), "there is chaff among them"
+    assert reports < len(ciphertexts), "cover traffic is among them"
     # The bits of every device are kept in two reports each more often than not.
     assert reports > EPOCHS * 2 * USERS
     check_disk_after(broker, job, drawn)
@@ -110,9 +113,9 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
 
 def opened_by_instances(
     job: DeployedJob, folder: Path, raw: dict[Role, list[bytes]]
-) -> dict[Role, Boxes]:
+) -> dict[Role, Ciphertexts]:
     """Return the ciphertexts in each shuffler's topic, checking that no other key opens them."""
-    drawn: dict[Role, Boxes] = {}
+    drawn: dict[Role, Ciphertexts] = {}
     for role, party in zip(job.route.reports, ("first", "second"), strict=True):
         batches = [value for value in raw[role] if kind_of(value) is not RecordType.PUNCTUATION]
         assert {kind_of(value) for value in batches} == {RecordType.SEALED_BATCH}
@@ -124,7 +127,7 @@ def opened_by_instances(
             admission = producer_admission(job, keys, role)
             assert not any(isinstance(admission.admit(0, value), Batch) for value in batches)
         admission = producer_admission(job, KeyRing.of_folder(folder / party), role)
-        found: Boxes = set()
+        found: Ciphertexts = set()
         for value in batches:
             batch = admission.admit(0, value)
             assert isinstance(batch, Batch)
@@ -136,17 +139,19 @@ def opened_by_instances(
     return drawn
 
 
-def reports_in_boxes(job: DeployedJob, folder: Path, party: str, boxes: Boxes) -> int | None:
+def reports_in_ciphertexts(
+    job: DeployedJob, folder: Path, party: str, ciphertexts: Ciphertexts
+) -> int | None:
     """Return the number of reports in ciphertexts a party opens, without cover traffic, or None."""
     key = read_private_key(folder / party / f"{party}.key")
     opened = reports = 0
-    for epoch, row in boxes:
+    for epoch, row in ciphertexts:
         values = np.frombuffer(row, "<u8").reshape(1, -1)
         for name in ("stage 1", "stage 2", "aggregate"):
             inner = open_rows(values, key, job.locks.of(name, epoch).context)
             opened += len(inner)
-            reports += len(unpack_reports(inner, job.word_form))
-    assert opened in (0, len(boxes))
+            reports += len(unpack_reports(inner, job.message_format))
+    assert opened in (0, len(ciphertexts))
     return reports if opened else None
 
 
@@ -163,9 +168,9 @@ def check_disk_before(broker: LocalKafka, job: DeployedJob, raw: dict[Role, list
         assert all(value in disk for value in values)
 
 
-def check_disk_after(broker: LocalKafka, job: DeployedJob, drawn: dict[Role, Boxes]) -> None:
+def check_disk_after(broker: LocalKafka, job: DeployedJob, drawn: dict[Role, Ciphertexts]) -> None:
     """Check that no aggregated ciphertext is in the broker's earlier topics."""
-    needles = {row[:16] for boxes in drawn.values() for _, row in boxes}
+    needles = {row[:16] for ciphertexts in drawn.values() for _, row in ciphertexts}
     shuffled = files_of(broker, job, Role.SHUFFLED)
     assert all(needle in shuffled for needle in needles)
     for role in job.route.reports:

@@ -18,15 +18,15 @@ from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError, RecordType, kind_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.names import Role
 from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
-from dpstream.topics.sealed_words import open_rows, unpack_reports
-from dpstream.topics.words import WordArray
+from dpstream.topics.sealed_messages import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
 
-PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "adder"}
+PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "aggregator"}
 USERS = 60
 JOB = """\
 name: {name}
@@ -35,11 +35,11 @@ parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak]}}
 epochs: {{count: 2}}
 shuffle: {{minimum: 100, producers: 2}}
 topics: {{partitions: 1}}
-sealed: {{aggregate: adder.pub, stages: [stage-a.pub, stage-b.pub]}}
+sealed: {{aggregate: aggregator.pub, stages: [stage-a.pub, stage-b.pub]}}
 """
 
 
-def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
+def test_no_single_party_reads_a_sealed_report(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,
@@ -88,13 +88,13 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
         # outer ones.
         assert count_opened(job, "aggregate", hop, key) == 0
         read = count_opened(job, "aggregate", shuffled, key)
-        assert read == (len(shuffled) if party == "adder" else 0)
+        assert read == (len(shuffled) if party == "aggregator" else 0)
     shuffling = job.protocol_entry.shuffling
     assert shuffling is not None
     added = shuffling.capacity(job.law, 1, job.added_by_each(job.law))
     passed_on = Counter(epoch for epoch, _ in hop)
     assert Counter(epoch for epoch, _ in shuffled) == {
-        epoch: boxes + added for epoch, boxes in passed_on.items()
+        epoch: ciphertexts + added for epoch, ciphertexts in passed_on.items()
     }
     check_disk(broker, job, shuffled)
 
@@ -140,7 +140,7 @@ def opens(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> bool:
     return True
 
 
-def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> WordArray:
+def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> MessageArray:
     return open_batch(sealed, key, job.locks.of("stage 1", sealed.epoch).context).words.values
 
 
@@ -154,7 +154,7 @@ def count_opened(
         inner = open_rows(values, key, job.locks.of(party, epoch).context)
         opened += len(inner)
         if party == "aggregate" and len(inner):
-            assert unpack_reports(inner, job.word_form).max(initial=0) < 2
+            assert unpack_reports(inner, job.message_format).max(initial=0) < 2
     return opened
 
 
@@ -163,4 +163,4 @@ def released(cluster: Cluster, job: DeployedJob, epochs: int) -> None:
     wait_for(cluster, topic, epochs)
     for record in cluster.read(topic):
         estimate = EstimateRecord.from_bytes(record.value)
-        assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+        assert (estimate.window_status, estimate.contributors) == (WindowStatus.RELEASED, 2 * USERS)

@@ -20,10 +20,10 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import JobFollower, KafkaSource, News, Reader
+from dpstream.pipeline.serve.job_store import Jobs
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 from tests.support.live_page import messages
 from tests.support.served import Served
@@ -38,14 +38,19 @@ Until: TypeAlias = Callable[..., Awaitable[None]]
 def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
     estimate = Estimate(float(epoch), 1.0, epoch - 2.0, epoch + 2.0, 100, 100)
     record = EstimateRecord(
-        job.deployment, epoch, Fate.RELEASED, time.time_ns() // 1_000_000, 100, 100, estimate, {}
+        job.deployment,
+        epoch,
+        WindowStatus.RELEASED,
+        time.time_ns() // 1_000_000,
+        100,
+        100,
+        estimate,
+        {},
     )
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
-def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
-    bootstrap_servers: str, job_name: str
-) -> None:
+def test_page_waits_for_a_job_behind_a_long_history(bootstrap_servers: str, job_name: str) -> None:
     """``dpstream.jobs`` exceeds one poll, but the first message must cover all jobs."""
     connection = Connection((bootstrap_servers,))
     with Cluster(connection) as cluster:
@@ -57,11 +62,11 @@ def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
         for each in sent:
             each.get(20)
         deploy(cluster, parse_job(job_text(job_name)), deployment=secrets.token_bytes(16), now=0)
-    told: Queue[News] = Queue()
-    follower = JobFollower(KafkaSource(connection), Reader([job_name]), told.put)
+    received: Queue[News] = Queue()
+    follower = JobFollower(KafkaSource(connection), Reader([job_name]), received.put)
     follower.start()
     try:
-        while not isinstance(first := told.get(timeout=30), Jobs):
+        while not isinstance(first := received.get(timeout=30), Jobs):
             pass
         assert list(first.jobs) == [job_name]
     finally:
@@ -69,15 +74,13 @@ def test_a_job_behind_a_long_history_of_others_is_never_said_not_to_be_deployed(
         follower.join(20)
 
 
-def test_an_estimate_is_sent_within_a_second_of_being_published(
-    bootstrap_servers: str, job_name: str
-) -> None:
+def test_page_sends_estimates_within_a_second(bootstrap_servers: str, job_name: str) -> None:
     connection = Connection((bootstrap_servers,))
 
     async def test(cluster: Cluster, job: DeployedJob) -> list[float]:
         served = Served(connection, job.name)
         async with served as address, aiohttp.ClientSession() as client:
-            while job.name not in served.site.board.jobs:
+            while job.name not in served.site.job_store.jobs:
                 await asyncio.sleep(0.01)
             delays = []
             async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
@@ -113,15 +116,15 @@ def test_an_estimate_is_sent_within_a_second_of_being_published(
 @asynccontextmanager
 async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Until]:
     """Read all messages to a viewer, because an unresponsive viewer is disconnected."""
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     async def read() -> None:
         while True:
-            told.append(await viewer.receive_json())
+            received.append(await viewer.receive_json())
 
     async def until(**values: object) -> None:
-        while not any(values.items() <= body.items() for body in told):
-            assert not reading.done(), f"the viewer was left alone with {told}"
+        while not any(values.items() <= body.items() for body in received):
+            assert not reading.done(), f"the viewer was left alone with {received}"
             await asyncio.sleep(0.01)
 
     reading = asyncio.create_task(read())
@@ -132,7 +135,7 @@ async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Un
 
 
 @pytest.mark.slow
-def test_an_outage_is_told_and_what_comes_after_it_is_shown(
+def test_page_reports_an_outage_and_recovers(
     broker: LocalKafka, bootstrap_servers: str, job_name: str
 ) -> None:
     connection = Connection((bootstrap_servers,))
@@ -140,7 +143,7 @@ def test_an_outage_is_told_and_what_comes_after_it_is_shown(
     async def test(job: DeployedJob) -> None:
         served = Served(connection, job.name)
         async with served as address, aiohttp.ClientSession() as client:
-            while job.name not in served.site.board.jobs:
+            while job.name not in served.site.job_store.jobs:
                 await asyncio.sleep(0.01)
             url = f"{address}ws?job={job.name}"
             async with client.ws_connect(url) as viewer, listening(viewer) as until:

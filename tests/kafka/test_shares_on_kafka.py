@@ -14,17 +14,17 @@ from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial
 from dpstream.topics.sealing import unseal_all
-from dpstream.topics.shares import PartialSum, boxes_of
+from dpstream.topics.shares import PartialSum, ciphertexts_of
 from tests.support.commands import Commands
 from tests.support.keyed_workers import deployed_with_keys, wait_for, worker, workers
-from tests.support.processes import PATIENCE
+from tests.support.processes import TIMEOUT
 
 PARTIES = {party: party for party in SHARERS}
 USERS = 60
@@ -41,7 +41,7 @@ sealed: {{shares: [aggregate-a.pub, aggregate-b.pub]}}
 
 
 @pytest.mark.verify
-def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
+def test_shares_reveal_no_count_of_a_producer(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,
@@ -59,7 +59,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             wait_for(cluster, job.topic(Role.ESTIMATES), 1)
             first["aggregate-b"].kill()
-            first["aggregate-b"].wait(PATIENCE)
+            first["aggregate-b"].wait(TIMEOUT)
             send(cluster, job, tmp_path, 2)
             wait_for(cluster, job.topic(SUMS[0]), 2)
             assert cluster.end_offsets(job.topic(SUMS[1]))[0] == 1
@@ -72,7 +72,7 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
         }
     for value in kept[Role.ESTIMATES]:
         estimate = EstimateRecord.from_bytes(value)
-        assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+        assert (estimate.window_status, estimate.contributors) == (WindowStatus.RELEASED, 2 * USERS)
     assert [len(kept[role]) for role in (*SUMS, Role.PARTIALS)] == [2, 2, 2]
     check_partials(job, kept)
     check_shares(job, broker, tmp_path, kept[Role.SHUFFLED])
@@ -80,17 +80,17 @@ def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
 
 def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
     """Check that each party's sums are random and that together they are nearly all users' ash."""
-    form = job.table_form
+    form = job.table_format
     for ours, theirs in zip(*(kept[role] for role in SUMS), strict=True):
         first, second = (
             PartialSum.from_bytes(form, decode_partial(each).payload) for each in (ours, theirs)
         )
         assert first.digest == second.digest
-        assert first.pieces is not None
-        assert second.pieces is not None
-        assert looks_uniform(first.pieces.tobytes())
-        assert looks_uniform(second.pieces.tobytes())
-        counts = form.joined(first.pieces + second.pieces)
+        assert first.chunks is not None
+        assert second.chunks is not None
+        assert looks_uniform(first.chunks.tobytes())
+        assert looks_uniform(second.chunks.tobytes())
+        counts = form.joined(first.chunks + second.chunks)
         assert counts.max() == counts[0] <= 2 * USERS
         assert counts[0] > USERS
 
@@ -107,8 +107,8 @@ def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: li
         assert all(row.tobytes() in disk for row in rows)
         for party, name in enumerate(SHARERS):
             keys = KeyRing.of_folder(folder / name)
-            own, others = boxes_of(rows, party), boxes_of(rows, 1 - party)
-            opened = BoxOpener(job, name, keys).open_all(chunk.epoch, own)
+            own, others = ciphertexts_of(rows, party), ciphertexts_of(rows, 1 - party)
+            opened = Decryptor(job, name, keys).open_all(chunk.epoch, own)
             assert None not in opened
             (key,) = keys.keys.values()
             for other in SHARERS:

@@ -31,7 +31,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledValueStreamLaw,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate, decode_manifest
+from dpstream.topics.manifests import WindowStatus, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.replays import replayed
 
@@ -39,13 +39,13 @@ pytestmark = pytest.mark.verify
 
 ROOT = Path(__file__).parents[2]
 # Far longer than any expected wait.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 USERS, EPOCHS = 300, 3
 # Before the record, when it is sent, and when it has arrived but is not committed; several times.
 DEATHS = (0, -1, 1, -1, 2, -1)
 
 
-def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
+def test_rewritten_window_has_the_same_sum_and_replays_agree(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
@@ -53,7 +53,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
     values = {
         "name": job_name,
         "protocol": "shuffled_counts",
-        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "epochs": {"count": EPOCHS},
         "shuffle": {"minimum": 100, "grace": "1h"},
         "topics": {"partitions": 1},
@@ -63,7 +63,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
         produce(cluster, job)
         for actions in DEATHS:
             dying = start("-m", "tests.kafka.dying_worker", str(actions), *run("shuffle", job))
-            assert dying.wait(PATIENCE) == -signal.SIGKILL
+            assert dying.wait(TIMEOUT) == -signal.SIGKILL
         stages = job.route.stages
         workers = [start("-m", "dpstream.pipeline.cli", *run(stage, job)) for stage in stages]
         try:
@@ -71,7 +71,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
         finally:
             for worker in workers:
                 worker.kill()
-                worker.wait(PATIENCE)
+                worker.wait(TIMEOUT)
         check_sums(cluster, job)
         transport = KafkaTransport(cluster, job.name)
         _, _, again = replayed(TopicSource(job, transport.run))
@@ -96,7 +96,9 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
     """Check that the stage's only output is one noisy sum per epoch."""
     manifests = [decode_manifest(each.value) for each in cluster.read(job.topic(Role.MANIFESTS))]
     assert {each.epoch for each in manifests} == set(range(1, EPOCHS + 1))
-    assert {(each.fate, each.contributors) for each in manifests} == {(Fate.RELEASED, USERS)}
+    assert {(each.window_status, each.contributors) for each in manifests} == {
+        (WindowStatus.RELEASED, USERS)
+    }
     written: dict[int, list[int]] = defaultdict(list)
     for record in cluster.read(job.topic(Role.SHUFFLED)):
         chunk = decode_chunk(record.value)
@@ -116,13 +118,13 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
 
 def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
     """Return the publications of every epoch, without the deployment's identity."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         published, found = FirstEstimates(job), {}
         for record in cluster.read(job.topic(Role.ESTIMATES)):
-            told = published.apply(record.value)
-            if told is not None:
-                found[told.epoch] = replace(told, deployment=bytes(16)).to_bytes()
+            latest = published.apply(record.value)
+            if latest is not None:
+                found[latest.epoch] = replace(latest, deployment=bytes(16)).to_bytes()
         if len(found) == EPOCHS:
             return found
         assert time.monotonic() < deadline, "the workers do not finish"

@@ -33,7 +33,7 @@ from tests.support.processes import start_command, wait_until
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 STAGES = ("shuffle", "aggregate", "publish")
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Far longer than any expected wait."""
 
 
@@ -117,10 +117,10 @@ class Operator:
     def wait_until_ready(self, supervisor: Supervisor) -> None:
         wait_until(lambda: supervisor.get("/readyz")[0] == 200, "all workers are ready")
 
-    def wait_until_told(self, supervisor: Supervisor, job: DeployedJob) -> None:
+    def wait_until_logged(self, supervisor: Supervisor, job: DeployedJob) -> None:
         wait_until(
             lambda: supervisor.total("dpstream_windows_total", dpstream_job=job.name) == EPOCHS,
-            "all windows are told of",
+            "all windows are logged",
         )
 
     def children(self, job: DeployedJob) -> dict[str, int]:
@@ -155,7 +155,7 @@ def operator(
 
 
 @pytest.mark.slow
-def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
+def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
     supervisors = operator.supervisors
     one, two = operator.deploy("one"), operator.deploy("two")
     future = f"{operator.prefix}-future"
@@ -177,7 +177,7 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
         assert supervisor.get("/healthz") == (200, "alive, workers: 2\n")
         assert supervisor.total("dpstream_supervised_jobs") == 2
         for job in (one, two):
-            operator.wait_until_told(supervisor, job)
+            operator.wait_until_logged(supervisor, job)
         assert supervisor.total("dpstream_process_resident_memory_bytes", dpstream_job=one.name) > 0
         assert supervisor.total("dpstream_worker_restarts_total") == 0
 
@@ -220,15 +220,15 @@ def test_workers_come_and_go_with_the_jobs(operator: Operator) -> None:
 
     processes = [psutil.Process(pid) for pid in operator.children(two).values()]
     supervisors["shuffle"].process.send_signal(signal.SIGTERM)
-    assert supervisors["shuffle"].process.wait(PATIENCE) == 0
+    assert supervisors["shuffle"].process.wait(TIMEOUT) == 0
     assert supervisors["shuffle"].lines(None)[-1] == "stopped"
     for stage in ("aggregate", "publish"):
         supervisors[stage].process.kill()
-    assert not still_running(processes, PATIENCE)
+    assert not still_running(processes, TIMEOUT)
 
 
 @pytest.mark.verify
-def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: str) -> None:
+def test_failing_job_does_not_affect_others(operator: Operator, job_name: str) -> None:
     """Its noise key is on another machine, and the other job was deployed earlier."""
     shuffle = operator.supervisors["shuffle"]
     noisy = parse_job(
@@ -244,17 +244,17 @@ def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: s
     operator.produce(sound)
     operator.expect_all_published(sound)
     (said,) = shuffle.lines(deployed.name)
-    assert said.startswith("no worker: there is no noise key ")
+    assert said.startswith("no worker: noise key ")
     assert deployed.name not in shuffle.children()
     assert shuffle.get("/healthz") == (200, "alive, workers: 1, 1 waiting for restart\n")
     assert shuffle.get("/readyz")[0] == 503
 
     place = operator.home / "noise-keys" / deployed.name
     NoiseKey.at(place)
-    refused = "the worker exited with exit code 2 ("
+    rejected = "the worker exited with exit code 2 ("
     wait_until(
-        lambda: any(line.startswith(refused) for line in shuffle.lines(deployed.name)),
-        "the key of another job is refused, and said to be",
+        lambda: any(line.startswith(rejected) for line in shuffle.lines(deployed.name)),
+        "the key of another job is rejected, and said to be",
     )
     elsewhere.replace(place)
     operator.wait_until_ready(shuffle)

@@ -23,9 +23,9 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.status.collection import gather_status
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
-from tests.kafka.conftest import PATIENCE, ROOT
+from tests.kafka.conftest import ROOT, TIMEOUT
 from tests.support.clocks import Clock, compile_preload
 from tests.support.new_jobs import new_job
 from tests.support.processes import start_command, wait_until
@@ -37,7 +37,7 @@ def deployed(cluster: Cluster, name: str, **epochs: object) -> DeployedJob:
     job = new_job(
         name,
         "future_rand",
-        {"epsilon": 1.0, "changes": 2},
+        {"epsilon": 1.0, "max_changes": 2},
         epochs={"count": 4096, **epochs},
         shuffle={"minimum": 1, "grace": "1 s", "producers": 4},
         topics={"partitions": 2},
@@ -76,7 +76,7 @@ class Gateways:
             opened.__exit__(None, None, None)
 
 
-def test_no_clock_of_a_writer_decides_what_retention_deletes(
+def test_retention_ignores_clocks_of_writers(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
     """Records from 1973 or next year get the timestamp of their arrival."""
@@ -94,7 +94,7 @@ def test_no_clock_of_a_writer_decides_what_retention_deletes(
         assert all(before - 1_000 <= record.timestamp <= after + 1_000 for record in records), role
 
 
-def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
+def test_redeployment_sets_log_append_time(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -106,16 +106,18 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     job = deployed(cluster, job_name)
     reports = job.topic(Role.REPORTS)
     cluster.alter_topics({reports: {TIMESTAMP_TYPE: "CreateTime"}})
-    problems = gather_status(cluster, job, time.time_ns() // 1_000_000).problems
-    assert any(f"topic {reports} of {job_name} goes by the clocks" in each for each in problems)
+    issues = gather_status(cluster, job, time.time_ns() // 1_000_000).issues
+    assert any(
+        f"topic {reports} of {job_name} uses the clocks of the clients" in each for each in issues
+    )
     worker = start("run", "shuffle", job_name, "--name", "w1")
     assert worker.stderr is not None
-    said = next(line for line in worker.stderr if "goes by the clocks" in line)
-    assert f"topic {reports} of {job_name} goes by the clocks of whoever writes" in said
+    said = next(line for line in worker.stderr if "uses the clocks" in line)
+    assert f"topic {reports} of {job_name} uses the clocks of the clients" in said
     again = new_job(
         job_name,
         "future_rand",
-        {"epsilon": 1.0, "changes": 2},
+        {"epsilon": 1.0, "max_changes": 2},
         epochs={"count": 4096},
         shuffle={"minimum": 1, "grace": "1 s", "producers": 4},
         topics={"partitions": 2},
@@ -125,7 +127,7 @@ def test_deploying_again_sets_the_clock_of_a_deployment_of_an_earlier_version(
     assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
 
 
-def test_a_window_that_is_written_again_is_dated_when_that_happens(
+def test_rewritten_window_has_the_time_of_rewriting(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -142,7 +144,7 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
         fingerprint=job.fingerprint,
         deployment=job.deployment,
         epoch=1,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=cluster.end_offsets(job.topic(Role.REPORTS))[job.topics.partition_of(1)],
         first_epoch=1,
@@ -162,11 +164,11 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
     gateways.shut()
 
 
-Lying: TypeAlias = Callable[..., "subprocess.Popen[str]"]
+StartWithClock: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
+def start_with_clock(bootstrap_servers: str, tmp_path: Path) -> Iterator[StartWithClock]:
     """Return a function that starts commands with clocks some seconds ahead, ended at exit."""
     started: list[subprocess.Popen[str]] = []
     preload = compile_preload(tmp_path)
@@ -191,19 +193,19 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
     for process in started:
         if process.poll() is None:
             process.terminate()
-            process.communicate(timeout=PATIENCE)
+            process.communicate(timeout=TIMEOUT)
 
 
-def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
-    cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
+def test_live_rows_use_the_brokers_clock(
+    cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     """With five-minute epochs it would close ten early; it closes none."""
     began = datetime.now(UTC) - timedelta(minutes=7)
     job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
-    (tmp_path / "roster.txt").write_text("ann\n")
-    roster = str(tmp_path / "roster.txt")
-    process = lying(3_000, "produce", job_name, "--input", "-", "--users", roster)
-    said, errors = process.communicate("user,value\nann,1\n", timeout=PATIENCE)
+    (tmp_path / "users.txt").write_text("ann\n")
+    registry = str(tmp_path / "users.txt")
+    process = start_with_clock(3_000, "produce", job_name, "--input", "-", "--users", registry)
+    said, errors = process.communicate("user,value\nann,1\n", timeout=TIMEOUT)
     assert process.returncode == 0, errors
     assert "this machine's clock is 50 min ahead of the broker's" in errors
     ends = began + timedelta(minutes=10)
@@ -212,28 +214,28 @@ def test_live_rows_on_a_clock_50_minutes_fast_go_by_the_brokers(
     assert not any(cluster.end_offsets(job.topic(Role.REPORTS)))
 
 
-def test_a_worker_and_status_on_wrong_clocks_say_so_and_tell_true_ages(
-    cluster: Cluster, lying: Lying, job_name: str, tmp_path: Path
+def test_wrong_clocks_are_reported_and_ages_stay_correct(
+    cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
     job = deployed(cluster, job_name)
-    worker = lying(-8 * 86_400, "run", "shuffle", job_name, "--name", "w1")
+    worker = start_with_clock(-8 * 86_400, "run", "shuffle", job_name, "--name", "w1")
     gateways = Gateways(cluster, job, tmp_path)
     gateways.close(1)
     wait_until(lambda: 1 in manifests(cluster, job), "epoch 1 is decided")
     off_by = abs(manifests(cluster, job)[1].timestamp - time.time_ns() // 1_000_000)
-    assert off_by < PATIENCE * 1000, "a window is dated by the broker's clock"
+    assert off_by < TIMEOUT * 1000, "a window is dated by the broker's clock"
     (chunk, *_) = cluster.read(job.topic(Role.SHUFFLED), 1)
-    assert abs(chunk.timestamp - time.time_ns() // 1_000_000) < PATIENCE * 1000
-    status = lying(7_200, "status", job_name, "--json")
-    said, errors = status.communicate(timeout=PATIENCE)
+    assert abs(chunk.timestamp - time.time_ns() // 1_000_000) < TIMEOUT * 1000
+    status = start_with_clock(7_200, "status", job_name, "--json")
+    said, errors = status.communicate(timeout=TIMEOUT)
     assert status.returncode == 1, errors
     found = json.loads(said)
-    problems = " ".join(found["problems"])
-    assert "this machine's clock is 2 h ahead of the broker's" in problems
-    assert "the clock of worker w1 of stage shuffle is 8 days behind the broker's" in problems
+    issues = " ".join(found["issues"])
+    assert "This machine's clock is 2 h ahead of the broker's" in issues
+    assert "The clock of worker w1 of stage shuffle is 8 days behind the broker's" in issues
     (shuffle, *_) = found["stages"]
     assert shuffle["workers"][0]["age"] < 3_600
     worker.send_signal(signal.SIGTERM)
-    _, lines = worker.communicate(timeout=PATIENCE)
+    _, lines = worker.communicate(timeout=TIMEOUT)
     assert "this machine's clock is 8 days behind the broker's: set it" in lines
     gateways.shut()

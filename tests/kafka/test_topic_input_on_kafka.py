@@ -29,19 +29,19 @@ KILLS, SEED = 8, 7
 
 
 @pytest.mark.verify
-def test_a_producer_that_is_killed_again_and_again_counts_every_event_once(
+def test_repeatedly_killed_producer_counts_each_event_once(
     bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
     events = write_events(tmp_path / "events.jsonl")
-    roster = tmp_path / "roster"
-    roster.write_text("".join(f"u{user}\n" for user in range(USERS)))
+    user_list = tmp_path / "user list"
+    user_list.write_text("".join(f"u{user}\n" for user in range(USERS)))
     topic = f"{job_name}-events"
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         job = deploy(cluster, parse_job(JOB.format(name=job_name)), deployment=bytes(16), now=0)
         put(cluster, topic, events)
         command = [
             *(sys.executable, "-m", "tests.kafka.topic_process", job_name, topic),
-            *(bootstrap_servers, str(tmp_path / "state"), str(roster), str(SEED), str(EPOCHS)),
+            *(bootstrap_servers, str(tmp_path / "state"), str(user_list), str(SEED), str(EPOCHS)),
         ]
         lines = run_killed(command)
         published = published_of(cluster, job)
@@ -58,14 +58,20 @@ def test_a_producer_that_is_killed_again_and_again_counts_every_event_once(
 JOB = """
 name: {name}
 protocol: future_rand
-parameters: {{epsilon: 2, changes: 4}}
+parameters: {{epsilon: 2, max_changes: 4}}
 epochs: {{count: 24}}
 shuffle: {{minimum: 1}}
 """
 
 
 def shown(record: EstimateRecord) -> tuple[object, ...]:
-    return record.epoch, record.fate, record.estimate, record.contributors, record.population
+    return (
+        record.epoch,
+        record.window_status,
+        record.estimate,
+        record.contributors,
+        record.population,
+    )
 
 
 def write_events(path: Path) -> Path:

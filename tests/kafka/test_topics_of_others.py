@@ -21,14 +21,14 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
 from dpstream.pipeline.kafka.cluster_errors import RecordTooLargeError
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
-from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.many_topics import ManyTopics
+from dpstream.pipeline.kafka.stored_state import ContradictionError
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.drains import begin_drain
+from dpstream.pipeline.operations.drains import start_drain
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.lags import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import BATCH_BYTES_MAX, Role
 from tests.support.new_jobs import new_job
 
@@ -44,10 +44,12 @@ def admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture
 def job(job_name: str) -> Job:
-    return new_job(job_name, "future_rand", {"epsilon": 1.0, "changes": 2}, count=8, partitions=2)
+    return new_job(
+        job_name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, partitions=2
+    )
 
 
-def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
+def rejection_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
     """Start a worker that ends by itself, and return the line with the reason."""
     (servers,) = cluster.connection.bootstrap_servers
     worker = subprocess.run(
@@ -69,19 +71,19 @@ def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> s
 @pytest.mark.parametrize(
     ("role", "partitions", "configs", "said"),
     [
-        (Role.REPORTS, 3, {}, "exists with 3 partitions, the job wants 2"),
+        (Role.REPORTS, 3, {}, "Undeploy the job with --delete-topics, or change the job file"),
         (
             Role.REPORTS,
             2,
             {"cleanup.policy": "compact"},
-            "cleanup.policy compact, needed is delete",
+            "cleanup.policy compact; expected delete",
         ),
-        (Role.STATUS, 1, {"cleanup.policy": "delete"}, "cleanup.policy delete, needed is compact"),
-        (Role.PARTIALS, 1, {"max.message.bytes": "1000"}, "max.message.bytes 1000, needed is"),
-        (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd, needed is"),
+        (Role.STATUS, 1, {"cleanup.policy": "delete"}, "cleanup.policy delete; expected compact"),
+        (Role.PARTIALS, 1, {"max.message.bytes": "1000"}, "max.message.bytes 1000; expected"),
+        (Role.MANIFESTS, 1, {"compression.type": "zstd"}, "compression.type zstd; expected"),
     ],
 )
-def test_what_would_lose_or_refuse_records_is_refused(
+def test_unsafe_topic_settings_are_rejected(
     cluster: Cluster,
     admin: KafkaAdminClient,
     job: Job,
@@ -97,7 +99,7 @@ def test_what_would_lose_or_refuse_records_is_refused(
     assert [name for name in cluster.topics() if name.startswith(job.name)] == [job.topic(role)]
 
 
-def test_a_topic_of_an_administrator_that_serves_is_used(
+def test_suitable_existing_topic_is_used(
     cluster: Cluster, admin: KafkaAdminClient, job: Job
 ) -> None:
     configs = {"max.message.bytes": str(1 << 24), "compression.type": "producer"}
@@ -106,7 +108,7 @@ def test_a_topic_of_an_administrator_that_serves_is_used(
     assert job.name in read_jobs(cluster).jobs
 
 
-def test_what_retention_took_is_said_by_the_worker_and_by_status(
+def test_worker_and_status_name_records_lost_to_retention(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -115,43 +117,45 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
         for epoch in range(1, 5):
             producer.close(epoch)
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
-    said = refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    said = rejection_of_worker(cluster, job, "shuffle", tmp_path)
     assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed but were" in said
     assert "epoch 1 and later ones of its partition cannot be released" in said
     assert "dpstream deploy JOBFILE --replace" in said
     status = gather_status(cluster, deployed, now=0)
     assert status.stages[0].deleted == (1,)
-    assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.problems[0])
+    assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.issues[0])
 
 
-def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
+def test_status_names_added_partitions_and_deleted_topics(
     cluster: Cluster, admin: KafkaAdminClient, job: Job
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     watch, reports = JobWatch(cluster, deployed), job.topic(Role.REPORTS)
     assert watch.status(now=0).topics == ()
     admin.create_partitions({reports: 5})
-    assert any("has 5 partitions, the job uses the first 2" in n for n in watch.status(now=0).notes)
+    assert any("has 5 partitions; the job uses the first 2" in n for n in watch.status(now=0).notes)
     with Cluster(cluster.connection) as other:
         other.producer.send(reports, b"stray", partition=4).get(30)
     status = watch.status(now=0)
-    assert (status.stages[0].lag, status.topics[0].stray) == (0, True)
-    assert "epoch e belongs in partition e mod 2" in status.problems[0]
-    assert begin_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
+    assert (status.stages[0].lag, status.topics[0].unexpected_records) == (0, True)
+    assert "Epoch e belongs in partition e mod 2" in status.issues[0]
+    assert start_drain(cluster, deployed, now=0) == {0: 0, 1: 0}
 
     admin.delete_topics([reports, job.topic(Role.MANIFESTS)])
-    problems = " ".join(watch.status(now=0).problems)
-    assert f"opic {reports} no longer exists" in problems
-    assert f"opic {job.topic(Role.MANIFESTS)} no longer exists" in problems
-    assert f"dpstream undeploy {job.name} --delete-topics" in problems
+    issues = " ".join(watch.status(now=0).issues)
+    assert f"opic {reports} no longer exists" in issues
+    assert f"opic {job.topic(Role.MANIFESTS)} no longer exists" in issues
+    assert f"dpstream undeploy {job.name} --delete-topics" in issues
     admin.create_topics([NewTopic(reports, 1, 1)])
-    assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).problems)
+    assert f"Topic {reports} has 1 partitions, but was deployed with 2" in " ".join(
+        watch.status(now=0).issues
+    )
 
 
 @pytest.mark.parametrize(
     ("role", "stage"), [(Role.REPORTS, "shuffle"), (Role.SHUFFLED, "aggregate")]
 )
-def test_a_topic_made_again_between_two_workers_is_refused_by_all(
+def test_recreated_topic_is_rejected_by_all_workers(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path, role: Role, stage: str
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -162,7 +166,7 @@ def test_a_topic_made_again_between_two_workers_is_refused_by_all(
         assert time.monotonic() < deadline, "the topic is still there"
     cluster.create_topics([job.topic_settings()[role]])
     found = f"topic {job.topic(role)} was deleted and recreated"
-    assert found in refusal_of_worker(cluster, job, stage, tmp_path)
+    assert found in rejection_of_worker(cluster, job, stage, tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
     with (
@@ -172,7 +176,7 @@ def test_a_topic_made_again_between_two_workers_is_refused_by_all(
         pass
 
 
-def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
+def test_worker_and_status_name_an_emptied_topic(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -180,12 +184,12 @@ def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
         producer.enroll(["ann"])
     admin.delete_records({TopicPartition(job.topic(Role.PRODUCERS), 0): -1})
     found = f"topic {job.topic(Role.PRODUCERS)}, which must keep all records, starts at offset 1"
-    assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    assert found in rejection_of_worker(cluster, job, "shuffle", tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
 
 
-def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> None:
+def test_status_names_changed_topic_settings(cluster: Cluster, job: Job) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     changed = {
         job.topic(Role.REPORTS): {"cleanup.policy": "compact", "max.message.bytes": "300"},
@@ -200,26 +204,26 @@ def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> 
     with ManyTopics(cluster.connection) as many:
         look_ahead(many, [deployed])
         assert gather_status(many, deployed, now=0).contradictions == found
-    assert {sentence.partition(", needed")[0] for sentence in found} == {
+    assert {sentence.partition("; expected")[0] for sentence in found} == {
         f"topic {topic} has {key} {value}"
         for topic, configs in changed.items()
         for key, value in configs.items()
     }
 
 
-def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
+def test_worker_and_status_name_an_old_copy_of_manifests(
     cluster: Cluster, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
-    published = EstimateRecord(deployed.deployment, 3, Fate.EMPTY, 0, 0, 0, None, {})
+    published = EstimateRecord(deployed.deployment, 3, WindowStatus.EMPTY, 0, 0, 0, None, {})
     cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
     found = "epoch 3 is published, but no epoch after 0 is finalized"
-    assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    assert found in rejection_of_worker(cluster, job, "shuffle", tmp_path)
     (said,) = gather_status(cluster, deployed, now=0).contradictions
     assert found in said
 
 
-def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_path: Path) -> None:
+def test_producer_stores_offsets_of_its_reports(cluster: Cluster, job: Job, tmp_path: Path) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
         producer.enroll(["ann"])
@@ -229,7 +233,7 @@ def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_
         assert known == ends == [0, ends[1]]
 
 
-def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job: Job) -> None:
+def test_oversized_record_is_named(cluster: Cluster, job: Job) -> None:
     deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 
     def write() -> Steps[None]:
@@ -241,7 +245,7 @@ def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job
         KafkaTransport(cluster, job.name).run(write())
 
 
-def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
+def test_close_names_a_deleted_topic_and_keeps_the_draw(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -257,7 +261,7 @@ def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
         assert list(producer.store.outbox())
 
 
-def test_age_is_that_of_the_first_record_that_is_left(
+def test_age_is_that_of_the_oldest_remaining_record(
     cluster: Cluster, admin: KafkaAdminClient, job_name: str
 ) -> None:
     admin.create_topics([NewTopic(job_name, 1, 1)])

@@ -20,13 +20,13 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.state import FolderLock
 from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.messages import pack_messages
 from dpstream.topics.names import Role, topic_name
-from dpstream.topics.words import pack_words
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Far longer than any expected wait."""
 
 
@@ -96,7 +96,7 @@ class Up:
         self.process.kill()
         self.process.communicate()
 
-    def wait_until_it_says(self, text: str) -> None:
+    def wait_for_output(self, text: str) -> None:
         lines: IO[str] | None = self.process.stderr
         assert lines is not None
         for line in lines:
@@ -108,7 +108,7 @@ class Up:
     def end(self, number: int | None = None) -> tuple[int, str]:
         if number is not None:
             self.process.send_signal(number)
-        output, said = self.process.communicate(timeout=PATIENCE)
+        output, said = self.process.communicate(timeout=TIMEOUT)
         self.said.append(said)
         return self.process.returncode, output
 
@@ -123,7 +123,7 @@ class Up:
 def home(tmp_path: Path, job_name: str) -> Iterator[Home]:
     home = Home(tmp_path, job_name)
     yield home
-    still_running(home.processes(), PATIENCE)
+    still_running(home.processes(), TIMEOUT)
 
 
 @pytest.fixture
@@ -137,11 +137,11 @@ def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
 
 
 @pytest.mark.verify
-def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_broker(
+def test_killed_run_leaves_nothing_and_next_one_recovers(
     home: Home,
 ) -> None:
     with home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         processes = home.processes()
         # This command, the broker's manager, Kafka, the forker, the producer, three workers.
         assert len(processes) == 8
@@ -150,24 +150,24 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
             in psutil.Process(LocalKafka(home.kafka).status().pid).cmdline()
         )
         up.process.kill()
-        assert not still_running(processes, PATIENCE)
+        assert not still_running(processes, TIMEOUT)
         assert not home.processes()
 
     with home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         (producer,) = home.processes_of("produce")
         producer.suspend()
         psutil.Process(LocalKafka(home.kafka).status().pid).kill()
-        up.wait_until_it_says("the local Kafka crashed")
+        up.wait_for_output("the local Kafka crashed")
         producer.resume()
-        up.wait_until_it_says("stopping")
+        up.wait_for_output("stopping")
         # The work is finished: a late signal must not harm either.
         up.process.send_signal(signal.SIGINT)
         result = up.result()
     home.assert_nothing_is_left()
     assert not LocalKafka(home.kafka).status().running
     assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, EPOCHS + 1))
-    assert [epoch["truth"] for epoch in result["epochs"]][-1] == USERS
+    assert [epoch["ground_truth"] for epoch in result["epochs"]][-1] == USERS
     assert result["epochs"][-1]["reports"] > 0
     assert result["rmse"] < 5 * result["predicted_rmse"]
     assert 0 < result["smoothed_rmse"] < 5 * result["predicted_rmse"]
@@ -175,9 +175,9 @@ def test_a_run_that_was_killed_leaves_nothing_and_another_survives_a_broken_brok
     assert Path(result["files"]["plot"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
+def test_ctrl_c_during_broker_start_leaves_nothing(home: Home) -> None:
     with home.up() as up:
-        up.wait_until_it_says("starting Apache Kafka")
+        up.wait_for_output("starting Apache Kafka")
         code, output = up.end(signal.SIGINT)
     assert (code, output) == (130, "")
     home.assert_nothing_is_left()
@@ -192,22 +192,22 @@ def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
         pytest.param("epoch 2 ", signal.SIGINT, marks=pytest.mark.verify),
     ],
 )
-def test_a_signal_at_any_moment_leaves_nothing(
+def test_signal_at_any_step_leaves_nothing(
     served_home: Home, moment: str, number: signal.Signals
 ) -> None:
     # Slow enough to be running when the signal comes.
     with served_home.up("--rate", "1") as up:
-        up.wait_until_it_says(moment)
+        up.wait_for_output(moment)
         code, _ = up.end(number)
     assert code == 128 + number, up.said
     served_home.assert_nothing_is_left()
 
 
-def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
+def test_killed_worker_restarts_and_second_run_waits(
     served_home: Home,
 ) -> None:
     with served_home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         (producer,) = served_home.processes_of("produce")
         producer.suspend()
         with served_home.up() as second:
@@ -218,14 +218,14 @@ def test_a_worker_that_is_killed_comes_back_and_a_second_run_has_to_wait(
 
         (worker,) = served_home.processes_of("aggregate")
         worker.kill()
-        up.wait_until_it_says("aggregate has ended by signal 9, starting it again")
+        up.wait_for_output("aggregate exited by signal 9; restarting")
         producer.resume()
         result = up.result()
     assert len(result["epochs"]) == EPOCHS
     served_home.assert_nothing_is_left()
 
 
-def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
+def test_shuffler_noise_is_the_same_after_a_kill(
     served_home: Home,
 ) -> None:
     served_home.job.write_text(
@@ -234,14 +234,14 @@ def test_the_noise_of_the_shuffle_stage_is_the_same_after_its_worker_was_killed(
         f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {USERS}}}\ntopics: {{partitions: 2}}\n"
     )
     with served_home.up("--rate", "1") as up:
-        up.wait_until_it_says("epoch 1 ")
+        up.wait_for_output("epoch 1 ")
         (key,) = served_home.state.rglob("noise-key")
         assert key.stat().st_mode & 0o777 == 0o600
         (worker,) = served_home.processes_of("shuffle")
         worker.kill()
-        up.wait_until_it_says("shuffle has ended by signal 9, starting it again")
+        up.wait_for_output("shuffle exited by signal 9; restarting")
         result = up.result()
-    assert [epoch["fate"] for epoch in result["epochs"]] == ["released"] * EPOCHS
+    assert [epoch["window_status"] for epoch in result["epochs"]] == ["released"] * EPOCHS
     assert len(windows_written(served_home)) == EPOCHS
     assert not key.exists()
     served_home.assert_nothing_is_left()
@@ -258,4 +258,4 @@ def windows_written(home: Home) -> set[tuple[int, bytes]]:
             for record in cluster.read(topic_name(home.name, Role.SHUFFLED), partition)
         ]
     assert all(chunk.total == 1 for chunk in chunks)
-    return {(chunk.epoch, pack_words(chunk.words)[1]) for chunk in chunks}
+    return {(chunk.epoch, pack_messages(chunk.words)[1]) for chunk in chunks}

@@ -14,7 +14,7 @@ from dpstream.topics.names import Role
 from tests.support.echo import PARTITIONS, Echo
 
 
-def test_kills_and_rebalances_copy_every_record_once(echo: Echo) -> None:
+def test_records_are_copied_once_across_kills_and_rebalances(echo: Echo) -> None:
     """Partitions move between two workers that are killed in turn during work."""
     portion = 200
 
@@ -42,7 +42,7 @@ def test_kills_and_rebalances_copy_every_record_once(echo: Echo) -> None:
     assert authors() == {"first", "second"}
 
 
-def test_sigterm_ends_a_busy_worker_at_once_and_its_name_is_its_own(echo: Echo) -> None:
+def test_sigterm_stops_a_busy_worker_at_once(echo: Echo) -> None:
     echo.produce(300)
     worker = echo.start("only", work=0.01)
     echo.wait_until(lambda: echo.copied() > 0, "the worker copies")
@@ -50,13 +50,13 @@ def test_sigterm_ends_a_busy_worker_at_once_and_its_name_is_its_own(echo: Echo) 
     assert double.exit_code() == 1
     assert double.said(str(echo.folder / "only")) == 1
     worker.signal(signal.SIGTERM)
-    asked = time.monotonic()
+    requested = time.monotonic()
     assert worker.exit_code() == 0
-    assert time.monotonic() - asked < 3.0
+    assert time.monotonic() - requested < 3.0
     assert worker.lines[-1].endswith("stopped")
 
     again = echo.start("only")
-    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "its successor goes on")
+    echo.wait_until(lambda: echo.copied() >= 300 * PARTITIONS, "its successor resumes")
     echo.expect_each_once(300)
     echo.wait_until(lambda: status(echo)["lag"] == 0, "the successor says so")
     heartbeat = status(echo)
@@ -72,7 +72,7 @@ def status(echo: Echo) -> dict[str, object]:
     return heartbeat
 
 
-def test_broker_outage_is_said_once_and_survived(echo: Echo, broker: LocalKafka) -> None:
+def test_worker_logs_an_outage_once_and_resumes(echo: Echo, broker: LocalKafka) -> None:
     """The broker is killed under a busy worker, and another worker is started meanwhile."""
     count = 500
     echo.produce(count)
@@ -95,14 +95,14 @@ def test_broker_outage_is_said_once_and_survived(echo: Echo, broker: LocalKafka)
         assert worker.exit_code() == 0
 
 
-def test_blocked_worker_gives_up(echo: Echo) -> None:
+def test_blocked_worker_exits(echo: Echo) -> None:
     echo.produce(1)
     worker = echo.start("stuck", work=1000.0)
     assert worker.exit_code() == 1
-    assert "the event loop has been blocked for 6 s: giving up" in worker.lines[-1]
+    assert "the event loop has been blocked for 6 s: exiting" in worker.lines[-1]
 
 
-def test_missing_topic_is_an_error_that_says_what_to_do(echo: Echo) -> None:
+def test_missing_topic_error_states_the_remedy(echo: Echo) -> None:
     admin = KafkaAdminClient(**echo.connection.kafka_python())
     admin.delete_topics([echo.topic(Role.REPORTS)])
     admin.close()
@@ -113,7 +113,7 @@ def test_missing_topic_is_an_error_that_says_what_to_do(echo: Echo) -> None:
     )
 
 
-def test_deleted_position_ends_the_worker_with_an_error_that_names_it(echo: Echo) -> None:
+def test_worker_exits_naming_a_deleted_position(echo: Echo) -> None:
     echo.produce(100)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
@@ -131,7 +131,7 @@ def test_deleted_position_ends_the_worker_with_an_error_that_names_it(echo: Echo
     assert "to 149 are needed but were deleted (the log starts at 150)" in error
 
 
-def test_offsets_set_forward_by_another_program_lose_nothing(echo: Echo) -> None:
+def test_externally_advanced_offsets_lose_nothing(echo: Echo) -> None:
     echo.produce(100)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
@@ -157,7 +157,7 @@ def test_offsets_set_forward_by_another_program_lose_nothing(echo: Echo) -> None
     assert worker.said("another program set offset 200") == PARTITIONS
 
 
-def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
+def test_resumed_worker_restores_before_copying(echo: Echo) -> None:
     """The pause exceeds the session timeout, with buffered records that others copy meanwhile."""
     count = 400
     echo.produce(count)
@@ -173,7 +173,7 @@ def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
     woken = time.time()
     paused.signal(signal.SIGCONT)
     echo.wait_until(
-        lambda: paused.said("partitions:") == 2, "the paused worker is given partitions anew"
+        lambda: paused.said("partitions:") == 2, "the paused worker is assigned partitions again"
     )
     echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
     for partition in range(PARTITIONS):
@@ -188,7 +188,7 @@ def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
         ]
 
 
-def test_worker_ends_and_joins_anew_when_no_member_has_partitions(echo: Echo) -> None:
+def test_worker_rejoins_when_no_member_has_partitions(echo: Echo) -> None:
     """Under its own name Kafka would return its former assignment within the session timeout."""
     echo.produce(10)
     worker = echo.start("only", script="unassigned_worker.py")
@@ -196,7 +196,7 @@ def test_worker_ends_and_joins_anew_when_no_member_has_partitions(echo: Echo) ->
     identity = echo.folder / "only" / "identity"
     before = identity.read_text()
     assert worker.exit_code() == 1
-    assert "no worker has partitions 0, 1, 2, for longer than" in worker.lines[-1]
+    assert "no worker has partitions 0, 1, 2 for more than a session" in worker.lines[-1]
 
     again = echo.start("only")
     echo.wait_until(lambda: again.said("partitions: 0, 1, 2") == 1, "it has all of them")

@@ -29,7 +29,7 @@ class SmallSlices(EventTopic):
         return super().read(partition, start, min(stop, start + 2_000))
 
 
-class Told(TopicInput):
+class NotedInput(TopicInput):
     def take(self, partition: int, events: LogSlice) -> None:
         super().take(partition, events)
         print("taken", partition, events.end, flush=True)
@@ -40,7 +40,7 @@ class Told(TopicInput):
 
 
 def main() -> None:
-    name, topic, servers, folder, roster, seed, last_epoch = sys.argv[1:]
+    name, topic, servers, folder, user_list, seed, last_epoch = sys.argv[1:]
     connection = Connection((servers,))
     with Cluster(connection) as cluster, Cluster(connection, committed=True) as events:
         job = find_deployed(cluster, name)
@@ -51,8 +51,8 @@ def main() -> None:
             transport=KafkaTransport(cluster, name),
             generators=seeded_generators(int(seed)),
         )
-        reader = RowReader(job.domain, job.epochs.calendar, job.input_form)
-        source = Told(producer, reader, topic, roster=load_users(roster))
+        reader = RowReader(job.domain, job.epochs.calendar, job.input_format)
+        source = NotedInput(producer, reader, topic, user_list=load_users(user_list))
         produce_to(source, producer, SmallSlices(events, topic), int(last_epoch))
         producer.shut()
     print("done", flush=True)

@@ -18,14 +18,14 @@ from pathlib import Path
 from tests.mutations.mutation import MutationError, mutations_named
 from tests.mutations.page import PAGE, page_of
 from tests.mutations.seen import Seen
-from tests.mutations.trying import Trial, Verdict, try_mutations
+from tests.mutations.trying import MutationOutcome, Trial, try_mutations
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a mutation, or an area of them")
     parser.add_argument("--parallel", type=int, default=2, help="copies that are run at a time")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="of what was convicted already")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="of what was detected already")
     parser.add_argument("--every-test", action="store_true", help="that a row names, one by one")
     chosen = parser.parse_args()
     try:
@@ -34,11 +34,11 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     if chosen.every_test:
-        mutations = [replace(m, convicted_by=(test,)) for m in mutations for test in m.convicted_by]
+        mutations = [replace(m, detected_by=(test,)) for m in mutations for test in m.detected_by]
     seen = Seen(chosen.log) if chosen.log else None
     known = {m: trial for m in mutations if seen and (trial := seen.trial(m)) is not None}
     if seen:
-        print(f"{len(known)} of {len(mutations)} were convicted before", flush=True)
+        print(f"{len(known)} of {len(mutations)} were detected before", flush=True)
     done = len(known)
 
     def tell(trial: Trial) -> None:
@@ -53,8 +53,8 @@ def main() -> int:
         tried = try_mutations(untried, Path(folder).resolve(), chosen.parallel, tell)
     by_mutation = known | {trial.mutation: trial for trial in tried}
     trials = [by_mutation[mutation] for mutation in mutations]
-    free = [trial for trial in trials if trial.verdict is not Verdict.CONVICTED]
-    print(f"{len(trials) - len(free)} of {len(trials)} convicted")
+    free = [trial for trial in trials if trial.outcome is not MutationOutcome.DETECTED]
+    print(f"{len(trials) - len(free)} of {len(trials)} detected")
     for trial in free:
         print(describe(trial))
     if not chosen.names and not chosen.every_test and not free:
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def describe(trial: Trial) -> str:
-    line = f"{trial.verdict.value:10} {trial.seconds:6.1f} s  {trial.mutation.name}"
+    line = f"{trial.outcome.value:10} {trial.seconds:6.1f} s  {trial.mutation.name}"
     return f"{line}\n{'':23}{trial.by}  {trial.said}" if trial.by else line
 
 

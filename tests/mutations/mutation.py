@@ -37,7 +37,7 @@ class Mutation:
         area: File of the table that contains it.
         old: A piece of the file's text, which occurs there exactly once.
         weakens: Description of the lost protection.
-        convicted_by: Test ids of pytest. The first is an audit, an attack or one of the conformance
+        detected_by: Test ids of pytest. The first is an audit, an attack or one of the conformance
             suite; others detect it, too.
     """
 
@@ -47,12 +47,12 @@ class Mutation:
     old: str
     new: str
     weakens: str
-    convicted_by: tuple[str, ...]
+    detected_by: tuple[str, ...]
 
     @property
     def witness(self) -> str:
         """First test that must detect it."""
-        return self.convicted_by[0]
+        return self.detected_by[0]
 
     @property
     def module(self) -> str | None:
@@ -84,7 +84,7 @@ def all_mutations() -> list[Mutation]:
             old=entry["old"],
             new=entry["new"],
             weakens=entry["weakens"],
-            convicted_by=tuple(entry["convicted_by"]),
+            detected_by=tuple(entry["detected_by"]),
         )
         for path in sorted(TABLE.glob("*.toml"))
         for name, entry in tomllib.loads(path.read_text()).items()

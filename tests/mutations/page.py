@@ -29,12 +29,12 @@ def row_of(mutation: Mutation) -> str:
 
 def _lines(trials: Sequence[Trial]) -> Iterator[str]:
     kinds = Counter(_kind(trial) for trial in trials)
-    yield f"{len(trials)} mutations, all of them convicted: " + ", ".join(
+    yield f"{len(trials)} mutations, all of them detected: " + ", ".join(
         f"{count} by {kind}" for kind, count in kinds.most_common()
     )
     for area, of_area in groupby(trials, lambda trial: trial.mutation.area):
         yield f"\n## {area.capitalize()}\n"
-        yield "| mutation | in | what it weakens | convicted by | seconds |"
+        yield "| mutation | in | what it weakens | detected by | seconds |"
         yield "|---|---|---|---|---:|"
         for trial in of_area:
             yield f"{row_of(trial.mutation)} {trial.seconds:.0f} |"

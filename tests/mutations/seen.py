@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.mutations.mutation import ROOT, Mutation
-from tests.mutations.trying import TREE, Trial, Verdict
+from tests.mutations.trying import TREE, MutationOutcome, Trial
 
 
 class Seen:
@@ -25,10 +25,10 @@ class Seen:
         if entry is None:
             return None
         by, said, seconds = entry["by"], entry["said"], entry["seconds"]
-        return Trial(mutation, Verdict.CONVICTED, by, said, seconds)
+        return Trial(mutation, MutationOutcome.DETECTED, by, said, seconds)
 
     def add(self, trial: Trial) -> None:
-        if trial.verdict is Verdict.CONVICTED:
+        if trial.outcome is MutationOutcome.DETECTED:
             entry = {
                 "key": self._key(trial.mutation),
                 "name": trial.mutation.name,

@@ -20,43 +20,43 @@ from tests.mutations.mutation import (
 )
 from tests.mutations.page import PAGE, row_of
 from tests.mutations.seen import Seen, code_digest
-from tests.mutations.trying import TREE, Trial, Verdict, try_mutations
+from tests.mutations.trying import TREE, MutationOutcome, Trial, try_mutations
 
 MUTATIONS = all_mutations()
 CHEAP = "tests/randomizers/test_guarantee.py::test_a_pure_guarantee_does_not_speak_of_delta"
 
 
-def test_every_mutation_is_one_of_the_source_as_it_is() -> None:
+def test_mutations_apply_to_current_source() -> None:
     for mutation in MUTATIONS:
         mutated = mutation.applied((ROOT / mutation.file).read_text())
         if mutation.module is not None:
             ast.parse(mutated)
 
 
-def test_there_are_enough_in_every_area() -> None:
+def test_every_area_has_mutations() -> None:
     areas = {mutation.area for mutation in MUTATIONS}
     assert areas == {"accounting", "budgets", "collector", "producer", "randomizers", "stages"}
     assert len(MUTATIONS) >= 60
 
 
-def test_who_convicts_is_there() -> None:
+def test_detecting_tests_exist() -> None:
     for mutation in MUTATIONS:
-        assert mutation.convicted_by, mutation.name
+        assert mutation.detected_by, mutation.name
         assert mutation.witness.startswith((AUDIT, ATTACKS, CONFORMANCE)), mutation.name
-        for test in mutation.convicted_by:
+        for test in mutation.detected_by:
             path, _, name = test.partition("::")
             text = (ROOT / path).read_text()
             assert f"def {name.partition('[')[0]}(" in text or not name, test
 
 
-def test_the_page_has_a_row_of_each() -> None:
+def test_page_lists_every_mutation() -> None:
     page = PAGE.read_text()
     assert [m.name for m in MUTATIONS if row_of(m) not in page] == []
     rows = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
     assert len(rows) == len(MUTATIONS)
 
 
-def test_a_text_that_is_gone_or_there_twice_is_named() -> None:
+def test_text_missing_or_repeated_is_rejected() -> None:
     mutation = Mutation("half", "area", "a.py", "1", "2", "it", ())
     for source in ("", "1 + 1"):
         with pytest.raises(MutationError, match=r"half: its text occurs . times in a\.py"):
@@ -70,32 +70,36 @@ def changed(new: str, test: str = CHEAP) -> Mutation:
     return Mutation(new, "area", "randomizers/guarantee.py", old, new, "it", (test,))
 
 
-def test_only_what_a_test_asserts_convicts(tmp_path: Path) -> None:
+def test_only_assertions_detect(tmp_path: Path) -> None:
     expected = {
-        changed('delta = f", delta {self.delta:g}"'): Verdict.CONVICTED,
-        changed('delta = f", delta {self.delta:g}" if self.delta > 0 else ""'): Verdict.SURVIVED,
-        changed('delta = f", delta {self.delte:g}"'): Verdict.BROKEN,
-        changed('delta = f", delta'): Verdict.BROKEN,
-        changed("", test="tests/randomizers/test_guarantee.py::test_of_nothing"): Verdict.UNFOUNDED,
+        changed('delta = f", delta {self.delta:g}"'): MutationOutcome.DETECTED,
+        changed(
+            'delta = f", delta {self.delta:g}" if self.delta > 0 else ""'
+        ): MutationOutcome.SURVIVED,
+        changed('delta = f", delta {self.delte:g}"'): MutationOutcome.BROKEN,
+        changed('delta = f", delta'): MutationOutcome.BROKEN,
+        changed(
+            "", test="tests/randomizers/test_guarantee.py::test_of_nothing"
+        ): MutationOutcome.UNFOUNDED,
     }
     trials = try_mutations(list(expected), tmp_path)
-    assert [trial.verdict for trial in trials] == list(expected.values())
+    assert [trial.outcome for trial in trials] == list(expected.values())
 
 
-def test_convictions_of_the_same_code_are_remembered_and_nothing_else(tmp_path: Path) -> None:
+def test_detections_are_reused_for_equal_code(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    convicted, free = changed("1"), changed("2")
-    Seen(log).add(Trial(convicted, Verdict.CONVICTED, CHEAP, "it does", 1.5))
-    Seen(log).add(Trial(free, Verdict.SURVIVED))
+    detected, free = changed("1"), changed("2")
+    Seen(log).add(Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5))
+    Seen(log).add(Trial(free, MutationOutcome.SURVIVED))
     seen = Seen(log)
-    assert seen.trial(convicted) == Trial(convicted, Verdict.CONVICTED, CHEAP, "it does", 1.5)
+    assert seen.trial(detected) == Trial(detected, MutationOutcome.DETECTED, CHEAP, "it does", 1.5)
     assert seen.trial(free) is None
     assert seen.trial(changed("1", test=f"{CHEAP}_either")) is None
     log.write_text(log.read_text().replace('"key": "', '"key": "0'))
-    assert Seen(log).trial(convicted) is None
+    assert Seen(log).trial(detected) is None
 
 
-def test_of_other_code_nothing_was_seen(tmp_path: Path) -> None:
+def test_detections_of_other_code_are_ignored(tmp_path: Path) -> None:
     for name in TREE:
         (tmp_path / name).mkdir()
     module, table = tmp_path / "topics" / "a.py", tmp_path / "tests" / "mutations" / "b.py"
@@ -109,9 +113,9 @@ def test_of_other_code_nothing_was_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.verify
-def test_every_mutation_is_convicted(tmp_path: Path) -> None:
+def test_every_mutation_is_detected(tmp_path: Path) -> None:
     def tell(trial: Trial) -> None:
         print(describe(trial), flush=True)
 
     trials = try_mutations(MUTATIONS, tmp_path, parallel=2, tell=tell)
-    assert [describe(t) for t in trials if t.verdict is not Verdict.CONVICTED] == []
+    assert [describe(t) for t in trials if t.outcome is not MutationOutcome.DETECTED] == []

@@ -1,7 +1,7 @@
 """Try mutations on a copy of the installation by running the tests that should detect them.
 
-A mutation is *convicted* if its test passes in the unmodified copy, and fails in the mutated one
-because of a failed assertion. A copy that cannot be imported, or that crashes, convicts nothing.
+A mutation is *detected* if its test passes in the unmodified copy, and fails in the mutated one
+because of a failed assertion. A copy that cannot be imported, or that crashes, detects nothing.
 
 A process with preloaded third-party imports waits in a copy. Each run is a fork of it, and imports
 the copy's modules itself: the mutated one from the changed file, as is checked afterwards.
@@ -38,10 +38,10 @@ UNMUTATED_SECONDS: Final = 3_600.0
 _ASSERTED: Final = {"AssertionError", "Failed", "DoesNotConformError"}
 
 
-class Verdict(Enum):
+class MutationOutcome(Enum):
     """Result of a mutation."""
 
-    CONVICTED = "convicted"
+    DETECTED = "detected"
     SURVIVED = "survived"
     BROKEN = "broken"
     """Tests failed, but not by an assertion."""
@@ -55,7 +55,7 @@ class Trial:
     """Result of a mutation, with its reason and the processor seconds of the mutated run."""
 
     mutation: Mutation
-    verdict: Verdict
+    outcome: MutationOutcome
     by: str = ""
     said: str = ""
     seconds: float = 0.0
@@ -214,25 +214,25 @@ def _is_of(name: str, selected: str) -> bool:
 def _tried(copy: InstalledCopy, mutation: Mutation, passing: set[str]) -> Trial:
     if mutation.witness not in passing:
         said = "does not pass without the mutation"
-        return Trial(mutation, Verdict.UNFOUNDED, mutation.witness, said)
+        return Trial(mutation, MutationOutcome.UNFOUNDED, mutation.witness, said)
     report = copy.run([mutation.witness], mutation)
     if report is None:
-        return Trial(mutation, Verdict.TIMED_OUT, seconds=SECONDS)
+        return Trial(mutation, MutationOutcome.TIMED_OUT, seconds=SECONDS)
     seconds: float = report["seconds"]
     expected = str(copy.folder / PACKAGE / mutation.file)
     if mutation.module is not None and report["imported"] not in (None, expected):
         raise RuntimeError(f"{report['imported']} was run instead of {expected}")
     if not report["failures"] and not report["passed"]:
-        return Trial(mutation, Verdict.UNFOUNDED, said="no test was run", seconds=seconds)
+        return Trial(mutation, MutationOutcome.UNFOUNDED, said="no test was run", seconds=seconds)
     if not report["failures"]:
-        return Trial(mutation, Verdict.SURVIVED, seconds=seconds)
+        return Trial(mutation, MutationOutcome.SURVIVED, seconds=seconds)
     failure = report["failures"][0]
     asserted = failure["when"] != "collect" and _ASSERTED & set(failure["kinds"])
     if mutation.module is not None and report["imported"] is None:
         asserted = False
-    verdict = Verdict.CONVICTED if asserted else Verdict.BROKEN
+    outcome = MutationOutcome.DETECTED if asserted else MutationOutcome.BROKEN
     said = f"{failure['kinds'][0]}: {failure['said']}"
-    return Trial(mutation, verdict, failure["test"], said, seconds)
+    return Trial(mutation, outcome, failure["test"], said, seconds)
 
 
 def _failure(said: str, lines: Sequence[str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ LONG = ("experiments/README.md", "pipeline/results/README.md")
     ],
     ids=str,
 )
-def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
+def test_page_commands_succeed(page: Page, reader: Reader) -> None:
     for words in words_of(page):
         reader.type(words)
     for words in experiments_of(page):
@@ -82,5 +82,5 @@ def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
         assert said.code == 0, f"python -m experiments {shlex.join(words)}: {said.errors}"
 
 
-def test_most_questions_need_no_broker() -> None:
+def test_most_page_commands_need_no_broker() -> None:
     assert "experiments/README.md" in map(str, IN_MEMORY)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
 from dpstream.pipeline.jobs.job_files import load_job, make_job
 from dpstream.pipeline.jobs.job_sections import Topics
@@ -32,6 +32,8 @@ COMPOSE_OPTIONS = {"--profile", "--scale"}
 
 KEYS = {f"topics.{key}" for key in Topics.model_fields}
 """Job file keys that look like modules of a package with the same name."""
+EXAMPLES = {"fresh_response"}
+"""Folders of example packages that pages describe."""
 PACKAGES = sorted(
     path.parent.relative_to(ROOT)
     for folder in FOLDERS
@@ -44,10 +46,16 @@ every_page = pytest.mark.parametrize("page", PAGES.values(), ids=str)
 
 def commands_of_dpstream() -> dict[str, Any]:
     """Return parsers by the words before arguments, such as ``plan`` and ``kafka start``."""
-    verbs = {name: verb.loaded for name, verb in build_command().commands.items()}  # type: ignore[attr-defined]
-    groups = {name: verb.commands for name, verb in verbs.items() if hasattr(verb, "commands")}
-    return {name: verb for name, verb in verbs.items() if name not in groups} | {
-        f"{group} {name}": verb for group, inside in groups.items() for name, verb in inside.items()
+    commands = {name: subcommand.loaded for name, subcommand in build_command().commands.items()}  # type: ignore[attr-defined]
+    groups = {
+        name: subcommand.commands
+        for name, subcommand in commands.items()
+        if hasattr(subcommand, "commands")
+    }
+    return {name: subcommand for name, subcommand in commands.items() if name not in groups} | {
+        f"{group} {name}": subcommand
+        for group, inside in groups.items()
+        for name, subcommand in inside.items()
     }
 
 
@@ -60,7 +68,12 @@ OPTIONS = {
 OF_EXPERIMENTS = {option for each in build_experiments().params for option in each.opts}
 
 
-def verb_of(words: list[str]) -> str | None:
+def is_real(path: str) -> bool:
+    """Return whether a path of a page is not that of an example."""
+    return "NAME" not in path and path.split("/")[0] not in EXAMPLES
+
+
+def subcommand_of(words: list[str]) -> str | None:
     return next((name for n in (2, 1) if (name := " ".join(words[:n])) in PARSERS), None)
 
 
@@ -97,11 +110,11 @@ def _attributes(node: ast.stmt) -> set[str]:
     return methods | {field.id for field in fields if isinstance(field, ast.Name)}
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len(README.text.splitlines()) <= 150
 
 
-def test_every_page_is_found_from_the_readme() -> None:
+def test_readme_leads_to_every_page() -> None:
     found, new = set(), {README.path}
     while new:
         page = PAGES[new.pop()]
@@ -115,7 +128,7 @@ def test_every_page_is_found_from_the_readme() -> None:
 
 
 @every_page
-def test_links_lead_somewhere(page: Page) -> None:
+def test_links_have_targets(page: Page) -> None:
     for link in page.links:
         path, _, anchor = link.partition("#")
         target = (page.folder / path).resolve() if path else ROOT / page.path
@@ -125,15 +138,15 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 
 @every_page
-def test_commands_exist(page: Page) -> None:
+def test_page_commands_exist(page: Page) -> None:
     for command in page.commands:
         program, *words = shlex.split(command)
         match program:
             case "dpstream":
-                verb = verb_of(words)
-                assert verb is not None, command
-                parser = PARSERS[verb]
-                parser.make_context(verb, words[len(verb.split()) :]).close()
+                subcommand = subcommand_of(words)
+                assert subcommand is not None, command
+                parser = PARSERS[subcommand]
+                parser.make_context(subcommand, words[len(subcommand.split()) :]).close()
             case "python" if words[:2] == ["-m", "experiments"]:
                 build_experiments().make_context("experiments", words[2:]).close()
             case "make":
@@ -159,18 +172,18 @@ def test_commands_exist(page: Page) -> None:
 
 
 @every_page
-def test_no_command_stands_where_it_is_not_run(page: Page) -> None:
+def test_commands_appear_only_in_sh_blocks(page: Page) -> None:
     assert not re.findall(r"^ {4}(?:\$ )?(?:dpstream|make|python|pytest|docker) ", page.text, re.M)
     # Examples in js are run by the tests of its package.
     assert {block.language for block in page.blocks} <= {"sh", "yaml", "python", "js", "toml"}
 
 
 @every_page
-def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None:
+def test_options_and_files_in_sentences_exist(page: Page) -> None:
     everywhere = {"--help", "--version"}.union(*OPTIONS.values(), OF_EXPERIMENTS, COMPOSE_OPTIONS)
     for code in page.inline_code:
         words = code.split()
-        if words[0] == "docker":
+        if words[0] in {"docker", "gitlint"}:
             continue
         if words[:2] == ["python", "-m"]:
             assert find_spec(words[2]) is not None, code
@@ -179,27 +192,29 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
         elif words[0] == "pytest":
             assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), code
         elif words[0] != "make":
-            verb = verb_of(words[1:] if words[0] == "dpstream" else words)
+            subcommand = subcommand_of(words[1:] if words[0] == "dpstream" else words)
             bare = words in (["dpstream"], ["dpstream", "--version"])
-            assert verb is not None or words[0] != "dpstream" or bare, code
-            known = everywhere if verb is None else OPTIONS[verb]
+            assert subcommand is not None or words[0] != "dpstream" or bare, code
+            known = everywhere if subcommand is None else OPTIONS[subcommand]
             assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known, code
-        if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and "NAME" not in code:
+        if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w/.-]+", code) and is_real(code):
             assert (ROOT / code).exists(), code
 
 
 @every_page
-def test_modules_that_sentences_name_exist(page: Page) -> None:
+def test_modules_in_sentences_exist(page: Page) -> None:
     """Checks dotted names of a package, names ending in a class, and Python files."""
     for code in page.inline_code:
         ours = rf"(?:dpstream\.)?(?:{'|'.join(FOLDERS)})\.[\w.]+"
         dotted = re.fullmatch(rf"{ours}|[a-z_.]+\.[A-Z]\w+", code)
         if (dotted and code not in KEYS) or re.fullmatch(r"\w+\.py", code):
             assert is_defined(code, page.folder), code
+        elif re.fullmatch(r"[\w/]+\.py", code) and is_real(code):
+            assert (page.folder / code).is_file() or (ROOT / code).is_file(), code
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
-def test_modules_that_docstrings_of_packages_name_exist(package: Path) -> None:
+def test_modules_in_package_docstrings_exist(package: Path) -> None:
     path = ROOT / package / "__init__.py"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     for name in re.findall(r"(?<!`)`([^`]+)`(?!`)", docstring):
@@ -217,7 +232,7 @@ def test_job_files_and_experiments_are_valid(page: Page, tmp_path: Path) -> None
 
 
 @every_page
-def test_what_modules_print_is_what_stands_there(page: Page) -> None:
+def test_generated_parts_are_current(page: Page) -> None:
     for module, text in page.generated.items():
         done = subprocess.run(
             [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True
@@ -225,25 +240,27 @@ def test_what_modules_print_is_what_stands_there(page: Page) -> None:
         assert text == done.stdout, f"paste what python -m {module} prints"
 
 
-def test_a_page_says_all_that_is_public() -> None:
+def test_privacy_page_lists_all_public_facts() -> None:
     assert "tests.support.public_facts" in PAGES["PRIVACY.md"].generated
 
 
-def test_the_readme_promises_what_plan_says() -> None:
+def test_readme_numbers_match_plan() -> None:
     local, stream, shuffled = (
         load_job(path()) for path in (demo_job_file, demo_stream_job_file, demo_shuffled_job_file)
     )
     as_published = {"calibration": "published", "estimator": "prefix"}
     published = make_job(
-        local.to_json() | {"parameters": {"epsilon": 4, "changes": 4} | as_published}
+        local.to_json() | {"parameters": {"epsilon": 4, "max_changes": 4} | as_published}
     )
     planned, smoothed = plan(stream, STUDENTS), plan(local, STUDENTS).smoothed_rmse
     assert smoothed is not None
     less = [
-        plan(make_job(each.to_json() | {"parameters": {"epsilon": 1, "changes": 2}}), STUDENTS).rmse
+        plan(
+            make_job(each.to_json() | {"parameters": {"epsilon": 1, "max_changes": 2}}), STUDENTS
+        ).rmse
         for each in (stream, local)
     ]
-    at_epsilon_1 = make_job(stream.to_json() | {"parameters": {"epsilon": 1, "changes": 4}})
+    at_epsilon_1 = make_job(stream.to_json() | {"parameters": {"epsilon": 1, "max_changes": 4}})
     needed, needed_at_1 = (
         {target.error: target.users for target in each.users_needed}
         for each in (planned, plan(at_epsilon_1, STUDENTS))
@@ -263,7 +280,7 @@ def test_the_readme_promises_what_plan_says() -> None:
         assert words in sentence
 
 
-def test_predictions_beside_measured_errors_are_those_of_plan() -> None:
+def test_predicted_errors_in_pages_match_plan() -> None:
     page = PAGES["experiments/README.md"].prose
     experiment = yaml.safe_load(shipped_experiments()["comparison"].read_text())
     for case in experiment["jobs"]:

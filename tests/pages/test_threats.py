@@ -27,7 +27,7 @@ def promises() -> list[str]:
     return [row for row in rows if not row.startswith(("| promise |", "|---"))]
 
 
-def test_every_test_that_is_named_exists_and_is_run() -> None:
+def test_named_tests_exist_and_run() -> None:
     named = NAMED.findall(TEXT)
     assert len(named) > 30
     for name, path in named:
@@ -35,7 +35,7 @@ def test_every_test_that_is_named_exists_and_is_run() -> None:
         assert not any("skip" in mark or "xfail" in mark for mark in functions(path)[name])
 
 
-def test_every_promise_has_a_test_that_shows_it() -> None:
+def test_every_promise_names_a_test() -> None:
     assert len(promises()) > 20
     for row in promises():
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]
@@ -44,6 +44,6 @@ def test_every_promise_has_a_test_that_shows_it() -> None:
         assert NAMED.search(cells[2]), f"no test shows: {cells[0]}"
 
 
-def test_nothing_else_is_called_a_test() -> None:
+def test_only_tests_are_named_like_tests() -> None:
     """Otherwise misspelled names would be skipped."""
     assert len(re.findall(r"test_\w+`", TEXT)) == len(NAMED.findall(TEXT))

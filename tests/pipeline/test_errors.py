@@ -14,12 +14,14 @@ import dpstream.aggregators
 import dpstream.pipeline
 import dpstream.randomizers
 import dpstream.topics
-from dpstream.aggregators.counts import NotAskedForError
+from dpstream.aggregators.counts import UnsupportedQueryError
 from dpstream.pipeline.cli.command_errors import explain
 from dpstream.pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 
-OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {NotAskedForError: WRONG_INPUT}
+OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {
+    UnsupportedQueryError: WRONG_INPUT
+}
 HANDLED_BEFORE = {
     "dpstream.aggregators.counts.NoValuesError": (
         "becomes a QueryError; of published epochs, no answer"
@@ -35,7 +37,7 @@ HANDLED_BEFORE = {
     "dpstream.pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
     "dpstream.pipeline.kafka.memory.DeletedError": ("topics in memory delete only what was read"),
     "dpstream.pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
-    "dpstream.pipeline.serve.query_strings.AskedWronglyError": (
+    "dpstream.pipeline.serve.query_strings.InvalidQueryError": (
         "answered over HTTP, with status 400"
     ),
     "dpstream.pipeline.results.series.SeriesError": "answered over HTTP, with status 400",
@@ -50,23 +52,23 @@ HANDLED_BEFORE = {
         "topics are looked for; becomes a ClusterError"
     ),
     "dpstream.pipeline.whole_files.WholeFileError": (
-        "an OSError with the name of a file, told as those are"
+        "an OSError with the name of a file, reported as those are"
     ),
     "dpstream.pipeline.stages.windows.PunctuationError": (
         "the stage sends the record to dead letters"
     ),
     "dpstream.pipeline.kafka.cluster_errors.AbandonedError": (
-        "a worker goes on with its next assignment"
+        "a worker continues with its next assignment"
     ),
     "dpstream.pipeline.collector.batch_writer.WriteError": "answered over HTTP, with status 503",
     "dpstream.pipeline.collector.tokens.TokenError": "answered over HTTP, with status 401",
     "dpstream.topics.envelopes.EnvelopeError": "answered over HTTP, with status 400",
-    "dpstream.randomizers.client.device_errors.DeviceError": "told to the app, as all of these",
+    "dpstream.randomizers.client.device_errors.DeviceError": "reported to the app, as all of these",
     "dpstream.randomizers.client.device_errors.StatementError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.LimitError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.NotJoinedError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.ClosedError": "as DeviceError",
-    "dpstream.randomizers.client.device_errors.ValueRefusedError": "as DeviceError",
+    "dpstream.randomizers.client.device_errors.ValueRejectedError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.StoreError": "as DeviceError",
     "dpstream.randomizers.client.device_errors.UnreachableError": "as DeviceError",
 }
@@ -92,7 +94,7 @@ def name_of(error: type[Exception]) -> str:
     return f"{error.__module__}.{error.__qualname__}"
 
 
-def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command() -> None:
+def test_every_exception_has_an_exit_code_or_is_handled() -> None:
     others = {
         name_of(each)
         for each in exceptions()
@@ -104,7 +106,7 @@ def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command
 @pytest.mark.parametrize(
     "error", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_an_error_ends_a_command_with_its_message_and_exit_code(error: type[DpstreamError]) -> None:
+def test_error_ends_a_command_with_message_and_exit_code(error: type[DpstreamError]) -> None:
     raised = error.__new__(error)
     raised.args = ("what, where, what to do",)
     assert explain(raised) == ("what, where, what to do", error.exit_code)
@@ -112,7 +114,7 @@ def test_an_error_ends_a_command_with_its_message_and_exit_code(error: type[Dpst
 
 
 @pytest.mark.parametrize("error", OF_PACKAGES_WITHOUT_A_COMMAND_LINE)
-def test_packages_without_a_command_line_have_their_exit_codes_in_one_place(
+def test_exit_codes_of_lower_packages_are_in_one_place(
     error: type[Exception],
 ) -> None:
     code = OF_PACKAGES_WITHOUT_A_COMMAND_LINE[error]
@@ -131,7 +133,7 @@ def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
 @pytest.mark.parametrize(
     "kind", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_an_error_of_another_process_is_told_as_it_was_there(kind: type[Exception]) -> None:
+def test_error_of_another_process_is_reported_unchanged(kind: type[Exception]) -> None:
     error = kind.__new__(kind, "file.yaml:3: a sentence")
     error.where = "there"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(error))
@@ -139,7 +141,7 @@ def test_an_error_of_another_process_is_told_as_it_was_there(kind: type[Exceptio
     assert vars(again) == {"where": "there"}
 
 
-def test_problems_of_a_job_reach_the_process_that_tells_them_whole() -> None:
+def test_job_problems_survive_pickling() -> None:
     problem = Problem(("parameters", "epsilon"), "is -1, must be more", "job.yaml:3")
     again = pickle.loads(pickle.dumps(JobError([problem])))
     assert str(again) == "job.yaml:3: parameters.epsilon: is -1, must be more"

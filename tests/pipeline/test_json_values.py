@@ -36,7 +36,7 @@ class Outer:
     key: bytes
     at: datetime
     bound: float
-    refusal: Exception | None
+    rejection: Exception | None
 
     JSON_PROPERTIES: ClassVar = ("twice",)
 
@@ -64,7 +64,7 @@ def test_json_text_derives_nested_dataclasses() -> None:
             "key": "0aff",
             "at": "2024-02-29T12:00:00+00:00",
             "bound": 1.0,
-            "refusal": "why",
+            "rejection": "why",
             "twice": 2.0,
         },
         {"numbers": [1.5, 2.5]},
@@ -76,7 +76,7 @@ class Bound:
     epsilon: float | None
 
 
-def test_infinite_field_is_a_word_and_nan_is_rejected() -> None:
+def test_infinite_field_is_text_and_nan_is_rejected() -> None:
     assert json_fields(Bound(math.inf)) == {"epsilon": "infinite"}
     assert json_text(Bound(None)) == '{"epsilon": null}'
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -91,7 +91,7 @@ class Keyed:
     secret: bytes = field(repr=False)
 
 
-def test_fields_that_repr_leaves_out_are_left_out() -> None:
+def test_fields_excluded_from_repr_are_omitted() -> None:
     assert json_text(Keyed("a", b"1")) == '{"name": "a"}'
 
 

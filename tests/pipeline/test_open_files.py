@@ -17,7 +17,7 @@ files = [temporary_file() for _ in range(min(hard, 1_000) - 50)]
 """
 
 
-def test_a_process_has_room_for_as_many_files_as_the_system_lets_it() -> None:
+def test_open_file_limit_is_raised_to_the_hard_limit() -> None:
     for hard, room in ((1_500, 1_000), (300, 300)):
         found = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(hard)], capture_output=True, text=True, check=True

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from dpstream.pipeline.cli.output import PrintableConsole
 from dpstream.pipeline.errors import one_line, printable, printable_json
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.operations.supervisor.lines import Lines
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import DeadLetter, Reason
@@ -31,7 +31,7 @@ def expect_harmless(said: Result) -> None:
     assert "evil" in said.output + said.errors, "it is shown"
 
 
-def test_names_in_the_jobs_topic(dpstream: Commands, cluster: MemoryCluster) -> None:
+def test_names_in_the_jobs_topic_are_escaped(dpstream: Commands, cluster: MemoryCluster) -> None:
     cluster.partitions[JOBS_TOPIC] = 1
     cluster.append(JOBS_TOPIC, b"of another version", key=HOSTILE.encode())
     cluster.append(JOBS_TOPIC, b"no text at all", key=b"\xff\x1b")
@@ -40,13 +40,13 @@ def test_names_in_the_jobs_topic(dpstream: Commands, cluster: MemoryCluster) -> 
 
 
 @pytest.mark.parametrize("horizons", [1, None])
-def test_names_in_charges_and_stated_budgets(
+def test_names_in_charges_and_declarations_are_escaped(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, horizons: int | None
 ) -> None:
     cluster.partitions[JOBS_TOPIC] = 1
     charge = Charge("small", HOSTILE, "ab" * 16, 3.0, 0.0, 5, horizons)
-    stated = StatedBudget("small", 3.0, 0.0, HOSTILE, HOSTILE, 5)
-    for record in (charge, stated):
+    declared = BudgetDeclaration("small", 3.0, 0.0, HOSTILE, HOSTILE, 5)
+    for record in (charge, declared):
         cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
     for options in ([], ["--dry-run"], ["--dry-run", "--json"]):
         said = dpstream("deploy", job_file, *options)
@@ -55,7 +55,7 @@ def test_names_in_charges_and_stated_budgets(
         assert "\nerror: all" not in said.errors, "and makes no line of its own"
 
 
-def test_details_of_dead_letters(
+def test_dead_letter_details_are_escaped(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -71,7 +71,7 @@ def test_details_of_dead_letters(
     assert listed.json[0]["detail"] == HOSTILE, "JSON says what it was"
 
 
-def test_a_console_keeps_its_colors_and_replaces_those_of_others() -> None:
+def test_console_keeps_own_colors_and_escapes_others() -> None:
     file = io.StringIO()
     console = PrintableConsole(file=file, force_terminal=True, color_system="standard")
     console.print(Text("evil\x1b[31m\x9b", "bold"))
@@ -81,7 +81,7 @@ def test_a_console_keeps_its_colors_and_replaces_those_of_others() -> None:
     )
 
 
-def test_log_lines_of_a_supervisor() -> None:
+def test_supervisor_log_lines_are_escaped() -> None:
     file = io.StringIO()
     lines = Lines("shuffle", "w1", as_json=False, stream=file)
     lines.warning(HOSTILE, f"job {HOSTILE} was deployed by an incompatible version")
@@ -90,7 +90,7 @@ def test_log_lines_of_a_supervisor() -> None:
         assert line.isprintable(), repr(line)
 
 
-def test_escaping_changes_no_json_and_no_ordinary_text() -> None:
+def test_escaping_keeps_json_and_ordinary_text() -> None:
     for value in (HOSTILE, "\ud800 \U000e0001", "Zürich 東京 👩‍🔬", ""):
         text = json.dumps({"a": value}, ensure_ascii=False)
         assert json.loads(printable_json(text)) == {"a": value}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.cli.commands import COMMANDS
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.replacements import COMMANDS, JOB_KEYS, JOB_VALUES, OPTIONS
+from dpstream.pipeline.replacements import JOB_KEYS, JOB_VALUES, OPTIONS, REMOVED_COMMANDS
 from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 from tests.support.commands import Commands
 
@@ -21,7 +21,7 @@ epochs: {{count: 8}}
 """
 
 
-def _refusal(protocol: str, parameters: str = "", more: str = "") -> str:
+def _rejection(protocol: str, parameters: str = "", more: str = "") -> str:
     with pytest.raises(JobError) as caught:
         parse_job(_JOB.format(protocol=protocol, parameters=parameters, more=more))
     return str(caught.value)
@@ -32,7 +32,7 @@ def test_everything_removed_has_a_replacement() -> None:
     assert set(REMOVED_PROTOCOLS) == set(protocols.split())
     assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}
     assert set(JOB_VALUES) == {(("parameters", "calibration"), "conditional")}
-    assert set(COMMANDS) == {"evaluate", "relay", "verify-stage"}
+    assert set(REMOVED_COMMANDS) == {"evaluate", "relay", "verify-stage"}
     removed = {
         "audit": "--plot",
         "plan": "--devices --every --gateways --jobs",
@@ -49,39 +49,39 @@ def test_everything_removed_has_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
-def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
+def test_removed_protocol_names_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS
-    assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _refusal(name)
+    assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _rejection(name)
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)
-def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str | int, ...]) -> None:
+def test_removed_job_key_names_its_replacement(path: tuple[str | int, ...]) -> None:
     section, key = path
-    said = _refusal("value_stream", more=f"{section}: {{{key}: 2}}")
+    said = _rejection("value_stream", more=f"{section}: {{{key}: 2}}")
     assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
 
 
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
-def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> None:
-    said = _refusal(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
+def test_removed_calibration_names_its_replacement(protocol: str) -> None:
+    said = _rejection(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
     assert (
         f"conditional was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}"
         in said
     )
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_removed_command_is_answered_with_its_replacement(
+@pytest.mark.parametrize("name", REMOVED_COMMANDS)
+def test_removed_command_names_its_replacement(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    assert name not in VERBS
+    assert name not in COMMANDS
     said = Commands(capsys)(name, "logins")
     assert said.code == 2
-    assert f"'{name}' was removed: {COMMANDS[name]}" in said.errors
+    assert f"'{name}' was removed: {REMOVED_COMMANDS[name]}" in said.errors
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)
-def test_removed_option_is_answered_with_its_replacement(
+def test_removed_option_names_its_replacement(
     capsys: pytest.CaptureFixture[str], command: str, option: str
 ) -> None:
     said = Commands(capsys)(command, "logins", option)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.cli.commands import build_command
 from dpstream.pipeline.collector.accepting import listen
 from dpstream.pipeline.collector.collector import CollectorSettings
 from dpstream.pipeline.devices.producer import Producer, ProducerError
@@ -80,7 +80,7 @@ def problems(tree: ast.Module) -> Iterator[str]:
                     yield name
 
 
-def test_nothing_runs_what_it_reads() -> None:
+def test_input_is_never_executed() -> None:
     suspicious = re.compile(
         "|".join(
             [*RUNS_WHAT_IT_READS, *CALLS, "system|popen|getoutput", "shell", "yaml", "allow_pickle"]
@@ -104,7 +104,7 @@ def test_nothing_runs_what_it_reads() -> None:
         *("yaml.load(x, Loader=yaml.Loader)", "np.load(x, allow_pickle=True)", "yaml.compose(x)"),
     ],
 )
-def test_what_is_looked_for_is_found(text: str) -> None:
+def test_scanner_finds_planted_violations(text: str) -> None:
     assert list(problems(ast.parse(text)))
 
 
@@ -120,11 +120,11 @@ def options(command: Any, path: str = "dpstream") -> Iterator[tuple[str, Any]]:
 ALL_OPTIONS = list(options(build_command()))
 
 
-def test_secrets_are_given_in_files_and_never_on_the_command_line() -> None:
+def test_secrets_are_passed_in_files() -> None:
     """Any local user who lists processes can read their command lines."""
     found = {
-        (verb, option.opts[0]): takes_a_path(option)
-        for verb, option in ALL_OPTIONS
+        (command, option.opts[0]): takes_a_path(option)
+        for command, option in ALL_OPTIONS
         if SECRET.search(option.opts[0]) and not option.is_flag
     }
     assert {("dpstream run", "--noise-key"), ("dpstream serve", "--password-file")} <= set(found)
@@ -136,13 +136,17 @@ def takes_a_path(option: Any) -> bool:
     return "path" in str(kind).lower()
 
 
-def test_whatever_listens_does_so_on_loopback_by_default() -> None:
+def test_listeners_default_to_loopback() -> None:
     found = {
-        (verb, option.opts[0]): option.default
-        for verb, option in ALL_OPTIONS
+        (command, option.opts[0]): option.default
+        for command, option in ALL_OPTIONS
         if re.search("bind|address|host", option.opts[0]) and option.default is not None
     }
-    assert {verb for verb, _ in found} >= {"dpstream run", "dpstream serve", "dpstream collect"}
+    assert {command for command, _ in found} >= {
+        "dpstream run",
+        "dpstream serve",
+        "dpstream collect",
+    }
     for place, default in found.items():
         assert str(default).partition(":")[0] in LOOPBACK, place
 
@@ -157,7 +161,7 @@ LISTENERS = {
 }
 
 
-def test_there_are_no_other_listeners_than_those_that_are_looked_at() -> None:
+def test_all_listeners_are_covered() -> None:
     listening = re.compile(
         r"(\.create_server|\.start_server|run_app|TCPSite|SockSite|UnixSite|HTTPServer|\.bind)$"
     )
@@ -215,7 +219,7 @@ def test_the_page_is_served_on_loopback() -> None:
         "pipeline/demo/devices/visitor_page.py",
     ],
 )
-def test_what_listens_on_its_own_account_names_loopback(path: str) -> None:
+def test_direct_listeners_name_loopback(path: str) -> None:
     for node in calls(ROOT / path):
         name = ast.unparse(node.func)
         if re.search(r"create_server|run_app|\.bind$", name):
@@ -250,7 +254,7 @@ def opened(make: Any, path: Path, loose: int) -> None:
     ],
     ids=["noise", "collector", "signing", "sealing", "device", "producer"],
 )
-def test_keys_and_state_are_their_owners_alone_and_refused_where_they_are_not(
+def test_keys_and_state_must_be_owner_only(
     tmp_path: Path, make: Any, error: type[Exception], loose: int
 ) -> None:
     folder = private_folder(tmp_path / "home")
@@ -277,7 +281,7 @@ def producer_state(path: Path) -> None:
         producer.report_all(1, np.zeros(1, np.int8))
 
 
-def test_folders_and_locks_are_their_owners_alone(tmp_path: Path) -> None:
+def test_folders_and_locks_are_owner_only(tmp_path: Path) -> None:
     with FolderLock(tmp_path / "a" / "b", "a test"):
         assert {(tmp_path / part).stat().st_mode & 0o777 for part in ("a", "a/b")} == {0o700}
         assert (tmp_path / "a" / "b" / "lock").stat().st_mode & 0o777 == 0o600

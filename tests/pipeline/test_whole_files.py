@@ -54,9 +54,9 @@ def wrong(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_only_regular_files_are_read(wrong: Path) -> None:
-    with pytest.raises(OSError) as refusal:  # noqa: PT011
+    with pytest.raises(OSError) as rejection:  # noqa: PT011
         read_whole_file(wrong)
-    assert refusal.value.strerror in (
+    assert rejection.value.strerror in (
         "not a regular file",
         "is a folder",
         "No such device or address",
@@ -79,21 +79,21 @@ def test_a_file_is_read_up_to_its_largest_size(tmp_path: Path) -> None:
 def domain_file(name: str) -> str:
     return (
         "name: items\nprotocol: hadamard_values\nepochs: {count: 4}\n"
-        f"parameters:\n  epsilon: 4\n  changes: 1\n  domain:\n    file: {name}\n"
+        f"parameters:\n  epsilon: 4\n  max_changes: 1\n  domain:\n    file: {name}\n"
     )
 
 
-def test_labels_are_not_read_from_anything_else_and_the_line_is_named(wrong: Path) -> None:
+def test_labels_must_be_a_regular_file(wrong: Path) -> None:
     with pytest.raises(JobError, match=r"job:8: parameters\.domain\.file: .*cannot read"):
         parse_job(domain_file(str(wrong)))
 
 
-def test_a_name_with_a_nul_is_no_file_of_labels(tmp_path: Path) -> None:
+def test_label_file_name_with_nul_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"job:8: parameters\.domain\.file: .*NUL character"):
         parse_job(domain_file('"a\\0b"'), folder=tmp_path)
 
 
-def test_other_files_are_refused_with_a_sentence_of_their_own(wrong: Path) -> None:
+def test_special_files_are_rejected_by_type(wrong: Path) -> None:
     with pytest.raises(JobError, match="cannot read the job file"):
         load_job(wrong)
     with pytest.raises(InputError, match="cannot read the histogram of changes"):
@@ -112,7 +112,7 @@ def test_pipe_in_place_of_a_key_is_rejected(tmp_path: Path, make: Callable[[Path
         make(tmp_path / "key")
 
 
-def test_certificates_are_regular_files_too(tmp_path: Path) -> None:
+def test_certificates_must_be_regular_files(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(
         "bootstrap.servers=a:9092\nsecurity.protocol=SSL\nssl.truststore.type=PEM\n"
@@ -122,7 +122,7 @@ def test_certificates_are_regular_files_too(tmp_path: Path) -> None:
         read_client_properties(config)
 
 
-def test_commands_say_so_in_one_line_and_at_once(
+def test_commands_reject_special_files_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Run in a separate process, which would block otherwise."""
@@ -145,8 +145,8 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-class TestWritten:
-    def test_a_file_has_its_name_only_once_it_is_whole(self, tmp_path: Path) -> None:
+class TestWrittenFile:
+    def test_file_appears_under_its_name_once_complete(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_bytes(b"before")
         with written_whole(path) as file:
@@ -155,7 +155,7 @@ class TestWritten:
         assert path.read_bytes() == b"after"
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_what_was_there_stays_if_anything_fails(self, tmp_path: Path) -> None:
+    def test_previous_file_survives_a_failure(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_bytes(b"before")
 
@@ -169,6 +169,6 @@ class TestWritten:
         assert path.read_bytes() == b"before"
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_errors_of_what_is_written_stay_as_they_are(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectionError, match=r"^nobody$"), written_whole(tmp_path / "a"):
-            raise ConnectionError("nobody")
+    def test_errors_of_the_writer_propagate(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectionError, match=r"^refused$"), written_whole(tmp_path / "a"):
+            raise ConnectionError("refused")

@@ -76,10 +76,10 @@ class Consumer:
 
 @pytest.fixture
 def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
-    def make(consumer: Consumer, patience: float | None = None) -> Cluster:
+    def make(consumer: Consumer, timeout: float | None = None) -> Cluster:
         clock = SimpleNamespace(monotonic=lambda: consumer.seconds)
         monkeypatch.setattr("dpstream.pipeline.kafka.cluster.time", clock)
-        cluster = Cluster(Connection(("memory:9092",)), patience)
+        cluster = Cluster(Connection(("memory:9092",)), timeout)
         cluster._consumer_client = cast(KafkaConsumer, consumer)
         return cluster
 
@@ -90,40 +90,40 @@ def offsets(cluster: Cluster, **bounds: int) -> list[int]:
     return [each.offset for each in cluster.read(TOPIC, **bounds)]
 
 
-def test_a_read_is_whole(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_is_complete(cluster_of: Callable[..., Cluster]) -> None:
     assert offsets(cluster_of(Consumer(6))) == [0, 1, 2, 3, 4, 5]
     assert offsets(cluster_of(Consumer(6)), start=2, stop=4) == [2, 3]
     assert offsets(cluster_of(Consumer(6)), start=6) == []
 
 
-def test_a_read_goes_on_once_the_client_knows_where(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_continues_when_the_position_is_known(cluster_of: Callable[..., Cluster]) -> None:
     consumer = Consumer(6, lost_at=2, lost=3, resumes=4)
     assert offsets(cluster_of(consumer)) == [0, 1, 4, 5]
 
 
-def test_a_read_shows_nothing_twice(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_yields_no_record_twice(cluster_of: Callable[..., Cluster]) -> None:
     consumer = Consumer(6, lost_at=3, lost=1, resumes=1)
     assert offsets(cluster_of(consumer)) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("patience", [None, 5.0])
+@pytest.mark.parametrize("timeout", [None, 5.0])
 @pytest.mark.parametrize(
     ("end", "lost"), [(6, float("inf")), (3, 0)], ids=["no position", "no records"]
 )
-def test_a_read_that_gets_nowhere_is_an_error_and_no_end(
-    cluster_of: Callable[..., Cluster], patience: float | None, end: int, lost: float
+def test_stalled_read_raises_an_error(
+    cluster_of: Callable[..., Cluster], timeout: float | None, end: int, lost: float
 ) -> None:
     consumer = Consumer(end, lost_at=3, lost=lost)
     found: list[int] = []
     with pytest.raises(
-        KafkaTimeoutError, match=r"partition 0 of job\.manifests is read up to offset 3 of 6, and"
+        KafkaTimeoutError, match=r"partition 0 of job\.manifests: read up to offset 3 of 6"
     ):
-        found.extend(each.offset for each in cluster_of(consumer, patience).read(TOPIC, stop=6))
+        found.extend(each.offset for each in cluster_of(consumer, timeout).read(TOPIC, stop=6))
     assert found == [0, 1, 2]
-    assert consumer.seconds == (patience or 30.0) + 0.5
+    assert consumer.seconds == (timeout or 30.0) + 0.5
 
 
-def test_a_read_waits_for_its_reader_as_long_as_it_takes(
+def test_read_waits_for_a_slow_reader(
     cluster_of: Callable[..., Cluster],
 ) -> None:
     consumer, found = Consumer(4), []

@@ -49,13 +49,13 @@ def log_transform(mean: mpmath.mpf, power: mpmath.mpc) -> mpmath.mpc:
 
 def true_delta(mean: float, up: int, down: int, epsilon: float) -> mpmath.mpf:
     """Return delta of `up` and `down` shifted cells; `mean` is at least several thousand."""
-    exact, asked = mpmath.mpf(mean), mpmath.mpf(epsilon)
+    exact, requested = mpmath.mpf(mean), mpmath.mpf(epsilon)
     spread = (up + down) / exact
-    line = max(asked / spread - mpmath.mpf("0.5"), 1)
+    line = max(requested / spread - mpmath.mpf("0.5"), 1)
 
     def part(height: mpmath.mpf) -> mpmath.mpf:
         s = mpmath.mpc(line, height)
-        exponent = -s * asked
+        exponent = -s * requested
         if up:
             exponent += up * log_transform(exact, -s)
         if down:

@@ -92,8 +92,8 @@ def test_large_fields_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(("buckets", "digits"), [(1, 1), (4, 2), (9, 1), (2**31 - 1, 1), (0, 1)])
-def test_buckets_that_are_no_prime_are_refused(buckets: int, digits: int) -> None:
-    with pytest.raises(ValueError, match="must be a prime up to"):
+def test_buckets_that_are_no_prime_are_rejected(buckets: int, digits: int) -> None:
+    with pytest.raises(ValueError, match="expected a prime up to"):
         AffineHashes(buckets, digits)
 
 

@@ -121,7 +121,7 @@ def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("contributors", [1, 2, 1_000, 10**6])
-def test_fewer_clones_than_are_looked_at_are_no_likelier_than_said(contributors: int) -> None:
+def test_few_clones_have_at_most_the_stated_probability(contributors: int) -> None:
     clones, masses, fewer = _clones(HiddenCoin(1.0, 0.3), contributors, 20)
     assert fewer >= stats.binom.cdf(clones[0] - 1, contributors - 1, 0.3)
     assert fewer < 1e-20
@@ -137,16 +137,16 @@ def test_the_local_loss_is_the_largest_that_is_brought_down() -> None:
     assert min(amplified_delta(coin, 10**4, 1.0) for coin in coins(loss * 1.0001)) > 1e-6
 
 
-def test_few_contributors_get_what_a_message_gives_by_itself() -> None:
+def test_few_contributors_get_the_local_loss() -> None:
     loss = most_local_loss(1.0, 1e-6, 3, lambda loss: [of_any_randomizer(loss)])
     assert loss == pytest.approx(1.0, rel=1e-4)
     assert loss >= 1.0
 
 
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="no coin"):
+def test_invalid_input_is_rejected() -> None:
+    with pytest.raises(ValueError, match="is not a valid coin"):
         HiddenCoin(0.0, 0.5)
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="expected at least 1"):
         amplified_epsilon(of_any_randomizer(1.0), 0, 1e-6)
     with pytest.raises(ValueError, match="delta is"):
         most_local_loss(1.0, 0.0, 10, lambda loss: [of_any_randomizer(loss)])

@@ -49,11 +49,11 @@ def test_the_choice_is_the_best_of_those_that_are_affordable() -> None:
     assert better
 
 
-def test_nothing_affordable_is_refused() -> None:
-    with pytest.raises(ValueError, match="no tree over 4 x 4 values is affordable: raise messages"):
+def test_nothing_affordable_is_rejected() -> None:
+    with pytest.raises(ValueError, match="no tree over 4 x 4 values is affordable"):
         best_grid([4, 4], lambda messages, shared: 1.0, lambda grid, mean: False)
 
 
 def test_a_single_value_has_no_tree() -> None:
-    with pytest.raises(ValueError, match="1 values, must have at least 2"):
+    with pytest.raises(ValueError, match="1 values; expected at least 2"):
         best_levels(1, noise_mean)

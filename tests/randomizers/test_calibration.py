@@ -27,13 +27,13 @@ GOLDEN = [
 EPSILONS = (1e-6, 1e-3, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 64.0)
 
 
-def test_a_law_that_spends_more_than_its_epsilon_is_refused() -> None:
+def test_a_law_that_spends_more_than_its_epsilon_is_rejected() -> None:
     """Devices read laws from a record: only orders that are drawn spend anything."""
     law = calibrate(FutureRandParameters(1.0, 2), 2)
     loose, strict = optimal(1, 1.5), law.composed[0]
-    with pytest.raises(ValueError, match=r"a loss of 1\.5, must be at most epsilon, 1\.0"):
+    with pytest.raises(ValueError, match=r"loss is 1\.5; expected at most epsilon, 1\.0"):
         FutureRandLaw(2, 1.0, (1, 1), (strict, loose))
-    with pytest.raises(ValueError, match="must be at most epsilon"):
+    with pytest.raises(ValueError, match="expected at most epsilon"):
         FutureRandLaw.from_json(
             FutureRandLaw(2, 1.5, (1, 1), (strict, loose)).to_json() | {"epsilon": 1}
         )
@@ -128,7 +128,7 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         {"horizon": 3},
         {"horizon": 16},
@@ -142,15 +142,15 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
         {"epsilon": None},
     ],
 )
-def test_a_spoiled_law_is_refused(spoil: dict[str, object]) -> None:
+def test_corrupt_law_is_rejected(corrupt: dict[str, object]) -> None:
     body = calibrate(FutureRandParameters(1.0, 2), 8).to_json()
     with pytest.raises(ValueError, match="not a FutureRand law"):
-        FutureRandLaw.from_json(body | spoil)
+        FutureRandLaw.from_json(body | corrupt)
 
 
 @pytest.mark.parametrize("last_epoch", [0, -1, 2**63 + 1])
 def test_a_horizon_must_have_epochs(last_epoch: int) -> None:
-    with pytest.raises(ValueError, match="must be from 1 to"):
+    with pytest.raises(ValueError, match="expected 1 to"):
         calibrate(FutureRandParameters(1.0, 2), last_epoch)
 
 
@@ -162,20 +162,20 @@ def test_a_horizon_may_be_as_long_as_epochs_can_be_counted() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "changes", "calibration", "complaint"),
     [
-        (0.0, 1, "optimal", "epsilon is 0.0, must be from"),
+        (0.0, 1, "optimal", "epsilon is 0.0; expected "),
         (-1.0, 1, "optimal", "epsilon"),
         (math.nan, 1, "optimal", "epsilon"),
         (math.inf, 1, "optimal", "epsilon"),
-        (True, 1, "optimal", "epsilon is True, must be a number"),
-        ("1", 1, "optimal", "epsilon is '1', must be a number"),
-        (1.0, 0, "optimal", "changes is 0, must be a whole number from 1 to 1024"),
+        (True, 1, "optimal", "epsilon is True; expected a number"),
+        ("1", 1, "optimal", "epsilon is '1'; expected a number"),
+        (1.0, 0, "optimal", "max_changes is 0; expected a whole number from 1 to 1024"),
         (1.0, 1025, "optimal", "changes"),
         (1.0, 1.5, "optimal", "changes"),
         (1.0, True, "optimal", "changes"),
-        (1.0, 1, "best", "calibration is 'best', must be 'optimal' or 'published'"),
+        (1.0, 1, "best", "calibration is 'best'; expected 'optimal' or 'published'"),
     ],
 )
-def test_parameters_say_what_is_allowed(
+def test_parameter_errors_state_the_allowed_range(
     epsilon: float, changes: int, calibration: str, complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint) as error:

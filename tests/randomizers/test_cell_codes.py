@@ -70,7 +70,7 @@ def test_kept_nodes_are_the_root_and_the_left_children(depth: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 100, 128])
-def test_an_item_raises_at_most_so_many_kept_nodes(size: int) -> None:
+def test_item_raises_a_bounded_number_of_kept_nodes(size: int) -> None:
     kept = KeptNodes(size)
     encoded = kept.encode(np.arange(1, size + 1))
     assert encoded.shape == (size, kept.messages)
@@ -107,21 +107,21 @@ def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
 @pytest.mark.parametrize(
     ("code", "item", "message"),
     [
-        *((ROWS, item, f"item {item}, must be from 1 to 10000") for item in (0, -1, 10_001)),
-        *((TREES[1], item, f"item {item}, must be from 1 to 50") for item in (-1, 0, 51)),
-        *((KeptNodes(4), item, f"item {item}, must be from 1 to 4") for item in (0, 5)),
-        (GRIDS[1], 36, "item 36, must be from 1 to 35"),
+        *((ROWS, item, f"item {item}; expected 1 to 10000") for item in (0, -1, 10_001)),
+        *((TREES[1], item, f"item {item}; expected 1 to 50") for item in (-1, 0, 51)),
+        *((KeptNodes(4), item, f"item {item}; expected 1 to 4") for item in (0, 5)),
+        (GRIDS[1], 36, "item 36; expected 1 to 35"),
         *((PrefixCells(levels((2, 4), (3, 5)), seed="a"), item, "items from") for item in (-1, 9)),
     ],
 )
-def test_items_outside_are_refused(code: Any, item: int, message: str) -> None:
+def test_items_outside_are_rejected(code: Any, item: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         code.encode(np.array([1, item]))
     assert code.encode(np.array([], np.int64)).shape == (0, code.messages)
 
 
 @pytest.mark.parametrize("point", [(4, 0, 0), (0, 0, -1)])
-def test_points_outside_are_refused(point: tuple[int, ...]) -> None:
+def test_points_outside_are_rejected(point: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="invalid entry"):
         GRIDS[2].items(np.array([point]))
 
@@ -131,15 +131,15 @@ def test_points_outside_are_refused(point: tuple[int, ...]) -> None:
     [
         ({"size": 0}, "size is 0"),
         ({"size": "9"}, "size is '9'"),
-        ({"rows": 0}, "rows is 0, must be from 1 to 64"),
+        ({"rows": 0}, "rows is 0; expected 1 to 64"),
         ({"rows": 65}, "rows is 65"),
         ({"buckets": 0}, "buckets is 0"),
         ({"buckets": 1 << 25}, "buckets is 33554432"),
-        ({"seed": ""}, "without hashes: a histogram of 10000 items"),
+        ({"seed": ""}, "buckets have no hashes; expected one row of 10000 buckets"),
         ({"kind": "other"}, "kind is 'other'"),
     ],
 )
-def test_rows_that_there_are_not_are_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_rows_that_there_are_not_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         HashedRows.from_json({**ROWS.to_json(), **changes})
 
@@ -150,10 +150,10 @@ def test_rows_that_there_are_not_are_refused(changes: dict[str, Any], complaint:
         (0, (2,), "size is 0"),
         (4, (), r"branching is \(\)"),
         (4, (4, 1), r"branching is \(4, 1\)"),
-        (5, (2, 2), "has 4 leaves, too few for 5"),
+        (5, (2, 2), "has 4 leaves; expected at least"),
     ],
 )
-def test_trees_that_there_are_not_are_refused(
+def test_trees_that_there_are_not_are_rejected(
     size: int, branching: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -163,15 +163,15 @@ def test_trees_that_there_are_not_are_refused(
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ((), "without a level"),
-        (((2, 4), (2, 3)), "longer"),
+        ((), "levels is empty; expected at least one level"),
+        (((2, 4), (2, 3)), "expected increasing lengths"),
         (((2, 5),), "5 buckets"),
         (((2, 1),), "1 buckets"),
         (((0, 1),), "0 bits"),
         (((62, 9),), "62 bits"),
     ],
 )
-def test_impossible_levels_are_refused(pairs: tuple[tuple[int, int], ...], message: str) -> None:
+def test_impossible_levels_are_rejected(pairs: tuple[tuple[int, int], ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PrefixCells(levels(*pairs), seed="a")
 
@@ -191,6 +191,6 @@ def test_impossible_levels_are_refused(pairs: tuple[tuple[int, int], ...], messa
         (Grid, {"kind": "grid", "axes": [{"kind": "grid", "axes": []}]}),
     ],
 )
-def test_other_json_is_refused(code: Any, body: dict[str, object]) -> None:
+def test_other_json_is_rejected(code: Any, body: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         code.from_json(body)

@@ -88,7 +88,7 @@ def test_identical_charges_are_composed_to_what_their_binomial_says(
         ([MechanismCost(0.11, 0.0, 20), MechanismCost(0.07, 1e-9, 20)], 1e-5),
     ],
 )
-def test_different_charges_are_composed_no_lower_than_the_truth_and_close_to_it(
+def test_different_charges_are_composed_no_lower_than_the_ground_truth_and_close_to_it(
     charges: list[MechanismCost], delta: float
 ) -> None:
     exact, figure = Exact(charges), composed_epsilon(charges, delta)
@@ -176,9 +176,7 @@ def test_a_filter_takes_its_order_from_the_budget_alone() -> None:
     st.sampled_from([1e-3, 1e-6]),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_a_filter_admits_is_within_the_budget(
-    charges: list[MechanismCost], delta: float
-) -> None:
+def test_filter_admits_only_within_the_budget(charges: list[MechanismCost], delta: float) -> None:
     total = sum(each.epsilon * each.times for each in charges)
     budget = Filter(max(1.0, total), delta)
     figure = budget.epsilon_of(charges)

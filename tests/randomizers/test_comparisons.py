@@ -93,14 +93,14 @@ def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     def log_inverse_beta(single: float) -> float:
         return -2 / 3 * math.log(single * root / (2 * (k + 1)))
 
-    def asked_for(single: float) -> float:
+    def spent_epsilon(single: float) -> float:
         return 6 * single * math.sqrt(k * log_inverse_beta(single))
 
     low, high = 0.0, 2 * (k + 1) / root * math.exp(-0.5)
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if asked_for(middle) < epsilon else (low, middle)
-    assert asked_for(low) == pytest.approx(epsilon)
+        low, high = (middle, high) if spent_epsilon(middle) < epsilon else (low, middle)
+    assert spent_epsilon(low) == pytest.approx(epsilon)
     flip = 1 / (math.exp(low) + 1)
     radius = math.sqrt(k * (math.log(2) + log_inverse_beta(low)) / 2)
 
@@ -118,11 +118,13 @@ def test_bun_is_randomized_response_within_the_annulus_of_its_parameters(
     assert_law(bun(k, epsilon), lambda signs: independently(signs) if inside(signs) else elsewhere)
 
 
-def test_bun_spends_less_than_it_is_given_and_says_where_it_ends() -> None:
+def test_bun_loss_is_below_epsilon_up_to_a_maximum() -> None:
     for k in (1, 3, 50, 1024):
         for epsilon in (1e-6, 0.3, 1.0, 8.0):
             assert bun(k, epsilon).loss < epsilon
-    with pytest.raises(ValueError, match=r"epsilon is 9, .* for k = 1 .* above 8\.40: lower"):
+    with pytest.raises(
+        ValueError, match=r"epsilon is 9; expected at most 8\.40 .* with k = 1\. Lower"
+    ):
         bun(1, 9.0)
 
 
@@ -136,7 +138,7 @@ def test_all_were_published_with_uniform_orders_and_all_signs_at_every_order() -
     for law, composed in laws.items():
         assert (law.horizon, law.epsilon, law.order_weights) == (8, 1.0, (1,) * 4)
         assert law.composed == (composed,) * 4
-    with pytest.raises(ValueError, match="0 epochs, must be from 1"):
+    with pytest.raises(ValueError, match="0 epochs; expected 1"):
         calibrate(BunParameters(1, 4), 0)
 
 
@@ -149,14 +151,16 @@ def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:
 @pytest.mark.parametrize(
     "kind", [IndependentResponseParameters, ErlingssonParameters, BunParameters]
 )
-def test_bad_parameters_are_refused(kind: type[IndependentResponseParameters]) -> None:
-    with pytest.raises(ValueError, match="epsilon is 0, must be from"):
+def test_bad_parameters_are_rejected(kind: type[IndependentResponseParameters]) -> None:
+    with pytest.raises(ValueError, match="epsilon is 0; expected "):
         kind(0, 1)
-    with pytest.raises(ValueError, match="changes is 0, must be a whole number from 1 to 1024"):
+    with pytest.raises(
+        ValueError, match="max_changes is 0; expected a whole number from 1 to 1024"
+    ):
         kind(1, 0)
-    with pytest.raises(ValueError, match="estimator is 'best', must be 'tree' or 'prefix'"):
+    with pytest.raises(ValueError, match="estimator is 'best'; expected 'tree' or 'prefix'"):
         kind(1, 1, "best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="calibration is 'half', must be 'published' or 'full'"):
+    with pytest.raises(ValueError, match="calibration is 'half'; expected 'published' or 'full'"):
         ErlingssonParameters(1, 1, calibration="half")  # type: ignore[arg-type]
 
 

@@ -134,7 +134,7 @@ def test_weights_must_be_positive_integers(weights: tuple[int, ...]) -> None:
         {"weights": [[10**12, "1"]]},
     ],
 )
-def test_other_json_is_refused(body: dict[str, object]) -> None:
+def test_other_json_is_rejected(body: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a composed law"):
         ComposedLaw.from_json(body)
 

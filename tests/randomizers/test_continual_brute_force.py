@@ -55,7 +55,7 @@ def boosted(boost: int, most: int) -> Callable[[Stream], Messages]:
     return messages
 
 
-def test_messages_are_what_the_definitions_say() -> None:
+def test_messages_match_their_definitions() -> None:
     assert boosted(3, 1)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 3}
     assert boosted(3, 2)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 0}
 

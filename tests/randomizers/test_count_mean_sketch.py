@@ -14,13 +14,13 @@ from dpstream.aggregators.count_mean_sketch import (
     bits_variance,
     shared_variance,
 )
-from dpstream.aggregators.estimate import Attendance
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.results.epoch_counts import window_of
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketch,
     CountMeanSketchLaw,
@@ -45,8 +45,8 @@ def with_loss(law: CountMeanSketchLaw, loss: float) -> CountMeanSketchLaw:
 
 def test_errors_of_the_horse_are_those_of_the_formula() -> None:
     """2.85 without noise, and 19.3 of bits with a loss of 7.12 in addition."""
-    asked = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
-    law = with_loss(calibrate(asked, 1, HORSE), 7.120)
+    requested = CountMeanSketchParameters(1.0, 5e-8, LABELS, neighbors="removal")
+    law = with_loss(calibrate(requested, 1, HORSE), 7.120)
     shared = shared_variance(law, HORSE, HORSE_SQUARES)
     assert math.sqrt(shared) == pytest.approx(2.85, abs=0.01)
     reversed_ = 1 / (1 + math.exp(7.120))
@@ -57,37 +57,43 @@ def test_errors_of_the_horse_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("loss", [4.0, 25.0])
-def test_counts_are_off_as_far_as_they_say_with_and_without_noise(loss: float) -> None:
+def test_count_errors_match_stated_errors(loss: float) -> None:
     users = 40_000
-    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
-    law = with_loss(calibrate(asked, 1, users), loss)
+    requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=64, buckets=512)
+    law = with_loss(calibrate(requested, 1, users), loss)
     held = np.floor((ITEMS + 1) * np.random.default_rng(1).random(users) ** 3).astype(np.int64)
-    truth = np.bincount(held, minlength=ITEMS + 1)[1:]
+    ground_truth = np.bincount(held, minlength=ITEMS + 1)[1:]
     devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
     devices.enroll(users, seeded_generator(1))
     reports = devices.report(1, held[:, None], None, seeded_generator(2))
     words = written_out(reports)
     aggregator.add(1, words, None)
-    found = aggregator.estimate(1, Attendance.constant(1, users))
+    found = aggregator.estimate(1, Participation.constant(1, users))
     assert found is not None
-    squared = float(np.square(found.values - truth).mean())
-    assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / ITEMS))
+    squared = float(np.square(found.values - ground_truth).mean())
+    assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / ITEMS))
     # Hashes that the devices do not have find nothing.
     other = CountMeanSketchAggregator(replace(law, rows=128, bits=replace(law.bits, items=256)))
     other.add(1, words, None)
-    wrong = other.estimate(1, Attendance.constant(1, users))
+    wrong = other.estimate(1, Participation.constant(1, users))
     assert wrong is not None
-    assert np.corrcoef(wrong.values, truth)[0, 1] < 0.5 < np.corrcoef(found.values, truth)[0, 1]
+    assert (
+        np.corrcoef(wrong.values, ground_truth)[0, 1]
+        < 0.5
+        < np.corrcoef(found.values, ground_truth)[0, 1]
+    )
 
 
 def test_messages_hide_among_those_of_their_row() -> None:
     """The loss is that of a row's contributors; that of all of them would be far too large."""
-    asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
-    law = calibrate(asked, 1, 40_000)
+    requested = CountMeanSketchParameters(1.0, 1e-6, LABELS, 16, 512, "removal")
+    law = calibrate(requested, 1, 40_000)
     in_row = law.bits.minimum
     assert in_row == fewest_in_row(40_000, 16, 1e-8)
     # At each of several epochs another row may be drawn by few.
-    assert calibrate(asked, 4, 40_000).bits.minimum == fewest_in_row(40_000, 16, 2.5e-9) < in_row
+    assert (
+        calibrate(requested, 4, 40_000).bits.minimum == fewest_in_row(40_000, 16, 2.5e-9) < in_row
+    )
     assert stats.binom.cdf(in_row - 2, 39_999, 1 / 16) <= 1e-8
     assert stats.binom.cdf(in_row - 1, 39_999, 1 / 16) > 1e-8
     coin = of_randomized_response(law.bits.odds.loss, 2)
@@ -100,7 +106,7 @@ def test_messages_hide_among_those_of_their_row() -> None:
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0
 
 
-def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_fill_the_capacity_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     law = with_loss(calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 2, 64), 1, 10_000), 3.0)
 
     def drawn() -> tuple[int, bytes]:
@@ -117,23 +123,23 @@ def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.Monk
     assert drawn()[0] <= fewer
 
 
-def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_published(
+def test_all_items_of_an_unpublished_domain_can_be_queried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
-    law, rng = calibrate(asked, 1, 500), seeded_generator(3)
+    requested = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
+    law, rng = calibrate(requested, 1, 500), seeded_generator(3)
     devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
     devices.enroll(500, rng)
     held = rng.integers(1, 9, (500, 1))
     aggregator.add(1, written_out(devices.report(1, held, None, rng)), None)
-    attendance = Attendance.constant(1, 500)
-    published = aggregator.estimate(1, attendance)
+    participation = Participation.constant(1, 500)
+    published = aggregator.estimate(1, participation)
     monkeypatch.setattr("dpstream.aggregators.count_mean_sketch.MOST_PUBLISHED", 3)
-    assert isinstance(aggregator.estimate(1, attendance), FoundItems)
+    assert isinstance(aggregator.estimate(1, participation), HeavyHitters)
     assert isinstance(published, ItemEstimates)
-    whole = window_of(aggregator, 1, attendance)
+    whole = window_of(aggregator, 1, participation)
     assert isinstance(whole, ItemEstimates)
     assert whole.values.tolist() == published.values.tolist()
-    twice = aggregator.window([1, 1], attendance)
+    twice = aggregator.window([1, 1], participation)
     assert twice is not None
     assert twice.values.tolist() == (2 * published.values).tolist()

@@ -22,7 +22,7 @@ from dpstream.randomizers.count_min.code_noise import (
     noise_for,
     stream_epsilon,
 )
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcdefgh")
@@ -152,7 +152,7 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
         ({"items": "3"}, "items is '3'"),
         ({"last_epoch": 0}, "last_epoch is 0"),
         ({"epsilon": math.nan}, "epsilon is nan"),
-        ({"epsilon": "1"}, "'1' is no number"),
+        ({"epsilon": "1"}, "'1' is not a number"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"stream_epsilon": 0.5}, "stream_epsilon is 0.5"),
         ({"stream_epsilon": math.inf}, "stream_epsilon is inf"),
@@ -160,11 +160,11 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
         ({"noise": {}}, "TypeError"),
         ({"noise": 3}, "not a law of cell_noise"),
         ({"code": {}}, "KeyError"),
-        ({"code": {"kind": "other"}}, "a code of kind 'other'"),
-        ({"more": 1}, "no constants are called more"),
+        ({"code": {"kind": "other"}}, "; expected one of:"),
+        ({"more": 1}, "unknown constants"),
     ],
 )
-def test_a_law_that_is_none_is_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_law_is_rejected(changes: dict[str, Any], complaint: str) -> None:
     body = law_of().to_json()
     assert CountMinLaw.from_json(body) == law_of()
     with pytest.raises(ValueError, match=f"not a law of count_min: .*{complaint}"):
@@ -179,9 +179,12 @@ def test_a_law_that_is_none_is_refused(changes: dict[str, Any], complaint: str) 
     [
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"delta": 0.0}, "delta is 0.0"),
-        ({"domain": ("a", "a")}, "labels of a domain must be distinct"),
+        (
+            {"domain": ("a", "a")},
+            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+        ),
         ({"domain": ()}, "at least one"),
-        ({"items": 9}, "items is 9, must be from 1 to 8"),
+        ({"items": 9}, "items is 9; expected 1 to 8"),
         ({"items": True}, "items is True"),
         ({"calibration": "none"}, "calibration is 'none'"),
         ({"dummies": "none"}, "dummies is 'none'"),
@@ -192,11 +195,11 @@ def test_a_law_that_is_none_is_refused(changes: dict[str, Any], complaint: str) 
         ({"messages_per_user": math.nan}, "messages_per_user is nan"),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_parameters_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         replace(ASKED, **changes)
 
 
-def test_more_messages_than_allowed_are_refused() -> None:
-    with pytest.raises(ValueError, match="messages_per_user is 2:"):
+def test_more_messages_than_allowed_are_rejected() -> None:
+    with pytest.raises(ValueError, match="messages_per_user is 2"):
         law_of(minimum=100, messages_per_user=2, buckets=8)

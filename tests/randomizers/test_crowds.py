@@ -130,10 +130,10 @@ def test_the_noise_is_rounded_up(epsilon: float) -> None:
         ((1, 2), 3, 1.5),
     ],
 )
-def test_laws_of_deletion_that_are_none_are_refused(
+def test_invalid_deletion_laws_are_rejected(
     decay: tuple[int, int], shift: int, delta: float
 ) -> None:
-    with pytest.raises(ValueError, match="no law of deletion"):
+    with pytest.raises(ValueError, match="is not a valid law of deletion"):
         CrowdCounts(decay, shift, delta)
 
 
@@ -145,8 +145,8 @@ def test_all_epochs_together_keep_to_delta() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (math.inf, 1e-6), (1.0, 0.0)])
-def test_out_of_range_is_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(ValueError, match="must be"):
+def test_out_of_range_is_rejected(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError, match=r"(epsilon|delta) is .*; expected"):
         calibrate(epsilon, delta, 1)
 
 
@@ -168,9 +168,9 @@ def test_crowds_stand_before_messages_in_order(crowds: int) -> None:
     law = law_of(crowds)
     numbers = np.unique(np.linspace(0, crowds, 300, dtype=np.int64))
     messages = np.zeros((len(numbers), 1), np.uint8)
-    words = law.words_of(numbers, messages)
-    assert words.shape == (len(numbers), law.word_form.width)
-    assert words.dtype == law.word_form.dtype
+    words = law.messages_of(numbers, messages)
+    assert words.shape == (len(numbers), law.message_format.width)
+    assert words.dtype == law.message_format.dtype
     np.testing.assert_array_equal(law.crowds_of(words), numbers)
     order = np.lexsort(words.T[::-1])
     np.testing.assert_array_equal(order, np.arange(len(numbers)))
@@ -189,9 +189,9 @@ def test_a_device_sends_one_message_in_its_crowd() -> None:
     expected = alone.report(1, items, None, seeded_generator(2))
     np.testing.assert_array_equal(words[:, law.digits :], expected)
     present = np.array([True, False] * 3 + [True])
-    silent = values.copy()
-    silent[~present] = 999  # Ignored.
-    words = devices.report(2, silent, present, seeded_generator(3))
+    absent = values.copy()
+    absent[~present] = 999  # Ignored.
+    words = devices.report(2, absent, present, seeded_generator(3))
     assert law.crowds_of(words).tolist() == [0, 2, 1, 2]
     restored = CrowdDevices(
         law,
@@ -203,14 +203,14 @@ def test_a_device_sends_one_message_in_its_crowd() -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        (np.array([[9, 0]]), "is not from 0 to 8"),
-        (np.array([[-1, 0]]), "is not from 0 to 8"),
-        (np.array([[2, 3]]), "holds 2 items"),
-        (np.array([[2.0, 3.0]]), "must be integers"),
-        (np.array([2]), "for 1 devices"),
+        (np.array([[9, 0]]), "a value at epoch 1 is out of range; expected 0 to 8"),
+        (np.array([[-1, 0]]), "a value at epoch 1 is out of range; expected 0 to 8"),
+        (np.array([[2, 3]]), "has 2 items at epoch 1; expected at most 1"),
+        (np.array([[2.0, 3.0]]), "expected integers"),
+        (np.array([2]), "expected 1 devices"),
     ],
 )
-def test_values_that_cannot_be_are_refused(values: NDArray[np.integer], problem: str) -> None:
+def test_invalid_values_are_rejected(values: NDArray[np.integer], problem: str) -> None:
     devices = devices_of(law_of(2), 1)
     with pytest.raises(ValueError, match=problem):
         devices.report(1, values, None, seeded_generator(1))

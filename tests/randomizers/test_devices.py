@@ -52,16 +52,19 @@ def enrolled() -> Dice:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"cards": np.zeros(100)}, r"state arrays \['cards', 'dice', .*, Dice keeps \['dice', 'p"),
-        ({"purse": None}, r"state arrays \['dice'\], Dice keeps \['dice', 'purse'\]"),
-        ({"purse": np.zeros(99, np.int16)}, r"purse is int16 of shape \(99,\), must be .*\(100,\)"),
-        ({"purse": np.zeros(100)}, r"purse is float64 of shape \(100,\), must be int16"),
-        ({"dice": np.ones((100, 3), np.uint8)}, r"dice is .*\(100, 3\), must be .*\(100, 2\)"),
-        ({"dice": np.full((100, 2), 7, np.uint8)}, "dice has a value that is not from 1 to 6"),
-        ({"dice": np.zeros((100, 2), np.uint8)}, "dice has a value that is not from 1 to 6"),
+        ({"cards": np.zeros(100)}, r"arrays are \['cards', 'dice', .*; expected \['dice', 'p"),
+        ({"purse": None}, r"arrays are \['dice'\]; expected \['dice', 'purse'\] for Dice"),
+        (
+            {"purse": np.zeros(99, np.int16)},
+            r"purse is int16 of shape \(99,\); expected .*\(100,\)",
+        ),
+        ({"purse": np.zeros(100)}, r"purse is float64 of shape \(100,\); expected int16"),
+        ({"dice": np.ones((100, 3), np.uint8)}, r"dice is .*\(100, 3\); expected .*\(100, 2\)"),
+        ({"dice": np.full((100, 2), 7, np.uint8)}, "has a value out of range; expected 1 to"),
+        ({"dice": np.zeros((100, 2), np.uint8)}, "has a value out of range; expected 1 to"),
     ],
 )
-def test_arrays_that_are_not_of_these_devices_are_refused(
+def test_arrays_that_are_not_of_these_devices_are_rejected(
     changed: dict[str, Any], message: str
 ) -> None:
     arrays = {**enrolled().state_arrays(), **changed}

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.division import (
-    MISFIT,
     MOST_INSTANCES,
+    REDRAW_PROBABILITY,
     chances_of_one_instance,
     divide,
     room_of_part,
@@ -22,12 +22,12 @@ from dpstream.randomizers.division import (
 from dpstream.randomizers.randomness import seeded_generator
 
 
-def counted(counts: list[int]) -> CountedWords:
-    return CountedWords.of_cells(np.array(counts), np.dtype("<u4"))
+def counted(counts: list[int]) -> CountedMessages:
+    return CountedMessages.of_cells(np.array(counts), np.dtype("<u4"))
 
 
 def tables(
-    parts: list[NDArray[np.unsignedinteger] | CountedWords], cells: int
+    parts: list[NDArray[np.unsignedinteger] | CountedMessages], cells: int
 ) -> NDArray[np.int64]:
     return np.array([np.bincount(written_out(part)[:, 0], minlength=cells) for part in parts])
 
@@ -46,14 +46,14 @@ def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.Mo
             for part in parts:
                 words = written_out(part)[:, 0]
                 assert (words[1:] >= words[:-1]).all(), "in the order of the whole"
-                if isinstance(part, CountedWords):
+                if isinstance(part, CountedMessages):
                     assert part.counts.all()
                     assert part.counts.dtype == np.uint32
 
 
 @pytest.mark.parametrize("reports", [counted([2, 1]), np.array([[0], [0], [1]], "<u4")])
-def test_every_message_draws_by_itself_whatever_it_says(
-    reports: CountedWords | NDArray[np.unsignedinteger],
+def test_every_message_is_drawn_independently(
+    reports: CountedMessages | NDArray[np.unsignedinteger],
 ) -> None:
     rng, runs = seeded_generator(20261122), 6_000
     found: dict[bytes, int] = {}
@@ -73,7 +73,7 @@ def test_every_message_draws_by_itself_whatever_it_says(
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [0, 1, 100, 150, 400, 2_000])
-def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int) -> None:
+def test_parts_exceed_capacity_as_rarely_as_stated(most: int, instances: int) -> None:
     """Exact in integers, over all shufflers together. Much less capacity would not suffice."""
     room = room_of_part(most, instances)
 
@@ -84,20 +84,20 @@ def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int)
             term = term * (most - messages) // ((messages + 1) * (instances - 1))
         return instances * Fraction(ways, instances**most)
 
-    assert beyond(room) <= Fraction(MISFIT)
+    assert beyond(room) <= Fraction(REDRAW_PROBABILITY)
     assert room <= most
     if most > 1_000:
         spare = room - most / instances
-        assert beyond(math.ceil(most / instances + 0.8 * spare)) > MISFIT
+        assert beyond(math.ceil(most / instances + 0.8 * spare)) > REDRAW_PROBABILITY
 
 
 @pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
 @pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
-def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
+def test_capacity_matches_the_proven_bound(most: int, instances: int) -> None:
     """Capacity by Bernstein's inequality, whose slack of a fifth must not be removed."""
     spare = room_of_part(most, instances) - most / instances
     variance = most / instances * (1 - 1 / instances)
-    rarity = math.log(instances) - math.log(MISFIT)
+    rarity = math.log(instances) - math.log(REDRAW_PROBABILITY)
     assert spare**2 / (2 * variance + 2 * spare / 3) >= rarity
 
 

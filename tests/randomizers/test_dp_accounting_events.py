@@ -50,13 +50,13 @@ def theirs(event: Any, relation: NeighboringRelation, delta: float) -> float:
 
 @pytest.mark.parametrize("name", EVENTS)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
-def test_events_lose_what_dp_accounting_says(name: str, delta: float) -> None:
+def test_event_losses_match_dp_accounting(name: str, delta: float) -> None:
     expected = theirs(EVENTS[name], ADDED, delta)
     assert losses_of(EVENTS[name]).epsilon(delta) == pytest.approx(expected, rel=2e-3)
 
 
 @pytest.mark.parametrize(("noise", "symbols", "times"), [(0.5, 2, 1), (0.8, 4, 50), (0.9, 10, 7)])
-def test_responses_lose_what_dp_accounting_says(noise: float, symbols: int, times: int) -> None:
+def test_response_losses_match_dp_accounting(noise: float, symbols: int, times: int) -> None:
     """Composed by its distributions: its accountant counts a repeated response once."""
     event = OFTEN(dp_event.RandomizedResponseDpEvent(noise, symbols), times)
     single = pld.from_randomized_response(noise, symbols, value_discretization_interval=1e-4)
@@ -138,13 +138,16 @@ def test_nothing_loses_nothing() -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_what_is_not_known_is_refused(event: Any) -> None:
-    with pytest.raises(ValueError, match="is not known here"):
+def test_unknown_input_is_rejected(event: Any) -> None:
+    with pytest.raises(
+        ValueError,
+        match=("is unknown; expected randomized response, Gaussian, Laplace or discrete Laplace"),
+    ):
         losses_of(event)
 
 
 @pytest.mark.parametrize("deviation", [0.7, 3.7304, 40.0])
-def test_normal_losses_are_never_below_the_truth(deviation: float) -> None:
+def test_normal_losses_are_never_below_the_ground_truth(deviation: float) -> None:
     losses = normal_losses(deviation, 0.01 / deviation)
     for epsilon in (0.0, 0.5 / deviation, 2 / deviation, 5 / deviation):
         exact = normal_delta(epsilon, deviation)
@@ -152,7 +155,7 @@ def test_normal_losses_are_never_below_the_truth(deviation: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 30.0])
-def test_laplace_losses_are_never_below_the_truth(scale: float) -> None:
+def test_laplace_losses_are_never_below_the_ground_truth(scale: float) -> None:
     """delta is 1 - e^((epsilon - 1 / scale) / 2)."""
     losses = laplace_losses(scale, 1e-3 / scale)
     for part in (0.0, 0.3, 0.9):
@@ -179,7 +182,7 @@ OPENDP = {
 """Privacy map of each measurement as printed by OpenDP 0.16.0."""
 
 
-def test_opendp_says_the_same_of_what_it_has() -> None:
+def test_opendp_agrees_where_it_applies() -> None:
     response, _ = OPENDP["make_randomized_response_bool(prob=0.75)"]
     assert losses_of(event_of_response(math.log(3))).epsilon(1e-12) == pytest.approx(
         response, rel=3e-3

@@ -54,10 +54,10 @@ def test_devices_files_and_ranges_agree_on_every_edge(low: str, high: str, bucke
     assert [domain.range(f"{text}:").starts for text in texts] == [(at,) for at in range(buckets)]
 
 
-def test_buckets_too_narrow_for_floats_are_refused() -> None:
+def test_buckets_too_narrow_for_floats_are_rejected() -> None:
     with pytest.raises(
-        ValueError, match=r"1,024 buckets from .* narrower than .* give fewer buckets"
+        ValueError, match=r"1,024 buckets from .* narrower than .* Use fewer buckets"
     ):
         EqualBuckets(1e15, 1e15 + 100, 1024)
-    with pytest.raises(ValueError, match="must be a number above low"):
+    with pytest.raises(ValueError, match="expected a number above low"):
         EqualBuckets(1.0, 1.0, 4)

@@ -30,9 +30,7 @@ def flips(stream: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize(("items", "values"), [(2, 1), (2, 5), (3, 4), (4, 4), (5, 3), (6, 4)])
-def test_the_law_of_flips_is_that_of_all_rows_and_all_ways_to_change(
-    items: int, values: int
-) -> None:
+def test_flip_distribution_covers_all_rows_and_changes(items: int, values: int) -> None:
     streams = tracked(items, values)
     exact = [Fraction(0)] * (values + 1)
     for stream, times in streams.items():
@@ -46,7 +44,7 @@ def test_half_of_the_changes_are_flips_in_a_large_domain() -> None:
     assert flip_law(4, 12) != pytest.approx(binomial, abs=2e-2)
 
 
-def test_who_goes_back_and_forth_flips_always_or_never() -> None:
+def test_alternating_values_flip_always_or_never() -> None:
     assert flip_law(2, 9) == pytest.approx([0.25, 0.25, *[0] * 6, 0.25, 0.25])
 
 

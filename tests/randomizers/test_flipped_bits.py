@@ -82,6 +82,6 @@ def test_what_all_draws_of_a_number_are_off_is_added_up(
     assert 0 < all_of_them <= stated <= all_of_them * (1 + 1e-12)
 
 
-def test_too_many_bits_are_refused() -> None:
-    with pytest.raises(ValueError, match="bits in a cell, must be at most"):
+def test_too_many_bits_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"2\^41 bits; expected at most"):
         FlippedBits(Fraction(1, 3)).reversed(np.array([2 * MOST_TRIALS]), seeded_generator(93))

@@ -20,7 +20,7 @@ from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_messages import CountedMessages, written_out
 from dpstream.randomizers.fragments import (
     Fragments,
     FragmentsLaw,
@@ -43,7 +43,7 @@ HORSE = 1_914_589
 """Respondents of the paper's image of a horse; its delta is 5e-8."""
 
 
-def asked(epsilon: float, **others: Any) -> FragmentsParameters:
+def requested(epsilon: float, **others: Any) -> FragmentsParameters:
     return FragmentsParameters(epsilon, others.pop("delta", 1e-6), LABELS, **others)
 
 
@@ -90,7 +90,7 @@ def law_of(kept: float, reports: int = 1, **others: Any) -> FragmentsLaw:
 def test_as_few_bits_are_reversed_as_privacy_allows(
     contributors: int, epsilon: float, neighbors: Neighbors, reversed_bits: float
 ) -> None:
-    law = calibrate(asked(epsilon, neighbors=neighbors), 1, contributors)
+    law = calibrate(requested(epsilon, neighbors=neighbors), 1, contributors)
     probability = float(law.flips.probability)
     assert contributors * probability == pytest.approx(reversed_bits, rel=2e-3)
     # The stated guarantee holds, and would fail with half the noise.
@@ -111,7 +111,7 @@ def test_the_paper_s_horse_is_more_private_than_its_formula_says(
 def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> None:
     few = {"delta": 5e-8, "neighbors": "removal"}
     losses = {
-        calibration: calibrate(asked(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
+        calibration: calibrate(requested(1.0, calibration=calibration, **few), 1, HORSE).odds.loss
         for calibration in ("published", "exact")
     }
     assert losses["published"] == pytest.approx(8.547, abs=1e-3)
@@ -121,7 +121,7 @@ def test_the_calibrations_differ_in_how_well_a_bit_is_taken_to_be_hidden() -> No
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
 def test_the_published_calibration_is_private(epsilon: float) -> None:
     few = {"delta": 5e-8, "neighbors": "removal", "calibration": "published"}
-    law = calibrate(asked(epsilon, **few), 1, HORSE)
+    law = calibrate(requested(epsilon, **few), 1, HORSE)
     assert epsilon_with(law, HORSE) < epsilon
     assert Fragments(law).guarantee.epsilon == epsilon
 
@@ -179,13 +179,13 @@ def test_reports_are_as_private_as_in_the_paper_s_tables(
 
 
 def test_with_few_others_a_job_is_as_private_as_its_messages_alone() -> None:
-    law = calibrate(asked(1.0), 1, 2)
+    law = calibrate(requested(1.0), 1, 2)
     assert law.local_epsilon == pytest.approx(1.0, abs=1e-4)
     assert epsilon_with(law, 1) <= law.local_epsilon
 
 
 def test_several_epochs_lose_less_than_the_sum() -> None:
-    law = calibrate(asked(0.25), 4, 100_000)
+    law = calibrate(requested(0.25), 4, 100_000)
     assert 0.25 < law.stream_epsilon < 4 * 0.25
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
@@ -224,9 +224,7 @@ def test_reports_are_made_from_the_same_reversed_bits() -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 @pytest.mark.parametrize("contributors", [1, 10, 1_000])
-def test_there_is_room_for_all_messages_that_anybody_will_ever_draw(
-    reports: int, contributors: int
-) -> None:
+def test_capacity_fits_all_possible_messages(reports: int, contributors: int) -> None:
     law = law_of(4.0, reports)
     most = law.capacity(1, contributors)
     bits = contributors * law.items * reports
@@ -242,7 +240,7 @@ def test_there_is_room_for_all_messages_that_anybody_will_ever_draw(
     assert law.capacity(1, 0) == 0
 
 
-def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_beyond_capacity_are_all_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     law = law_of(1.0)
     monkeypatch.setattr(FragmentsLaw, "capacity", lambda law, epoch, contributors: 108)
     devices, rng = Fragments(law), seeded_generator(97)
@@ -251,7 +249,7 @@ def test_messages_without_room_are_all_drawn_anew(monkeypatch: pytest.MonkeyPatc
     assert len(sent) <= 108
 
 
-def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> None:
+def test_format_depends_on_report_count_and_not_on_values() -> None:
     law = law_of(6.0, items=1_000)
     # Of 350 users without items fewer messages than words arrive, of users with an item more.
     for users, counted in ((10, False), (350, True), (5_000, True)):
@@ -259,65 +257,72 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
             devices, rng = Fragments(law), seeded_generator(98)
             devices.enroll(users, rng)
             sent = devices.report(1, np.full((users, 1), held), None, rng)
-            assert isinstance(sent, CountedWords) == counted
+            assert isinstance(sent, CountedMessages) == counted
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"neighbors": "any"}, "neighbors is 'any', must be 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best', must be"),
-        ({"calibration": "published"}, "give items: 1 and neighbors: removal"),
-        ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
+        ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
+        ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
+        (
+            {"calibration": "published"},
+            ("calibration: published requires items: 1 and neighbors: removal. Set these, or use"),
+        ),
+        ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
-def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_disallowed_parameters_are_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        asked(1.0, **parameters)
+        requested(1.0, **parameters)
 
 
 @pytest.mark.parametrize(
     ("constants", "message"),
     [
-        ({"neighbors": "any"}, "neighbors is 'any', must be 'replacement' or 'removal'"),
-        ({"calibration": "best"}, "calibration is 'best', must be"),
-        ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
+        ({"neighbors": "any"}, "neighbors is 'any'; expected 'replacement' or 'removal'"),
+        ({"calibration": "best"}, "calibration is 'best'; expected 'exact' or 'published'"),
+        ({"reports": 0}, "reports is 0; expected 1 to 1,024"),
     ],
 )
-def test_constants_of_what_there_is_not_are_refused(
-    constants: dict[str, Any], message: str
-) -> None:
+def test_unknown_constants_are_rejected(constants: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(law_of(2.0), **constants)
 
 
 @pytest.mark.parametrize("reports", [1, 2])
-def test_what_tables_leave_out_is_charged_for_every_report(
+def test_table_tails_are_charged_for_every_report(
     reports: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epsilon, delta, contributors = 2.0, 1e-3, 2_000
     drawn = 2 * len(LABELS) * (reports + (reports > 1))
     allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)
-    for distance, is_refused in ((0.99 * allowed, False), (1.01 * allowed, True)):
+    for distance, is_rejected in ((0.99 * allowed, False), (1.01 * allowed, True)):
         monkeypatch.setattr(FlippedBits, "distance", lambda flips, bits, each=distance: each)
-        refused = pytest.raises(ValueError, match="bits that are drawn more finely than they are")
-        with refused if is_refused else nullcontext():
-            calibrate(asked(epsilon, delta=delta, reports=reports), 1, contributors)
+        rejected = pytest.raises(
+            ValueError, match=("requires bits with a finer distribution than is available")
+        )
+        with rejected if is_rejected else nullcontext():
+            calibrate(requested(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
-def test_the_published_formula_says_where_it_does_not_hold() -> None:
-    with pytest.raises(ValueError, match="take calibration: exact"):
+def test_published_formula_is_rejected_where_invalid() -> None:
+    with pytest.raises(ValueError, match=r"published calibration has no odds for epsilon 0\.001 "):
         published_loss(0.001, 1e-6, 1_000)
 
 
-def test_the_guarantee_says_what_holds_against_the_stage() -> None:
-    law = calibrate(asked(1.0, items=2, neighbors="removal"), 1, 100_000)
+def test_guarantee_states_the_loss_against_the_shuffler() -> None:
+    law = calibrate(requested(1.0, items=2, neighbors="removal"), 1, 100_000)
     guarantee = Fragments(law).guarantee
     assert f"epsilon is {2 * law.odds.loss:.6g}" in guarantee.trust
     assert guarantee.neighbors.startswith("a set of at most 2 items of a user at an epoch, or none")
 
 
 def test_a_bit_loses_no_more_than_shuffling_was_computed_with() -> None:
-    for asked in np.geomspace(0.01, 30.0, 60).tolist():
-        assert response_within(asked).loss <= asked <= response_within(asked).loss * (1 + 1e-14)
+    for requested in np.geomspace(0.01, 30.0, 60).tolist():
+        assert (
+            response_within(requested).loss
+            <= requested
+            <= response_within(requested).loss * (1 + 1e-14)
+        )

@@ -54,7 +54,7 @@ def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
     sent = np.array(partial_sums).T
     assert sent[:, :12].tolist() == [signs for _, signs in _drawn(devices)]
     assert (sent[:, 12:] == np.array([-1, 1, -1, 1])).all()  # coins of 0
-    assert devices.frozen == 50
+    assert devices.exhausted == 50
 
 
 def test_orders_and_signs_never_change() -> None:
@@ -78,8 +78,8 @@ def test_an_order_without_weight_is_never_drawn() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, MIN_EPSILON / 2, MAX_EPSILON * 2, math.nan, True])
-def test_losses_that_are_not_calibrated_for_are_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=r"epsilon is .* must be"):
+def test_losses_that_are_not_calibrated_for_are_rejected(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"epsilon is .*; expected"):
         FutureRandParameters(epsilon, 2)
     FutureRandParameters(MIN_EPSILON, 2)
     FutureRandParameters(MAX_EPSILON, 2)
@@ -116,11 +116,11 @@ def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
 @pytest.mark.parametrize(
     ("name", "array", "complaint"),
     [
-        ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\), must be .*3, 1"),
+        ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\); expected .*3, 1"),
         ("used", np.zeros(3, np.uint16), "used is uint16"),
         ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
-        ("order", np.full(3, 5, np.uint8), "order has a value that is not from 0 to 4"),
-        ("order", np.array([0, 5, 0], np.uint8), "order has a value that is not from 0 to 4"),
+        ("order", np.full(3, 5, np.uint8), "has a value out of range; expected 0 to"),
+        ("order", np.array([0, 5, 0], np.uint8), "has a value out of range; expected 0 to"),
         ("more", np.zeros(3), "state arrays .*'more'"),
     ],
 )

@@ -18,7 +18,7 @@ FALSE_ALARM = 1e-10
 
 
 def test_orders_and_signs_are_drawn_from_the_law() -> None:
-    law = _law(changes=2, horizon=4, order_weights=(4, 3, 1))
+    law = _law(max_changes=2, horizon=4, order_weights=(4, 3, 1))
     devices = FutureRand(law)
     for batch in range(4):
         devices.enroll(50_000, seeded_generator(1, batch))
@@ -37,8 +37,8 @@ def test_orders_and_signs_are_drawn_from_the_law() -> None:
         return float(stats.chisquare(observed, list(expected.values())).pvalue)
 
     assert fit(law) > FALSE_ALARM
-    assert fit(_law(changes=2, horizon=4, order_weights=(40, 31, 9))) < FALSE_ALARM
-    assert fit(_law(changes=2, horizon=4, order_weights=(4, 3, 1), epsilon=1.1)) < FALSE_ALARM
+    assert fit(_law(max_changes=2, horizon=4, order_weights=(40, 31, 9))) < FALSE_ALARM
+    assert fit(_law(max_changes=2, horizon=4, order_weights=(4, 3, 1), epsilon=1.1)) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("calibration", ["optimal", "published"])
@@ -64,7 +64,7 @@ def test_the_advantage_of_every_order_is_its_c_gap(calibration: str) -> None:
 
 def test_frozen_devices_send_fair_coins() -> None:
     """Values that change at every epoch: leaf devices are exhausted from the third one on."""
-    law = _law(changes=2, horizon=8, order_weights=(1, 0, 0, 0), epsilon=4.0)
+    law = _law(max_changes=2, horizon=8, order_weights=(1, 0, 0, 0), epsilon=4.0)
     devices = FutureRand(law)
     devices.enroll(100_000, seeded_generator(4))
     for epoch in range(1, 9):
@@ -72,15 +72,15 @@ def test_frozen_devices_send_fair_coins() -> None:
         signs = devices.report(epoch, values, None, seeded_generator(5, epoch))[:, 0]
         advantage = law.c_gaps[0] * (1 if epoch % 2 else -1) if epoch <= 2 else 0.0
         assert _binomial(signs, (1 + advantage) / 2) > FALSE_ALARM
-        assert devices.frozen == (0 if epoch <= 2 else 100_000)
+        assert devices.exhausted == (0 if epoch <= 2 else 100_000)
         if epoch <= 2:
             assert _binomial(signs, (1 + 0.7 * advantage) / 2) < FALSE_ALARM
 
 
 def _law(
-    changes: int, horizon: int, order_weights: tuple[int, ...], epsilon: float = 1.0
+    max_changes: int, horizon: int, order_weights: tuple[int, ...], epsilon: float = 1.0
 ) -> FutureRandLaw:
-    law = calibrate(FutureRandParameters(epsilon, changes), horizon)
+    law = calibrate(FutureRandParameters(epsilon, max_changes), horizon)
     return FutureRandLaw(horizon, epsilon, order_weights, law.composed)
 
 

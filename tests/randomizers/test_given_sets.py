@@ -8,7 +8,7 @@ import pytest
 from dpstream.randomizers.given_sets import checked_sets, set_rows
 
 
-def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:
+def test_device_with_too_many_items_is_rejected() -> None:
     values = np.array([[1, 2, 0], [3, 3, 1], [4, 5, 6]])
     users, items = checked_sets(7, values, np.array([True, True, False]), 3, most=2)
     assert list(zip(users.tolist(), items.tolist(), strict=True)) == [
@@ -17,18 +17,20 @@ def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:
         (1, 1),
         (1, 3),
     ]
-    with pytest.raises(ValueError, match="device 2 holds 3 items at epoch 7, must be at most 2"):
+    with pytest.raises(ValueError, match="device 2 has 3 items at epoch 7; expected at most 2"):
         checked_sets(7, values, None, 3, most=2)
 
 
 @pytest.mark.parametrize("values", [[[-1, 2]], [[2, -1]], [[-1, -2]]])
-def test_an_item_below_all_is_named_whatever_is_held_beside_it(values: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match=r"item -\d at epoch 7, items are numbered from 1"):
+def test_negative_item_is_rejected(values: list[list[int]]) -> None:
+    with pytest.raises(
+        ValueError, match=r"item -\d at epoch 7 is out of range: items are numbered from 1"
+    ):
         checked_sets(7, np.array(values), None, 1, most=2)
 
 
-def test_an_item_that_is_none_of_the_domain_is_named() -> None:
+def test_item_outside_the_domain_is_rejected() -> None:
     values = np.array([[3, 1], [0, 2]])
     assert set_rows(7, values, None, 2, most=2, domain=3).tolist() == [[1, 3], [2, 0]]
-    with pytest.raises(ValueError, match="item 3 at epoch 7, there are 2"):
+    with pytest.raises(ValueError, match="item 3 at epoch 7 is out of range: there are"):
         set_rows(7, values, None, 2, most=2, domain=2)

@@ -66,31 +66,31 @@ def test_there_is_room_for_rows_that_stand_for_no_item(
 ) -> None:
     law = law_of(items, slots=min(items, 2))
     assert law.columns == columns >= items + law.slots + 1
-    assert law.word_form.dtype == np.dtype(dtype)
+    assert law.message_format.dtype == np.dtype(dtype)
 
 
 @pytest.mark.parametrize(("items", "dtype"), [(253, "<u1"), (254, "<u2"), (65_534, "<u4")])
 def test_columns_are_sent_in_the_narrowest_words(items: int, dtype: str) -> None:
     law = law_of(items, slots=2)
     messages = messages_of(law, np.array([[items, 0], [1, items]]), 1)
-    assert messages.dtype == law.word_form.dtype == np.dtype(dtype)
+    assert messages.dtype == law.message_format.dtype == np.dtype(dtype)
     assert messages.shape == (2 * 2 + 2, 2)
 
 
-def test_everybody_present_sends_k_real_tuples_and_a_blanket() -> None:
+def test_present_devices_send_real_tuples_and_a_blanket() -> None:
     law = law_of(blanket=3.0)
     devices, rng = Hadamard(law), seeded_generator(71)
     devices.enroll(4, rng)
     values = np.array([[0, 0], [5, 0], [2, 1], [9, 9]])
     present = np.array([True, True, True, False])
     assert devices.report(1, values, present, rng).shape == (3 * (2 + 3), 2)
-    with pytest.raises(ValueError, match="item 9 at epoch 2, there are 5"):
+    with pytest.raises(ValueError, match="item 9 at epoch 2 is out of range: there are"):
         devices.report(2, values, None, rng)
-    with pytest.raises(ValueError, match="epoch 1, must be after"):
+    with pytest.raises(ValueError, match="epoch 1 is out of range; expected an epoch after"):
         devices.report(1, values, present, rng)
     again = Hadamard.restore(law, devices.state_arrays(), 1)
     assert (again.population, again.epoch) == (4, 1)
-    with pytest.raises(ValueError, match="Hadamard keeps"):
+    with pytest.raises(ValueError, match=r"expected .* for Hadamard"):
         Hadamard.restore(law, {}, 0)
 
 
@@ -154,11 +154,11 @@ def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
     return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
 
 
-def test_what_cannot_be_kept_to_is_refused() -> None:
+def test_infeasible_parameters_are_rejected() -> None:
     few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
-    with pytest.raises(ValueError, match=r"at least .* are needed with 100 contributors"):
+    with pytest.raises(ValueError, match=r"2\.5; expected at least .* with 100 contributors"):
         calibrate(few, 1, 100)
-    with pytest.raises(ValueError, match="hide 2 items too badly"):
+    with pytest.raises(ValueError, match="of each other cannot hide 2 items; expected at most 1 /"):
         calibrate(HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, rows=1), 1, 100)
     with pytest.raises(ValueError, match="is not enough for epsilon 20"):
         calibrate(HadamardParameters(20.0, 1e-6, ("a",), calibration="published"), 1, 100)
@@ -200,7 +200,9 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
     guarantee = Hadamard(often).guarantee
     assert guarantee.unit == "epoch"
     assert guarantee.stream_epsilon == often.stream_epsilon
-    assert "1,000 honest contributors" in guarantee.trust
+    assert (
+        "honest users in each window to add their dummies; the messages alone do not protect"
+    ) in guarantee.trust
 
 
 @pytest.mark.parametrize(
@@ -211,8 +213,8 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
         ({"rows": 0}, "rows is 0"),
         ({"rows": 2.0}, "whole number"),
         ({"calibration": "loose"}, "calibration is"),
-        ({"dummies": "shuffle"}, "must be 'poisson' or 'bernoulli'"),
-        ({"messages_per_user": 1.0}, "must be above 1"),
+        ({"dummies": "shuffle"}, "expected 'poisson' or 'bernoulli'"),
+        ({"messages_per_user": 1.0}, "expected a number above 1"),
         ({"domain": ()}, "domain"),
     ],
 )

@@ -58,12 +58,12 @@ def test_devices_track_one_boolean_each(items: int) -> None:
         values = rng.integers(0, items + 1, 300)
         present = rng.random(300) < 0.8
         followed = np.where(values == 0, 0, (1 + matrix[rows, values]) // 2)
-        letters = booleans.report(epoch, followed, present, seeded_generator(2, epoch))
+        symbols = booleans.report(epoch, followed, present, seeded_generator(2, epoch))
         found = devices.report(epoch, values, present, seeded_generator(2, epoch))
         assert found.dtype == HadamardValues.word_dtype
         assert found.shape == (np.count_nonzero(present), HadamardValues.width)
-        assert found[:, 0].tolist() == (rows[present] * 256 + letters[:, 0]).tolist()
-    assert devices.frozen == booleans.frozen > 0
+        assert found[:, 0].tolist() == (rows[present] * 256 + symbols[:, 0]).tolist()
+    assert devices.exhausted == booleans.exhausted > 0
 
 
 def test_rows_are_drawn_uniformly_and_without_regard_to_noise() -> None:
@@ -88,31 +88,32 @@ def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (("a",), "domain has 1 labels, must have from 2 to 4,096"),
+        (("a",), "domain has 1 labels; expected 2 to 4,096"),
         (tuple(map(str, range(MAX_ITEMS + 1))), "domain has 4,097 labels"),
-        (("a", "b", "a"), "domain has the label 'a' twice: take one of them out"),
-        (("a", ""), "domain has the label '', a label must have 1 to 100 printable"),
-        (("a", " b"), "no space at either end"),
+        (("a", "b", "a"), "domain has the label 'a' twice. Remove one of them"),
+        (
+            ("a", ""),
+            ("domain has the label ''; expected 1 to 100 printable characters without leading or"),
+        ),
+        (("a", " b"), "printable characters without leading or trailing spaces"),
         (("a", "b\n"), r"domain has the label 'b\\n'"),
         (("a", "b" * 101), "1 to 100 printable characters"),
     ],
 )
-def test_labels_that_cannot_be_are_refused_in_one_line(
-    labels: tuple[str, ...], message: str
-) -> None:
+def test_invalid_labels_are_rejected_in_one_line(labels: tuple[str, ...], message: str) -> None:
     check_labels(("a", "b"))
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ValueError, match=message) as rejected:
         check_labels(labels)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(rejected.value)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"row": None}, "HadamardValues keeps .*'row'"),
+        ({"row": None}, r"expected .*'row'.* for HadamardValues"),
         ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
         ({"row": np.zeros(10, np.int64)}, "row is int64"),
-        ({"row": np.full(10, 8, np.uint16)}, "row has a value that is not from 0 to 7"),
+        ({"row": np.full(10, 8, np.uint16)}, "has a value out of range; expected 0 to"),
         ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Test items and numbers by letters: parameters, and the number of boosted flips."""
+"""Test items and numbers by symbols: parameters, and the number of boosted flips."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ ITEMS = ("a", "b", "c")
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"epsilon": 11}, "epsilon is 11, must be from 0.001 to 10"),
-        ({"changes": -1}, "changes is -1"),
-        ({"changes": 1 << 15}, "changes is 32768"),
-        ({"boosted": 4}, "boosted is 4, must be a whole number from 1 to changes . 1, 3"),
+        ({"epsilon": 11}, "epsilon is 11; expected 0.001 to 10"),
+        ({"max_changes": -1}, "max_changes is -1"),
+        ({"max_changes": 1 << 15}, "max_changes is 32768"),
+        ({"boosted": 4}, r"boosted is 4; expected a whole number from 1 to max_changes \+ 1, 3"),
         ({"domain": ("a", "a")}, "the label 'a' twice"),
         (
             {"domain": tuple(map(str, range(4097)))},
-            "domain has 4,097 labels, must have from 2",
+            "domain has 4,097 labels; expected 2",
         ),
     ],
 )
-def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_wrong_parameters_are_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        HadamardValuesParameters(**{"epsilon": 1, "changes": 2, "domain": ITEMS, **wrong})
+        HadamardValuesParameters(**{"epsilon": 1, "max_changes": 2, "domain": ITEMS, **wrong})
 
 
-def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
+def test_laws_of_too_few_or_too_many_items_are_rejected() -> None:
     law = calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 16)
     for items in (0, MIN_ITEMS - 1, MAX_ITEMS + 1):
-        with pytest.raises(ValueError, match="items, must be from"):
+        with pytest.raises(ValueError, match=f"{items:,} items; expected {MIN_ITEMS} to 4,096"):
             replace(law, items=items)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"epsilon": "1"}, "epsilon is '1', must be a number"),
-        ({"buckets": 6}, "buckets is 6, must be a power of two: give 4 or 8"),
-        ({"high": 0}, "high is 0, must be a number above low, 0"),
+        ({"epsilon": "1"}, "epsilon is '1'; expected a number"),
+        ({"buckets": 6}, "buckets is 6; expected a power of two, such as 4 or 8"),
+        ({"high": 0}, "high is 0; expected a number above low, 0"),
         ({"initial": 8}, "initial is 8"),
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
-def test_wrong_numbers_are_refused(wrong: dict[str, Any], message: str) -> None:
-    numbers = {"epsilon": 1, "changes": 2, "low": 0, "high": 8, "buckets": 4}
+def test_wrong_numbers_are_rejected(wrong: dict[str, Any], message: str) -> None:
+    numbers = {"epsilon": 1, "max_changes": 2, "low": 0, "high": 8, "buckets": 4}
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**numbers, **wrong})
 
@@ -68,8 +68,10 @@ def test_about_half_of_the_flips_that_there_may_be_are_boosted() -> None:
     assert found == [2, 2, 3, 5, 9, 18]
     # A user with one item flips at most once.
     assert best_boosts(np.full(2, 0.5), 64) == 1
-    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS), 1).booleans.changes == 1
-    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.changes == 2
+    assert calibrate(HadamardValuesParameters(1.0, 5, ITEMS), 1).booleans.max_changes == 1
+    assert (
+        calibrate(HadamardValuesParameters(1.0, 5, ITEMS, boosted=2), 64).booleans.max_changes == 2
+    )
 
 
 def test_silent_devices_leave_their_rows_out() -> None:

@@ -29,7 +29,7 @@ def view(mean: float, messages: int) -> NDArray[np.float64]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mean", "messages"), list(product((6.0, 15.0), (1, 2, 3))))
-def test_two_items_are_told_apart_no_better_than_charged(mean: float, messages: int) -> None:
+def test_two_items_lose_at_most_the_charge(mean: float, messages: int) -> None:
     one = view(mean, messages)
     other = one.T
     removed, added = raised_losses(mean, messages)
@@ -50,8 +50,11 @@ def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
     assert needed == poisson_for_overlapping(1.0, 1e-6, overlap, epochs=16)
 
 
-def test_item_reports_refuse_a_boost_when_items_share_words() -> None:
-    with pytest.raises(ValueError, match="a boost of 2 for items that share words"):
+def test_item_reports_reject_a_boost_when_items_share_words() -> None:
+    with pytest.raises(
+        ValueError,
+        match=("boost is 2: no noise is proven to suffice for items that share words; expected 0"),
+    ):
         ItemReports(64, 2, 2, 0.01)
 
 

@@ -27,7 +27,7 @@ class CoinTossLaw(Constants):
 
     def __post_init__(self) -> None:
         if self.tosses < 1:
-            raise ValueError(f"{self.tosses} tosses, must be at least 1")
+            raise ValueError(f"{self.tosses} tosses; expected at least 1")
 
 
 BODY: dict[str, Any] = {
@@ -54,20 +54,23 @@ def test_constants_are_written_as_their_fields() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"tosses": 0}, "not a law of coin_toss: .*0 tosses, must be at least 1"),
-        ({"more": 1, "most": 2}, "not a law of coin_toss: .*no constants are called more, most"),
+        ({"tosses": 0}, "not a law of coin_toss: .*0 tosses; expected at least 1"),
+        ({"more": 1, "most": 2}, "not a law of coin_toss: .*unknown constants more, most"),
         ({"coins": None}, "not a law of coin_toss"),
         ({"coins": [{}]}, "not a law of coin_toss: .*not a law of coin: .*weight"),
-        ({"spare": {"weight": "1"}}, "not a law of coin_toss: not a law of coin: '1' is no number"),
-        ({"spare": {"weight": True}}, "True is no number"),
+        (
+            {"spare": {"weight": "1"}},
+            "not a law of coin_toss: not a law of coin: '1' is not a number",
+        ),
+        ({"spare": {"weight": True}}, "True is not a number"),
     ],
 )
-def test_other_json_is_no_law(changed: dict[str, Any], message: str) -> None:
+def test_invalid_json_is_rejected_as_a_law(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CoinTossLaw.from_json({**BODY, **changed})
 
 
 @pytest.mark.parametrize("name", BODY)
-def test_a_law_without_one_of_its_constants_is_none(name: str) -> None:
+def test_law_with_missing_constant_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="not a law of coin_toss"):
         CoinTossLaw.from_json({key: value for key, value in BODY.items() if key != name})

@@ -45,10 +45,10 @@ def test_what_shuffling_makes_of_the_steps_of_a_device(
 
 
 def test_a_report_loses_no_more_than_shuffling_was_computed_with() -> None:
-    for asked in np.geomspace(0.2, 8.0, 12).tolist():
-        parameters = LdpSgdParameters(asked, 1e-5, features=2, classes=2, groups=30)
+    for requested in np.geomspace(0.2, 8.0, 12).tolist():
+        parameters = LdpSgdParameters(requested, 1e-5, features=2, classes=2, groups=30)
         law = calibrate(parameters, 30, minimum=2000)
-        assert law.odds.loss <= asked <= law.odds.loss * (1 + 1e-14)
+        assert law.odds.loss <= requested <= law.odds.loss * (1 + 1e-14)
 
 
 def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
@@ -58,15 +58,15 @@ def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
     assert law.stream_epsilon > calibrate(ASKED, 300, minimum=2000).stream_epsilon
 
 
-def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
+def test_guarantee_states_the_local_loss() -> None:
     guarantee = LdpSgd(calibrate(ASKED, 300, minimum=2000)).guarantee
-    assert "epsilon is 1.9 at every step that a user takes part in, 19 for its 10 steps" in (
+    assert "epsilon is 1.9 at every step that a user participates in, 19 for its 10" in (
         guarantee.trust
     )
-    asked = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30, reports=5)
-    several = calibrate(asked, 300, minimum=2000)
+    requested = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30, reports=5)
+    several = calibrate(requested, 300, minimum=2000)
     assert several.local_epsilon(1) <= 1.9
-    assert "epsilon is 9.5 at every step that a user takes part in, 95 for its 10 steps" in (
+    assert "epsilon is 9.5 at every step that a user participates in, 95 for its 10" in (
         LdpSgd(several).guarantee.trust
     )
     assert several.stream_epsilon == pytest.approx(
@@ -74,48 +74,51 @@ def test_the_guarantee_says_what_a_device_loses_that_nobody_hides() -> None:
     )
 
 
-def test_reports_that_lose_more_than_one_alone_are_refused() -> None:
-    asked = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
+def test_reports_that_lose_more_than_one_alone_are_rejected() -> None:
+    requested = LdpSgdParameters(3.0, 1e-5, features=2, classes=2, reports=4)
     with pytest.raises(ValueError, match=r"4 reports in a step lose .* among 10 contributors"):
-        calibrate(asked, 1, minimum=10)
+        calibrate(requested, 1, minimum=10)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"features": 7_000}, "70,000 numbers, and at most 65,536 fit a record: give fewer"),
-        ({"classes": 1}, "classes is 1, must be a whole number from 2"),
-        ({"clip": 0}, "clip is 0, must be positive"),
+        (
+            {"features": 7_000},
+            ("numbers; expected at most 65,536, the capacity of a record. Use fewer features"),
+        ),
+        ({"classes": 1}, "classes is 1; expected a whole number from 2"),
+        ({"clip": 0}, "clip is 0; expected a positive finite number"),
         ({"rate": math.inf}, "rate is inf"),
         ({"radius": -1.0}, "radius is -1.0"),
         ({"groups": 0}, "groups is 0"),
         ({"reports": 0}, "reports is 0"),
         ({"seed_bits": 129}, "seed_bits is 129"),
         ({"delta": 0}, "delta is 0"),
-        ({"test_set": "!"}, "no packed examples"),
+        ({"test_set": "!"}, "test_set is not a set of packed examples; expected"),
         ({"test_set": ""}, "test_set has 0 bytes"),
         ({"test_set": packed_examples(np.zeros((2, 66), np.int16))}, "has no class"),
         ({"test_set": packed_examples(np.full((1, 66), 11))}, "class 10 of test_set"),
         (
             {"test_set": packed_examples(np.ones((2_000, 66), np.int16))},
-            "at most 1,985 fit a deployed job",
+            "numbers; expected at most 1,985 examples in a deployed job",
         ),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(changed: dict[str, object], message: str) -> None:
+def test_invalid_parameters_are_rejected(changed: dict[str, object], message: str) -> None:
     values: dict[str, object] = {"epsilon": 1.9, "delta": 1e-5, "features": 65, "classes": 10}
     with pytest.raises(ValueError, match=message):
         LdpSgdParameters(**(values | changed))  # type: ignore[arg-type]
 
 
-def test_a_model_of_too_many_steps_is_refused() -> None:
-    asked = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
-    with pytest.raises(ValueError, match="at most 1,118 can be kept: give fewer epochs"):
-        calibrate(asked, 1_119, minimum=2000)
+def test_a_model_of_too_many_steps_is_rejected() -> None:
+    requested = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
+    with pytest.raises(ValueError, match="steps; expected at most 1,118"):
+        calibrate(requested, 1_119, minimum=2000)
 
 
 @pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
-def test_laws_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_laws_are_rejected(wrong: dict[str, int]) -> None:
     law = calibrate(LdpSgdParameters(1.9, 1e-5, features=2, classes=2), 3, minimum=2000)
     with pytest.raises(ValueError, match="0"):
         replace(law, **wrong)  # type: ignore[arg-type]
@@ -124,9 +127,9 @@ def test_laws_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     "feature", [8 * FEATURE_UNIT, -8 * FEATURE_UNIT, 8 * FEATURE_UNIT + 1, -(1 << 15)]
 )
-def test_a_feature_that_is_too_large_is_refused_whatever_the_others_are(feature: int) -> None:
+def test_feature_out_of_range_is_rejected(feature: int) -> None:
     examples = np.array([[1, 0, 1], [1, feature, 0]])
-    with pytest.raises(ValueError, match="a feature here does not lie between -8 and 8"):
+    with pytest.raises(ValueError, match="a feature here is out of range; expected -8 to 8"):
         check_examples(examples, 2, "here")
     nearest = np.sign(feature) * (8 * FEATURE_UNIT - 1)
     check_examples(np.where(examples == feature, nearest, examples), 2, "here")
@@ -148,7 +151,7 @@ def test_the_table_of_quantiles_is_right_and_the_same_everywhere() -> None:
     assert np.abs(table).mean() / UNIT == pytest.approx(math.sqrt(2 / math.pi), rel=1e-5)
 
 
-def test_directions_are_worked_out_in_whole_numbers() -> None:
+def test_directions_are_computed_in_integers() -> None:
     seed = bytes(range(1, 17))
     (found,) = directions(np.frombuffer(seed, np.uint8)[None], 7).tolist()
     low, high = (int.from_bytes(half, "little") for half in (seed[:8], seed[8:]))
@@ -192,8 +195,8 @@ def some_examples(count: int, features: int, classes: int) -> NDArray[np.int64]:
 
 def test_gradients_are_those_of_the_loss() -> None:
     features, classes = 3, 4
-    asked = LdpSgdParameters(2.0, 1e-5, features, classes)
-    devices = LdpSgd(calibrate(asked, 1, minimum=100))
+    requested = LdpSgdParameters(2.0, 1e-5, features, classes)
+    devices = LdpSgd(calibrate(requested, 1, minimum=100))
     model = np.random.default_rng(4).normal(size=features * classes)
     devices.take_model(model)
     examples = some_examples(20, features, classes)
@@ -217,14 +220,16 @@ def test_gradients_are_those_of_the_loss() -> None:
     assert not lengths.any()
 
 
-def test_nobody_takes_part_in_more_steps_than_the_guarantee_speaks_of() -> None:
-    asked = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
-    devices, rng = LdpSgd(calibrate(asked, 4, minimum=100)), seeded_generator(5)
+def test_no_user_joins_more_steps_than_guaranteed() -> None:
+    requested = LdpSgdParameters(2.0, 1e-5, 2, 2, groups=2)
+    devices, rng = LdpSgd(calibrate(requested, 4, minimum=100)), seeded_generator(5)
     devices.enroll(3, rng)
     examples = some_examples(3, 2, 2)
     for epoch, present in ((1, [True, True, False]), (2, [True, False, False])):
         assert len(devices.report(epoch, examples, np.array(present), rng)) == sum(present)
-    with pytest.raises(ValueError, match="take part in more than 2 steps at epoch 3"):
+    with pytest.raises(
+        ValueError, match=("a device would participate in more than 2 steps at epoch")
+    ):
         devices.report(3, examples, None, rng)
     assert devices.epoch == 2
     assert len(devices.report(3, examples, np.array([False, True, True]), rng)) == 2

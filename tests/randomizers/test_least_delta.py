@@ -38,28 +38,28 @@ EPSILON, DELTA, MINIMUM = 1.0, 1e-6, 1000
 
 
 def counts(last_epoch: int, **more: Any) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, **more)
-    return ShuffledCounts(shuffled_counts(asked, last_epoch, MINIMUM))
+    requested = ShuffledCountsParameters(EPSILON, DELTA, **more)
+    return ShuffledCounts(shuffled_counts(requested, last_epoch, MINIMUM))
 
 
 def items(last_epoch: int, **more: Any) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, domain=tuple("abc"), **more)
-    return ShuffledItemCounts(item_counts(asked, last_epoch, MINIMUM))
+    requested = ShuffledCountsParameters(EPSILON, DELTA, domain=tuple("abc"), **more)
+    return ShuffledItemCounts(item_counts(requested, last_epoch, MINIMUM))
 
 
 def sums(last_epoch: int) -> Devices[Any]:
-    asked = ShuffledCountsParameters(EPSILON, DELTA, changes=4, dummies="shuffle")
-    return ShuffledValueStream(value_stream(asked, last_epoch, MINIMUM))
+    requested = ShuffledCountsParameters(EPSILON, DELTA, max_changes=4, dummies="shuffle")
+    return ShuffledValueStream(value_stream(requested, last_epoch, MINIMUM))
 
 
 def cells(**more: Any) -> Devices[Any]:
-    asked = CountMinParameters(EPSILON, DELTA, tuple("abcd"), **more)
-    return CountMin(count_min(asked, 1, MINIMUM))
+    requested = CountMinParameters(EPSILON, DELTA, tuple("abcd"), **more)
+    return CountMin(count_min(requested, 1, MINIMUM))
 
 
 def messages(**more: Any) -> Devices[Any]:
-    asked = SingleMessageParameters(EPSILON, DELTA, tuple("abcd"), **more)
-    return SingleMessage(single_message(asked, 1, MINIMUM))
+    requested = SingleMessageParameters(EPSILON, DELTA, tuple("abcd"), **more)
+    return SingleMessage(single_message(requested, 1, MINIMUM))
 
 
 HONEST: list[Callable[[], Devices[Any]]] = [
@@ -67,9 +67,9 @@ HONEST: list[Callable[[], Devices[Any]]] = [
     lambda: counts(170),
     lambda: counts(170, dummies="shuffle"),
     lambda: counts(170, dummies="negative_binomial"),
-    lambda: counts(170, changes=4),
+    lambda: counts(170, max_changes=4),
     lambda: items(170),
-    lambda: items(40, cells="count_min", changes=3),
+    lambda: items(40, cells="count_min", max_changes=3),
     lambda: sums(1),
     lambda: sums(170),
     lambda: cells(),
@@ -109,19 +109,19 @@ NUMBERS = {"low": 0, "high": 64, "buckets": 64}
     thinned(
         [
             ("shuffled_counts", {"domain": NUMBERS}),
-            ("shuffled_counts", {"domain": NUMBERS, "changes": 2}),
+            ("shuffled_counts", {"domain": NUMBERS, "max_changes": 2}),
             ("count_min", {"domain": NUMBERS, "queries": "published_ranges"}),
             ("count_min", {"domain": {"bits": 24}, "queries": "top", "items": 3}),
             ("count_min", {"domain": [f"item {n}" for n in range(400)], "items": 5, "rows": 3}),
         ]
     ),
 )
-def test_deployed_jobs_with_trees_and_hashes_are_not_refused(
+def test_deployed_jobs_with_trees_and_hashes_are_not_rejected(
     protocol: str, parameters: dict[str, Any]
 ) -> None:
     body = {"name": "honest", "protocol": protocol, "epochs": {"count": 30}}
-    asked = {"epsilon": EPSILON, "delta": DELTA, **parameters}
-    file = {**body, "parameters": asked, "shuffle": {"minimum": 2000}}
+    requested = {"epsilon": EPSILON, "delta": DELTA, **parameters}
+    file = {**body, "parameters": requested, "shuffle": {"minimum": 2000}}
     job = deploy_job(make_job(file), deployed_at=1)
     devices = OneDevice(protocol, job.constants).devices
     assert 0 < devices.least_delta() <= DELTA

@@ -25,7 +25,7 @@ from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -61,7 +61,7 @@ def messages(levels: Levels, changes: int, boost: int, epochs: int) -> list[Coun
 
 @pytest.mark.parametrize("levels", TREES, ids=str)
 @pytest.mark.parametrize(("epsilon", "delta"), [(4.0, 1e-3), (3.0, 0.02), (8.0, 1e-4)])
-def test_no_pair_of_streams_is_told_apart_better_than_claimed(
+def test_no_pair_of_streams_exceeds_the_claimed_loss(
     levels: Levels, epsilon: float, delta: float
 ) -> None:
     streams = messages(levels, 0, 0, epochs=2)
@@ -72,7 +72,7 @@ def test_no_pair_of_streams_is_told_apart_better_than_claimed(
     assert worst(streams, mean / 2, mean / 2, epsilon) > claimed
 
 
-def test_no_pair_of_boosted_streams_is_told_apart_better_than_claimed() -> None:
+def test_no_pair_of_boosted_streams_exceeds_the_claimed_loss() -> None:
     epsilon, delta, words = 4.0, 0.02, 6
     streams = messages(TREES[0], 1, 1, epochs=2)
     held, left = noise_for_items(epsilon, delta, ItemReports(2, 1, 1, 0.0, levels=2))
@@ -128,9 +128,9 @@ def test_a_single_epoch_needs_what_one_epoch_of_a_code_needs() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "last_epoch"), thinned([(6.0, 1), (1.0, 8)], 2))
 def test_no_other_tree_is_better(epsilon: float, last_epoch: int) -> None:
-    asked = ShuffledCountsParameters(epsilon, 1e-6, domain=Numbers(0, 80, 32))
-    best = calibrate(asked, last_epoch, minimum=1000)
-    job = LevelJob(asked, last_epoch, 1000, 1e-6)
+    requested = ShuffledCountsParameters(epsilon, 1e-6, domain=Numbers(0, 80, 32))
+    best = calibrate(requested, last_epoch, minimum=1000)
+    job = LevelJob(requested, last_epoch, 1000, 1e-6)
     for branching in ((32,), (16, 2), (8, 4), (4, 8), (4, 4, 2), (2, 4, 4), (2,) * 5):
         other = job.law(0, Levels(32, branching))
         assert range_error(best) <= range_error(other) * (1 + 1e-4), branching

@@ -214,7 +214,7 @@ def test_a_coarser_grid_tells_no_less_and_has_no_mass_more(one: LossDistribution
         assert coarse.delta(epsilon) <= one.delta(epsilon) + one.width / 2
 
 
-def test_compositions_on_a_coarser_grid_tell_no_less_and_hardly_more() -> None:
+def test_coarser_grid_compositions_are_tight_upper_bounds() -> None:
     told = shifted_losses(PoissonNoise(900.0), 1)
     fine, coarse = on_grid(told, 1e-4), on_grid(told, 1e-3)
     assert len(fine.masses) > 4_096 > len(coarse.masses)

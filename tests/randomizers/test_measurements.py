@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import (
     MeasurementsAggregator,
@@ -68,7 +68,7 @@ def test_the_table_of_noise_is_the_discrete_laplace_law() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.003, 0.2, 1.0, 5.0])
-def test_clamped_noise_loses_what_was_asked_for_and_hardly_less(loss: float) -> None:
+def test_clamped_noise_loss_is_close_to_epsilon(loss: float) -> None:
     noise = noise_of(loss)
     assert loss - 1e-9 < log_rounded_up(noise.odds(1)) <= loss
     assert log_rounded_up(noise.odds(2)) == pytest.approx(2 * loss, abs=1e-9)
@@ -104,8 +104,8 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     epsilon: float, delta: float, measurements: int, calibration: Calibration
 ) -> None:
     """Enumerates six items, some of them opposite in all rows. Half of the noise is detected."""
-    asked = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
-    law = calibrate(asked, 1)
+    requested = JlHhParameters(epsilon, tuple("abcdef"), delta, measurements, calibration)
+    law = calibrate(requested, 1)
     views = ExactMeasurements(law, 1)
     held = [(0,), *((item,) for item in range(1, 7))]
     pairs = combinations(held, 2) if calibration == "replacement" else [(held[0], x) for x in held]
@@ -130,7 +130,7 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     ],
     ids=["histogram", "rows", "one bucket", "three buckets"],
 )
-def test_neighbors_differ_in_no_more_measurements_than_is_said(
+def test_neighbors_differ_in_at_most_the_stated_measurements(
     items: int, matrix: PublicMatrix, removal: bool
 ) -> None:
     columns = matrix.entries(np.arange(items + 1)).astype(int)
@@ -155,8 +155,8 @@ def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -
     assert composed_loss(3, Fraction(2), 0.0) == (log_rounded_up(Fraction(2), 3), 0.0)
 
 
-def test_what_the_paper_s_theorem_does_not_cover_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Theorem 2\.5 holds for epsilon below 1 only"):
+def test_epsilon_beyond_the_paper_s_theorem_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"Theorem 2\.5 holds only for epsilon below 1"):
         calibrate(JlHhParameters(12.0, THOUSAND, 0.3, 256, "published"), 1)
 
 
@@ -164,25 +164,25 @@ def test_what_the_paper_s_theorem_does_not_cover_is_refused() -> None:
 def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
     calibration: str, cells: int
 ) -> None:
-    asked = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
-    law = calibrate(asked, 1)
+    requested = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
+    law = calibrate(requested, 1)
     q = math.exp(-1 / cells)
     assert law.noise is not None
     assert law.noise.variance == pytest.approx(2 * q / (1 - q) ** 2, rel=1e-4)
     assert law.epsilon == pytest.approx(1.0, abs=1e-9)
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": 0}, "epsilon is 0"),
     ({"epsilon": math.nan}, "epsilon is nan"),
-    ({"calibration": "any"}, "calibration is 'any', must be one of"),
+    ({"calibration": "any"}, "calibration is 'any'; expected one of"),
     ({"delta": 1.0}, "delta is 1.0"),
-    ({"beta": 1}, "beta is 1, must be above 0 and below 1"),
-    ({"beta": -0.5}, "beta is -0.5, must be above 0 and below 1"),
-    ({"measurements": 0}, "measurements is 0, must be from 1 to"),
-    ({"sparsity": 0}, "sparsity is 0, must be from 1 to"),
-    ({"hashes": 0}, "hashes is 0, must be from 1 to"),
-    ({"trials": 0}, "trials is 0, must be from 1 to"),
+    ({"beta": 1}, "beta is 1; expected a number above 0 and below 1"),
+    ({"beta": -0.5}, "beta is -0.5; expected a number above 0 and below 1"),
+    ({"measurements": 0}, "measurements is 0; expected 1 to"),
+    ({"sparsity": 0}, "sparsity is 0; expected 1 to"),
+    ({"hashes": 0}, "hashes is 0; expected 1 to"),
+    ({"trials": 0}, "trials is 0; expected 1 to"),
 ]
 
 
@@ -196,18 +196,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             LaplaceHistogramParameters,
             SparseRecoveryParameters,
         )
-        for changed, message in REFUSED
+        for changed, message in REJECTED
         if changed.keys() <= signature(parameters).parameters.keys()
     ],
 )
-def test_parameters_that_no_noise_is_for_are_refused(
+def test_parameters_that_no_noise_is_for_are_rejected(
     parameters: Callable[..., Any], changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         parameters(**{"epsilon": 1.0, "domain": THOUSAND, **changed})
 
 
-def test_laws_without_noise_or_with_too_much_are_refused() -> None:
+def test_laws_without_noise_or_with_too_much_are_rejected() -> None:
     of_noise = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3), 1)
     of_odds = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3, calibration="sampled"), 1)
     wrong: list[tuple[MeasurementsLaw, dict[str, Any]]] = [
@@ -222,31 +222,31 @@ def test_laws_without_noise_or_with_too_much_are_refused() -> None:
             replace(law, **changed)
 
 
-def test_histograms_that_do_not_fit_a_record_are_refused() -> None:
+def test_histograms_that_do_not_fit_a_record_are_rejected() -> None:
     labels = tuple(map(str, range(40_000)))
-    with pytest.raises(ValueError, match="take fewer, a smaller domain"):
+    with pytest.raises(ValueError, match="Use fewer, a smaller domain, or another protocol"):
         calibrate(LaplaceHistogramParameters(1.0, labels), 1)
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement", "sampled"])
-def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
+def test_jl_hh_errors_match_stated_and_planned_errors(
     calibration: Calibration,
 ) -> None:
     users, labels = 20_000, THOUSAND[:300]
-    asked = JlHhParameters(1.0, labels, 1e-6, None, calibration)
-    law = calibrate(asked, 1)
+    requested = JlHhParameters(1.0, labels, 1e-6, None, calibration)
+    law = calibrate(requested, 1)
     rng = np.random.default_rng(3)
     held = np.floor(301 * rng.random(users) ** 4).astype(np.int64)
-    truth = np.bincount(held, minlength=301)[1:]
+    ground_truth = np.bincount(held, minlength=301)[1:]
     found = estimated(law, held)
     assert found.reports == users
-    squared = float(np.square(found.values - truth).mean())
+    squared = float(np.square(found.values - ground_truth).mean())
     # 300 errors: their mean square is within seven deviations of its expectation.
-    assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / 300))
+    assert squared == pytest.approx(found.standard_error**2, rel=7 * math.sqrt(2 / 300))
     planning = PROTOCOLS["jl_hh"].planning
     assert planning is not None
-    planned = planning.forecast(law, asked, 1).standard_deviations(users)[0]
-    assert found.standard_deviation == pytest.approx(planned, rel=0.02)
+    planned = planning.forecast(law, requested, 1).standard_errors(users)[0]
+    assert found.standard_error == pytest.approx(planned, rel=0.02)
     if calibration == "sampled":
         assert planned == pytest.approx(2.164 * math.sqrt(users), rel=1e-3)
 
@@ -255,25 +255,25 @@ def estimated(law: MeasurementsLaw, held: NDArray[np.int64]) -> ItemEstimates:
     devices, aggregator = Measurements(law), MeasurementsAggregator(law)
     devices.enroll(len(held), seeded_generator(1))
     aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
-    found = aggregator.window([1], Attendance.constant(1, len(held)))
+    found = aggregator.window([1], Participation.constant(1, len(held)))
     assert found is not None
     return found
 
 
-def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() -> None:
+def test_device_with_two_items_is_rejected_before_measuring() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
     devices = Measurements(law)
     devices.enroll(2, seeded_generator(1))
-    with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1, must be at most 1"):
+    with pytest.raises(ValueError, match="device 1 has 2 items at epoch 1; expected at most 1"):
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
 
 
-def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> None:
+def test_plan_marks_comparisons_and_states_the_lower_bound() -> None:
     job = parse_job(
         "name: p\nprotocol: jl_hh\n"
         "parameters: {epsilon: 1, domain: [a, b, c], calibration: sampled}\nepochs: {count: 1}\n"
     )
-    said = "\n".join(plan(job, users=10_000).caveats)
+    said = "\n".join(plan(job, users=10_000).notes)
     assert "for comparison only" in said
     assert "projective_geometry" in said
     assert "count_min" in said

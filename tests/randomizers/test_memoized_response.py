@@ -123,29 +123,34 @@ def test_a_device_answers_from_its_memo_for_ever() -> None:
         assert abs((one[:, 0] == value).mean() - 2 / 3) < 7 * math.sqrt(2 / 9 / 3000)
 
 
-def test_bad_parameters_laws_and_states_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"first_share is 1.0, must be a number from 0.01 to 0.99"):
+def test_bad_parameters_laws_and_states_are_rejected() -> None:
+    with pytest.raises(
+        ValueError, match=r"first_share is 1.0; expected a number from 0.01 to 0.99"
+    ):
         MemoizedResponseParameters(1.0, 1.0)
-    with pytest.raises(ValueError, match="calibration is 'rappor', must be 'published' or 'full'"):
+    with pytest.raises(ValueError, match="calibration is 'rappor'; expected 'published' or 'full'"):
         MemoizedResponseParameters(1.0, 0.5, "rappor")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="epsilon is -1, must be from"):
+    with pytest.raises(ValueError, match="epsilon is -1; expected 1e-06 to 64"):
         MemoizedResponseParameters(-1)
     for last_epoch in (0, (1 << 20) + 1):
-        with pytest.raises(ValueError, match=f"{last_epoch} epochs, must be from 1 to 1048576"):
+        with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
             calibrate(PARAMETERS[0], last_epoch)
     fair, good = ComposedLaw((1, 1)), ComposedLaw((2, 1))
-    with pytest.raises(ValueError, match="the instantaneous response is reversed no less often"):
+    with pytest.raises(
+        ValueError,
+        match=("the instantaneous response is reversed at least as often as it is sent unchanged"),
+    ):
         MemoizedResponseLaw(1, 1.0, good, fair)
     with pytest.raises(ValueError, match=r"permanent responses have a loss of 0\.69"):
         MemoizedResponseLaw(1, 0.5, good, good)
-    with pytest.raises(ValueError, match="permanent is a law of 2 signs, must be of one"):
+    with pytest.raises(ValueError, match="permanent is a law of 2 signs; expected 1"):
         MemoizedResponseLaw(1, 1.0, ComposedLaw((3, 2, 1)), good)
     law = calibrate(PARAMETERS[0], 2)
     with pytest.raises(ValueError, match="not a law of memoized_response"):
         MemoizedResponseLaw.from_json({"last_epoch": 2})
     with pytest.raises(ValueError, match=r"memo is uint8 of shape \(2, 3\)"):
         MemoizedResponse.restore(law, {"memo": np.zeros((2, 3), np.uint8)}, 0)
-    with pytest.raises(ValueError, match="memo has a value that is not from 0 to 1"):
+    with pytest.raises(ValueError, match="has a value out of range; expected 0 to"):
         MemoizedResponse.restore(law, {"memo": np.full((2, 2), 2, np.uint8)}, 0)
     assert MemoizedResponseLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 

@@ -75,7 +75,7 @@ def test_draws_follow_the_law() -> None:
         assert (stats.chisquare(seen, masses * len(drawn)).pvalue > 1e-9) == right
 
 
-def test_what_is_drawn_is_pinned() -> None:
+def test_draws_match_golden_values() -> None:
     """A worker of another version with different draws would make a second noise."""
     rng = seeded_generator(20240229)
     assert [NormalNoise(22_843).draw(rng) for _ in range(4)] == [
@@ -87,8 +87,8 @@ def test_what_is_drawn_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("deviation", [0, -1, 1.5, True, (1 << 48) + 1])
-def test_other_deviations_are_refused(deviation: object) -> None:
-    with pytest.raises(ValueError, match="must be a whole number from 1 to"):
+def test_other_deviations_are_rejected(deviation: object) -> None:
+    with pytest.raises(ValueError, match="expected a whole number from 1 to"):
         NormalNoise(deviation)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from dpstream.pipeline.protocols.registry import PROTOCOLS as ALL_PROTOCOLS
 from dpstream.randomizers.byte_generator import byte_randomness
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 from dpstream.randomizers.single_message import SingleMessageParameters
 from tests.conformance.golden import golden_file
@@ -97,38 +97,46 @@ def reader(data: bytes) -> Any:
     return read
 
 
-def test_what_is_wrong_is_refused_with_a_sentence() -> None:
+def test_device_rejects_invalid_calls_with_clear_messages() -> None:
     law = laws_of("future_rand")[0]
-    with pytest.raises(ValueError, match=r"no device of its own runs 'bun'; those that one can"):
+    with pytest.raises(
+        ValueError, match="'bun' does not support single devices; expected one of: future_rand"
+    ):
         OneDevice("bun", law)
-    with pytest.raises(ValueError, match="not a law of value_stream: its constants are missing"):
+    with pytest.raises(ValueError, match="not a law of value_stream: the constants are missing"):
         OneDevice("value_stream", law)
     with pytest.raises(ValueError, match="not a law of future_rand"):
         OneDevice("future_rand", [])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not a FutureRand law"):
         OneDevice("future_rand", {**law, "laws": 3})
     device = OneDevice("future_rand", law)
-    with pytest.raises(ValueError, match="has not been enrolled: call enroll"):
+    with pytest.raises(
+        ValueError, match=("the device is not enrolled: call enroll once, before reporting")
+    ):
         device.report(1, 1, os.urandom)
     device.enroll(os.urandom)
-    with pytest.raises(ValueError, match="would cost its privacy"):
+    with pytest.raises(
+        ValueError, match=("the device is already enrolled: drawing again would cost privacy again")
+    ):
         device.enroll(os.urandom)
     for value in ([1], "1", 1.0, -1, None, 1 << 64):
-        with pytest.raises(ValueError, match="must be a whole number, below 2"):
+        with pytest.raises(ValueError, match=r"expected a whole number, below 2\^62"):
             device.report(1, value, os.urandom)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1, must be 0 or 1"):
+    with pytest.raises(ValueError, match=r"value 2 of device 0 at epoch 1; expected 0 or 1"):
         device.report(1, 2, os.urandom)
-    with pytest.raises(ValueError, match="must be a whole number below 2"):
+    with pytest.raises(ValueError, match="expected a whole number below 2"):
         device.report(1.5, 1, os.urandom)  # type: ignore[arg-type]
     assert device.epoch == 0
     sets = OneDevice("count_min", laws_of("count_min")[0])
     sets.enroll(os.urandom)
     for wrong in (1, [1.5], [1, 1.5], ["1", 1], "1", [-1], [1 << 64], [1 << 62]):
-        with pytest.raises(ValueError, match="must be a list of items, from 1 on, below 2"):
+        with pytest.raises(
+            ValueError, match=r"expected a list of items, numbered from 1, below 2\^62"
+        ):
             sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
 
 
-def test_the_last_item_of_a_large_domain_can_be_held() -> None:
+def test_last_item_of_a_large_domain_is_reported() -> None:
     parameters = SingleMessageParameters(4.0, 1e-6, tuple(map(str, range(1000))))
     law = ALL_PROTOCOLS["single_message"].calibrate(parameters, 1, 10_000)
     device = OneDevice("single_message", law.to_json())
@@ -136,7 +144,7 @@ def test_the_last_item_of_a_large_domain_can_be_held() -> None:
     assert len(device.report(1, [1000], os.urandom)) == 1
 
 
-def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:
+def test_a_state_of_something_else_is_rejected_with_a_sentence() -> None:
     law = laws_of("future_rand")[0]
     device = OneDevice("future_rand", law)
     device.enroll(os.urandom)
@@ -164,7 +172,7 @@ def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:
             {**state, "arrays": {**state["arrays"], "order": {**order, "data": "/w=="}}},
             "another law",
         ),
-        (empty, "the state of 0 devices, must be of one"),
+        (empty, "expected the state of 1 device, got 0"),
     ):
         with pytest.raises(ValueError, match=why):
             OneDevice.restore("future_rand", law, wrong)

@@ -34,8 +34,8 @@ def test_values_survive(domain: OpenDomain, values: list[object]) -> None:
 
 
 @pytest.mark.parametrize("buckets", [1, (1 << 24) + 1, 8.0, True])
-def test_buckets_that_cannot_be_are_refused(buckets: int) -> None:
-    with pytest.raises(ValueError, match="must be from 2 to 16777216"):
+def test_invalid_buckets_are_rejected(buckets: int) -> None:
+    with pytest.raises(ValueError, match="expected 2 to 16777216"):
         Numbers(0.0, 80.0, buckets)
     assert Numbers(0.0, 80.0, 1 << 24).buckets == 1 << 24
 
@@ -49,29 +49,50 @@ def test_buckets_that_cannot_be_are_refused(buckets: int) -> None:
         (lambda: StringLength(0), "bytes is 0"),
         (lambda: StringLength(8), "bytes is 8"),
         (lambda: StringLength(1.0), "bytes is 1.0"),  # type: ignore[arg-type]
-        (lambda: Numbers(1.0, 1.0, 2), "low must be below high"),
-        (lambda: Numbers(2.0, 1.0, 2), "low must be below high"),
-        (lambda: Numbers(-np.inf, 1.0, 2), "low must be below high"),
-        (lambda: Numbers(0.0, np.inf, 2), "low must be below high"),
+        (lambda: Numbers(1.0, 1.0, 2), "expected low < high"),
+        (lambda: Numbers(2.0, 1.0, 2), "expected low < high"),
+        (lambda: Numbers(-np.inf, 1.0, 2), "expected low < high"),
+        (lambda: Numbers(0.0, np.inf, 2), "expected low < high"),
         (lambda: Points(()), "1 to 6 numbers of at least 2"),
         (lambda: Points((2,) * 7), "1 to 6 numbers of at least 2"),
         (lambda: Points((2, 1)), "1 to 6 numbers of at least 2"),
         (lambda: Points((2, 2.0)), "1 to 6 numbers of at least 2"),  # type: ignore[arg-type]
-        (lambda: Points((1 << 12, (1 << 12) + 1)), "must be at most 16777216"),
-        (lambda: Predicates({}), "predicates are 0"),
-        (lambda: Predicates({"": ("a",)}), "one is empty"),
-        (lambda: Predicates({"a": ()}), "'a' holds for nothing"),
-        (lambda: Predicates({"a": {}}), "'a' holds for nothing"),
-        (lambda: Predicates({"a": {"from": 1, "below": 1}}), "from must be less than below"),
-        (lambda: Attributes({}), "attributes are none"),
-        (lambda: Attributes({"": ("x",)}), "'' is no name"),
-        (lambda: Attributes({"a=b": ("x",)}), "'a=b' is no name"),
-        (lambda: Attributes({"a": ()}), "'a' needs values"),
-        (lambda: Attributes({"a": ("x", "y", "x")}), "'a' needs values"),
-        (lambda: Attributes({"a": ("x", "")}), "'a' needs values"),
+        (lambda: Points((1 << 12, (1 << 12) + 1)), "expected at most 16777216"),
+        (lambda: Predicates({}), " predicates; expected 1 to"),
+        (lambda: Predicates({"": ("a",)}), "a predicate has an empty name"),
+        (
+            lambda: Predicates({"a": ()}),
+            ("is empty; expected a list of values, or a number from, below, or both"),
+        ),
+        (
+            lambda: Predicates({"a": {}}),
+            ("is empty; expected a list of values, or a number from, below, or both"),
+        ),
+        (lambda: Predicates({"a": {"from": 1, "below": 1}}), "is empty; expected from < below"),
+        (
+            lambda: Attributes({}),
+            ("attributes is empty; expected at least one attribute with its values"),
+        ),
+        (
+            lambda: Attributes({"": ("x",)}),
+            "attributes: '' is not a valid name; expected a non-empty name without '='",
+        ),
+        (
+            lambda: Attributes({"a=b": ("x",)}),
+            "attributes: 'a=b' is not a valid name",
+        ),
+        (lambda: Attributes({"a": ()}), "has invalid values; expected distinct, non-empty values"),
+        (
+            lambda: Attributes({"a": ("x", "y", "x")}),
+            ("has invalid values; expected distinct, non-empty values"),
+        ),
+        (
+            lambda: Attributes({"a": ("x", "")}),
+            ("has invalid values; expected distinct, non-empty values"),
+        ),
     ],
 )
-def test_domains_that_cannot_be_are_refused(make: Callable[[], object], said: str) -> None:
+def test_invalid_domains_are_rejected(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
 
@@ -98,8 +119,8 @@ def test_numbers_sort_as_bytes_do_and_prefixes_are_shared() -> None:
         (ShortStrings(2), 5),
     ],
 )
-def test_values_of_other_domains_are_refused(domain: OpenDomain, value: object) -> None:
-    with pytest.raises(ValueError, match="is no"):
+def test_values_of_other_domains_are_rejected(domain: OpenDomain, value: object) -> None:
+    with pytest.raises(ValueError, match="is invalid; expected"):
         domain.numbers([value])
 
 

@@ -265,8 +265,8 @@ TIGHT = {
 
 def law_of(name: str, last_epoch: int = 1) -> tuple[Protocol, Any, int]:
     protocol, epsilon, delta, size, users, more = LAWS[name]
-    asked = protocol.parameters(epsilon, delta, ALPHABET[:size], **more)
-    return protocol, protocol.calibrate(asked, last_epoch, users), users
+    requested = protocol.parameters(epsilon, delta, ALPHABET[:size], **more)
+    return protocol, protocol.calibrate(requested, last_epoch, users), users
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -310,8 +310,8 @@ def test_no_choice_of_fewer_others_breaks_the_epsilon_stated_for_them(name: str)
 def test_no_choice_of_others_breaks_the_delta_of_two_epochs(name: str) -> None:
     users = 6
     protocol, epsilon, delta, _, _, more = LAWS[name]
-    asked = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)
-    law = protocol.calibrate(asked, 2, users)
+    requested = protocol.parameters(epsilon, 5 * delta, ALPHABET[:1], **more)
+    law = protocol.calibrate(requested, 2, users)
     case = protocol.case(law, users)
     assert law.stream_epsilon > law.epsilon
     factor = math.exp(law.stream_epsilon)
@@ -324,16 +324,16 @@ def test_no_choice_of_others_breaks_the_delta_of_two_epochs(name: str) -> None:
 def test_no_choice_of_others_breaks_the_figure_of_shuffled_points(
     epsilon: float, users: int
 ) -> None:
-    asked = ProjectiveGeometryParameters(epsilon, ALPHABET[:2], delta=0.1)
-    case = of_sets(projective_geometry.calibrate(asked, 1, users), users)
+    requested = ProjectiveGeometryParameters(epsilon, ALPHABET[:2], delta=0.1)
+    case = of_sets(projective_geometry.calibrate(requested, 1, users), users)
     assert case.epsilon < epsilon
     assert case.delta / 5 < case.worst() <= case.delta
 
 
 @pytest.mark.parametrize("users", [4, 9])
 def test_no_choice_of_others_breaks_the_delta_of_learning(users: int) -> None:
-    asked = LdpSgdParameters(1.5, 0.05, features=2, classes=2)
-    case = of_learning(ldp_sgd.calibrate(asked, 1, users), users)
+    requested = LdpSgdParameters(1.5, 0.05, features=2, classes=2)
+    case = of_learning(ldp_sgd.calibrate(requested, 1, users), users)
     assert case.epsilon < 1.5
     assert 0 < case.worst() <= case.delta
 

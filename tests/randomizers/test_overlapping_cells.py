@@ -49,7 +49,7 @@ SUNFLOWER = [frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)]
     ],
     ids=["plane of 2", "plane of 3", "all of a plane", "sunflower"],
 )
-def test_nothing_that_can_be_seen_tells_more_than_said(
+def test_no_observation_exceeds_the_stated_loss(
     sets: list[Words], overlap: float, mean: float, deltas: Sequence[float]
 ) -> None:
     items = len(sets) // 2
@@ -98,7 +98,7 @@ def test_both_laws_of_the_weight_add_up_to_one(mean: float, items: int, overlap:
     assert left_out < 1e-18
 
 
-def test_a_single_item_is_told_apart_by_two_poisson_numbers() -> None:
+def test_single_item_loss_follows_from_two_poisson_counts() -> None:
     """Words only in its set have weight 1, words of the overlap, half of them labeled, weight 2."""
     weights, masses, *_ = weight_law(5.0, 0.4, 1)
     alone, shared = stats.poisson(3.0), stats.poisson(1.0)
@@ -191,11 +191,11 @@ def test_without_overlap_epsilon_is_that_of_disjoint_cells(mean: float) -> None:
     [
         (0.5, 2, 1, "share 0.5 of each other .* at most 1 / 3"),
         (-0.1, 1, 1, "share -0.1"),
-        (0.1, 0, 1, "items is 0, must be a whole number"),
-        (0.1, 1, 1.5, "epochs is 1.5, must be a whole number"),
+        (0.1, 0, 1, "items is 0; expected a whole number"),
+        (0.1, 1, 1.5, "epochs is 1.5; expected a whole number"),
     ],
 )
-def test_what_cannot_be_hidden_is_refused(
+def test_unhideable_parameters_are_rejected(
     overlap: float, items: int, epochs: int, complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):

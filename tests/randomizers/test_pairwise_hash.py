@@ -68,12 +68,12 @@ def test_buckets_are_those_of_the_formula_in_whole_numbers(number: int) -> None:
             assert each.buckets(np.array(numbers, np.int64), 1_000)[0] == expected
 
 
-def test_a_hash_is_read_back_from_json_or_refused() -> None:
+def test_a_hash_is_read_back_from_json_or_rejected() -> None:
     each = PairwiseHash.of("row 0")
     assert PairwiseHash.from_json(each.to_json()) == each
     assert each != PairwiseHash.of("row 1")
     for changes in ({"high": PRIME}, {"low": -1}, {"offset": 1.0}, {"low": True}):
-        with pytest.raises(ValueError, match="must be from 0 to 2147483646"):
+        with pytest.raises(ValueError, match="expected 0 to 2147483646"):
             PairwiseHash.from_json({**each.to_json(), **changes})
     with pytest.raises(TypeError):
         PairwiseHash.from_json({"high": 1})

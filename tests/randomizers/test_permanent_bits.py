@@ -80,7 +80,7 @@ def test_an_answer_is_reversed_by_smaller_words_alone(bit: int) -> None:
         assert PermanentBits(1, threshold).ones(key, np.array([[bit]])).tolist() == [expected]
 
 
-def test_answers_are_reversed_as_often_as_the_threshold_says_whatever_the_value() -> None:
+def test_answers_are_flipped_with_the_threshold_probability() -> None:
     devices, cells = 2_000, 8
     probability = 0.25
     bits = PermanentBits(cells, int(probability * (1 << 32)))

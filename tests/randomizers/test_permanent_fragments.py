@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
 from dpstream.pipeline.conformance.divergences import divergence, exponential
 from dpstream.pipeline.conformance.laws.fragments import ExactFragments
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_randomized_response
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate, epsilon_with
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
@@ -54,7 +54,7 @@ def law_of(
     return replace(law, **others)
 
 
-def asked(**others: Any) -> FragmentsParameters:
+def requested(**others: Any) -> FragmentsParameters:
     labels = tuple(f"item {number}" for number in range(40))
     return FragmentsParameters(1.0, 1e-6, labels, permanent=True, **others)
 
@@ -82,7 +82,7 @@ def test_the_same_value_has_the_same_backstop_for_ever_and_another_has_another()
     assert sent(others, 1, [5]) != first
 
 
-def test_keys_come_from_the_generator_and_none_comes_twice() -> None:
+def test_keys_come_from_the_generator_without_repeats() -> None:
     devices, again = (Fragments(law_of(WORDS // 3, (3, 1))) for _ in range(2))
     for each in (devices, again):
         each.enroll(50, seeded_generator(133))
@@ -120,7 +120,7 @@ def loss(
 
 @pytest.mark.parametrize(("epochs", "reports"), [(1, 2), (2, 1), (5, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize(("threshold", "odds"), [(WORDS // 20, (5, 1)), (WORDS // 4, (30, 1))])
-def test_losses_against_nobody_trusted_are_those_of_all_that_can_be_reported(
+def test_local_losses_cover_all_possible_reports(
     epochs: int, reports: int, threshold: int, odds: tuple[int, int]
 ) -> None:
     law = law_of(threshold, odds, epochs, reports)
@@ -152,7 +152,7 @@ def test_losses_against_nobody_trusted_are_those_of_all_that_can_be_reported(
     assert law.limit_epsilon == pytest.approx(2 * law.backstop.loss, rel=1e-12)
 
 
-def test_an_unchanged_value_costs_no_more_than_the_backstop_however_long_the_stream() -> None:
+def test_unchanged_value_costs_at_most_the_backstop() -> None:
     law = law_of(WORDS // 1_000, (3, 1), epochs=100_000, reports=8)
     assert law.unchanged_epsilon == pytest.approx(2 * math.log(999), rel=1e-6)
     assert law.unchanged_epsilon <= law.limit_epsilon
@@ -181,7 +181,7 @@ def test_shuffled_backstops_are_no_bound_where_other_epochs_tell_them() -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
-    law = calibrate(asked(reports=reports), 4, 10_000)
+    law = calibrate(requested(reports=reports), 4, 10_000)
     coin = of_randomized_response(law.odds.loss, 2)
     assert amplified_delta(coin, 10_000, 1.0, 2 * reports) <= 1e-6
     assert amplified_delta(coin, 10_000, law.stream_epsilon, 4 * 2 * reports) <= 1e-6
@@ -196,7 +196,7 @@ def test_the_central_epsilon_is_that_of_the_reports_alone(reports: int) -> None:
 
 @pytest.mark.parametrize("reports", [1, 4])
 def test_with_few_others_all_reports_together_lose_no_more(reports: int) -> None:
-    law = calibrate(asked(reports=reports), 2, 2)
+    law = calibrate(requested(reports=reports), 2, 2)
     assert epsilon_with(law, 2) <= 1.0
     assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
 
@@ -205,7 +205,7 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
     """The sum of four epochs rejects a standard deviation that assumes independence."""
     users, runs, epochs = 150, 150, 4
     law = law_of(WORDS // 10, (9, 1), epochs, items=2, minimum=10)
-    attendance = Attendance.constant(epochs, users)
+    participation = Participation.constant(epochs, users)
     errors, stated, single = [], 0.0, 0.0
     for run in range(runs):
         devices, aggregator = Fragments(law), FragmentsAggregator(law)
@@ -214,12 +214,12 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
         for epoch in range(1, epochs + 1):
             values = np.repeat([0, 1, 1], users // 3)[:, None]
             aggregator.add(epoch, written_out(devices.report(epoch, values, None, rng)), None)
-        total = aggregator.window(range(1, epochs + 1), attendance)
-        first = aggregator.window([1], attendance)
+        total = aggregator.window(range(1, epochs + 1), participation)
+        first = aggregator.window([1], participation)
         assert total is not None
         assert first is not None
         errors.append(float(total.values[0]) - epochs * 100)
-        stated, single = total.standard_deviation, first.standard_deviation
+        stated, single = total.standard_error, first.standard_error
         assert total.half_width == pytest.approx(1.96 * stated, rel=1e-3)
     own = noise_variance(law, users) - lasting_variance(law, users)
     lasting = lasting_variance(law, users)
@@ -239,11 +239,14 @@ def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"permanent": 1}, "permanent is 1, must be true or false"),
-        ({"calibration": "published", "neighbors": "removal"}, "take calibration: exact"),
+        ({"permanent": 1}, "permanent is 1; expected true or false"),
+        (
+            {"calibration": "published", "neighbors": "removal"},
+            ("calibration: published requires backstops drawn again at every epoch. Use"),
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_inconsistent_input_is_rejected(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FragmentsParameters(
             **{"epsilon": 1.0, "delta": 1e-6, "domain": ("a",), "permanent": True, **parameters}
@@ -251,20 +254,25 @@ def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], message: str
 
 
 def test_a_single_epoch_has_nothing_that_could_last() -> None:
-    with pytest.raises(ValueError, match="2 or more, or leave permanent out"):
-        calibrate(asked(), 1, 100_000)
+    with pytest.raises(
+        ValueError,
+        match=(
+            "permanent: true reverses the same bits at all epochs of a horizon, which has only 1"
+        ),
+    ):
+        calibrate(requested(), 1, 100_000)
 
 
 def test_a_law_is_of_permanent_backstops_out_of_whole_words_only() -> None:
-    with pytest.raises(ValueError, match="not out of 2\\^32"):
+    with pytest.raises(ValueError, match=r"expected a total of 2\^32"):
         law_of(1, (3, 1), backstop=ComposedLaw((3, 1)))
-    with pytest.raises(ValueError, match="1 reports, and the backstop is None"):
+    with pytest.raises(ValueError, match="1 reports do not match the backstop"):
         law_of(1, (3, 1), backstop=None)
-    with pytest.raises(ValueError, match="and the backstop is"):
+    with pytest.raises(ValueError, match="reports do not match the backstop"):
         law_of(1, (3, 1), permanent=False)
 
 
-def test_everybody_answers_with_their_own_key_whoever_else_is_silent() -> None:
+def test_devices_answer_with_their_own_key_despite_absences() -> None:
     law = law_of(WORDS // 3, (EXACTLY, 1), items=50, slots=2)
     devices = Fragments(law)
     devices.enroll(6, seeded_generator(136))

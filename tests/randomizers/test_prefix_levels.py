@@ -19,7 +19,7 @@ def test_noise_and_messages_are_those_of_the_levels() -> None:
     assert planned.messages_per_user == pytest.approx(rows + planned.noise_mean * cells / 1e6)
     assert planned.levels[-1].length == 24
     found = predict(planned.levels, 1_000_000, planned.noise_mean)
-    assert found == (planned.smallest_found, planned.standard_deviation)
+    assert found == (planned.smallest_found, planned.standard_error)
 
 
 def test_zipf_is_summarized_without_loss() -> None:
@@ -39,6 +39,6 @@ def test_zipf_is_summarized_without_loss() -> None:
     ("minimum", "messages", "message"),
     [(0, 6.5, "minimum"), (2000, 6.5, "minimum"), (None, 1.0, "messages"), (None, 3, "messages")],
 )
-def test_what_cannot_be_is_refused(minimum: int | None, messages: float, message: str) -> None:
+def test_invalid_input_is_rejected(minimum: int | None, messages: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan_prefixes(24, 1000, 1.0, 1e-6, messages, minimum=minimum)

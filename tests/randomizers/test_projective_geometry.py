@@ -274,7 +274,7 @@ def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) ->
     """Return exact deltas, over all neighbors and all values of the others."""
     own, other = law.odds.weights
     sets = sets_of(law.order, law.coordinates)
-    total = sum(law.word_weights)
+    total = sum(law.message_weights)
     likely = [
         [Fraction(own if word in held else other, total) for word in range(len(sets))]
         for held in sets
@@ -302,12 +302,12 @@ def shuffled_deltas(law: ProjectiveGeometryLaw, devices: int, epsilon: float) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("order", "coordinates", "devices"), [(2, 3, 3), (3, 2, 4)])
-def test_what_shuffling_adds_is_no_less_than_stated(
+def test_shuffling_adds_at_least_the_stated_privacy(
     order: int, coordinates: int, devices: int
 ) -> None:
     law = law_of(order, coordinates)
     elsewhere = Fraction(
-        ODDS.weights[1] * (law.space.hyperplane - law.space.common), sum(law.word_weights)
+        ODDS.weights[1] * (law.space.hyperplane - law.space.common), sum(law.message_weights)
     )
     coin = of_randomizer_of_sets(ODDS.loss, float(elsewhere))
     twice = HiddenCoin(coin.loss, min(0.99, 2 * coin.clone), coin.shown)
@@ -320,18 +320,18 @@ def test_what_shuffling_adds_is_no_less_than_stated(
     assert noticed, "a coin hidden twice as well would not be noticed"
 
 
-def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
+def test_guarantee_states_local_and_shuffled_loss() -> None:
     labels = tuple(map(str, range(1024)))
-    asked = ProjectiveGeometryParameters(1.0, labels)
-    once, often = calibrate(asked, 1, 10_000), calibrate(asked, 4, 10_000)
+    requested = ProjectiveGeometryParameters(1.0, labels)
+    once, often = calibrate(requested, 1, 10_000), calibrate(requested, 4, 10_000)
     assert 0.03 < once.shuffled_epsilon < 0.06
     assert once.shuffled_stream_epsilon == once.shuffled_epsilon == often.shuffled_epsilon
     assert 1.5 < often.shuffled_stream_epsilon / often.shuffled_epsilon < 4
     guarantee = ProjectiveGeometry(often).guarantee
     assert (guarantee.epsilon, guarantee.delta, guarantee.basis) == (1.0, 0.0, "exact")
     assert (guarantee.unit, guarantee.stream_epsilon) == ("epoch", 4.0)
-    assert guarantee.trust.startswith("nobody; ")
-    assert f"9,999 honest others of each window, epsilon {often.shuffled_epsilon:.6g}" in (
+    assert guarantee.trust.startswith("none; ")
+    assert f"9,999 honest other users in each window, epsilon {often.shuffled_epsilon:.6g}" in (
         guarantee.trust
     )
     shuffled = ProjectiveGeometry(often).if_shuffled
@@ -341,15 +341,19 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
         often.shuffled_stream_epsilon,
         "bound",
     )
-    assert "9,999 honest others" in shuffled.trust
-    alone = ProjectiveGeometry(calibrate(asked, 1, 1))
-    assert alone.guarantee.trust == "nobody"
+    assert (
+        "the shuffler to shuffle and to suppress windows below the minimum, and"
+    ) in shuffled.trust
+    alone = ProjectiveGeometry(calibrate(requested, 1, 1))
+    assert alone.guarantee.trust == "none"
     assert alone.if_shuffled is None
 
 
 def test_words_are_as_narrow_as_the_points_allow() -> None:
     sizes = {
-        items: calibrate(ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10).word_form.dtype.str
+        items: calibrate(
+            ProjectiveGeometryParameters(1.0, Bits(bits)), 1, 10
+        ).message_format.dtype.str
         for bits, items in ((3, 8), (6, 64), (10, 1024), (15, 1 << 15), (20, 1 << 20))
     }
     assert sizes == {8: "|u1", 64: "|u1", 1024: "<u2", 1 << 15: "<u4", 1 << 20: "<u4"}
@@ -362,9 +366,15 @@ def test_words_are_as_narrow_as_the_points_allow() -> None:
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"delta": 1.0}, "delta is"),
         ({"items": 4}, "items is 4"),
-        ({"domain": ()}, "labels of a domain"),
-        ({"domain": ("a", "a")}, "labels of a domain"),
-        ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "must have from 1 to 1,048,576"),
+        (
+            {"domain": ()},
+            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+        ),
+        (
+            {"domain": ("a", "a")},
+            ("domain labels are invalid; expected at least one, distinct and non-empty"),
+        ),
+        ({"domain": Numbers(0.0, 1.0, 1 << 21)}, "items; expected 1 to"),
     ],
 )
 def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:

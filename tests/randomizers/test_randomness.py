@@ -53,10 +53,10 @@ def test_the_generator_is_aes_128_in_counter_mode() -> None:
     assert words.astype("<u8").tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
 
 
-def test_a_key_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="31 bytes, must be 32"):
+def test_a_key_of_another_length_is_rejected() -> None:
+    with pytest.raises(ValueError, match="31 bytes; expected 32"):
         keyed_generator(bytes(31))
-    with pytest.raises(ValueError, match="33 bytes, must be 32"):
+    with pytest.raises(ValueError, match="33 bytes; expected 32"):
         keyed_generator(bytes(33))
 
 
@@ -170,7 +170,7 @@ def test_a_forked_child_draws_other_words_than_its_parent_and_its_siblings() -> 
     assert len(set(words)) == len(words) == 64
 
 
-def test_a_generator_that_nobody_holds_is_not_kept_for_forks() -> None:
+def test_unreferenced_generator_is_dropped_from_fork_hook() -> None:
     before = len(_of_this_process())
     for _ in range(100):
         cryptographic_generator()

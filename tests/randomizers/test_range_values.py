@@ -21,7 +21,7 @@ from dpstream.randomizers.value_stream.range_values import (
 from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 FALSE_ALARM = 1e-12
-GIVEN: dict[str, Any] = {"epsilon": 2, "changes": 3, "low": 0, "high": 80, "buckets": 16}
+GIVEN: dict[str, Any] = {"epsilon": 2, "max_changes": 3, "low": 0, "high": 80, "buckets": 16}
 EPOCHS = 4
 LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 
@@ -29,31 +29,31 @@ LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 0}, "epsilon is 0, must be from"),
-        ({"changes": -1}, "changes is -1, must be a whole number from 0 to"),
-        ({"changes": 1.0}, "changes is 1.0"),
-        ({"low": "a"}, "low is 'a', must be a number"),
-        ({"high": math.inf}, "high is inf, must be a number"),
-        ({"low": True}, "low is True, must be a number"),
-        ({"high": 0}, "high is 0, must be a number above low, 0"),
+        ({"epsilon": 0}, "epsilon is 0; expected 0.001 to 10"),
+        ({"max_changes": -1}, "max_changes is -1; expected a whole number from 0 to"),
+        ({"max_changes": 1.0}, "max_changes is 1.0"),
+        ({"low": "a"}, "low is 'a'; expected a number"),
+        ({"high": math.inf}, "high is inf; expected a number"),
+        ({"low": True}, "low is True; expected a number"),
+        ({"high": 0}, "high is 0; expected a number above low, 0"),
         ({"low": -1e308, "high": 1e308}, "high is 1e"),
-        ({"buckets": 1}, "buckets is 1, must be a whole number from 2 to 4,096"),
+        ({"buckets": 1}, "buckets is 1; expected a whole number from 2 to 4,096"),
         ({"buckets": 4097}, "buckets is 4097"),
         ({"buckets": 16.0}, "buckets is 16.0"),
-        ({"initial": 80}, "initial is 80, must be from low, 0, to below high, 80"),
+        ({"initial": 80}, "initial is 80; expected low, 0, to below high, 80"),
         ({"initial": -1}, "initial is -1"),
-        ({"initial": math.nan}, "initial is nan, must be a number"),
-        ({"boosted": 5}, "boosted is 5, must be a whole number from 1 to changes . 1, 4"),
+        ({"initial": math.nan}, "initial is nan; expected a number"),
+        ({"boosted": 5}, r"boosted is 5; expected a whole number from 1 to max_changes \+ 1, 4"),
         ({"boosted": 0}, "boosted is 0"),
     ],
 )
-def test_what_a_job_cannot_say_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_invalid_job_parameters_are_rejected(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RangeValuesParameters(**{**GIVEN, **changed})
 
 
 @pytest.mark.parametrize(("buckets", "levels"), [(2, 1), (4, 2), (64, 6), (4096, 12)])
-def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
+def test_every_halving_has_a_level(buckets: int, levels: int) -> None:
     assert RangeValuesParameters(**{**GIVEN, "buckets": buckets}).levels == levels
 
 
@@ -64,7 +64,9 @@ def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
 def test_the_powers_of_two_around_other_numbers_of_buckets_are_named(
     buckets: int, nearest: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"is {buckets}, must be a power of two: give {nearest}$"):
+    with pytest.raises(
+        ValueError, match=f"is {buckets}; expected a power of two, such as {nearest}$"
+    ):
         RangeValuesParameters(**{**GIVEN, "buckets": buckets})
 
 
@@ -82,7 +84,7 @@ def test_no_more_is_spent_than_was_asked_for_on_any_level() -> None:
 
 def test_boosts_may_be_set_for_all_levels() -> None:
     law = calibrate(RangeValuesParameters(**GIVEN, boosted=2), EPOCHS)
-    assert {level.booleans.changes for level in law.levels} == {2}
+    assert {level.booleans.max_changes for level in law.levels} == {2}
     assert all(level.unboosted_share > 0 for level in law.levels)
 
 
@@ -142,10 +144,10 @@ def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
         assert found.tolist() == (expected | 3 << LEVEL_SHIFT).tolist()
 
 
-def test_a_level_that_there_is_not_is_refused() -> None:
+def test_unknown_level_is_rejected() -> None:
     devices = RangeValues(LAW)
     devices.enroll(5, seeded_generator(8))
     for level in (0, 5):
         arrays = {**devices.state_arrays(), "level": np.full(5, level, np.uint8)}
-        with pytest.raises(ValueError, match="not from 1 to 4"):
+        with pytest.raises(ValueError, match="expected 1 to 4"):
             RangeValues.restore(LAW, arrays, 0)

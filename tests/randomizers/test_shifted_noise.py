@@ -69,7 +69,7 @@ def test_the_laws_are_those_of_scipy(noise: CellNoise) -> None:
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 @pytest.mark.parametrize("tail", [1e-3, 1e-9])
-def test_the_noise_leaves_its_window_no_more_often_than_said(noise: CellNoise, tail: float) -> None:
+def test_noise_leaves_its_window_at_most_as_often_as_stated(noise: CellNoise, tail: float) -> None:
     low, high = noise.window(tail)
     assert frozen(noise).cdf(low - 1) <= tail
     assert frozen(noise).sf(high) <= tail
@@ -118,9 +118,7 @@ def test_delta_is_that_of_all_outcomes_never_below_and_hardly_above(
 
 @pytest.mark.parametrize("parts", PAIRS, ids=repr)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_epsilon_and_delta_are_two_ways_to_say_the_same(
-    parts: list[ShiftedCells], epsilon: float
-) -> None:
+def test_epsilon_and_delta_are_inverse_functions(parts: list[ShiftedCells], epsilon: float) -> None:
     delta = delta_spent(parts, epsilon)
     # Where some loss is certain, delta hardly depends on epsilon.
     assert delta_spent(parts, epsilon_spent(parts, delta)) <= delta * (1 + 1e-9)
@@ -196,32 +194,32 @@ def test_the_least_mean_does_not_depend_on_where_the_search_begins(guess: float)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "complaint"),
     [
-        (0.0, 1e-6, "epsilon is 0.0, must be positive"),
+        (0.0, 1e-6, "epsilon is 0.0; expected a positive finite number"),
         (math.inf, 1e-6, "epsilon"),
         (math.nan, 1e-6, "epsilon"),
-        (1.0, 0.0, "delta is 0.0, must be from 1e-12 to below 1"),
+        (1.0, 0.0, "delta is 0.0; expected 1e-12 to below 1"),
         (1.0, 1e-13, "delta"),
         (1.0, 1.0, "delta"),
     ],
 )
-def test_targets_out_of_range_are_refused(epsilon: float, delta: float, complaint: str) -> None:
+def test_targets_out_of_range_are_rejected(epsilon: float, delta: float, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         least_mean(epsilon, delta, lambda mean: [ShiftedCells(PoissonNoise(mean), 1, 1)], 1.0)
 
 
-def test_noise_that_can_never_be_enough_is_refused() -> None:
-    with pytest.raises(ValueError, match="no amount of noise up to 1e"):
+def test_noise_that_can_never_be_enough_is_rejected() -> None:
+    with pytest.raises(ValueError, match="noise of up to"):
         least_mean(1.0, 1e-6, lambda _: [ShiftedCells(PoissonNoise(1.0), 1, 1)], 1.0)
-    with pytest.raises(ValueError, match="nothing to tell apart"):
+    with pytest.raises(ValueError, match="cells shifted by"):
         ShiftedCells(PoissonNoise(1.0), 0, 1)
-    for spoiled in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="must be positive and finite"):
-            PoissonNoise(spoiled)
+    for corrupted in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="expected a positive finite number"):
+            PoissonNoise(corrupted)
     with pytest.raises(ValueError, match="probability is 1"):
         BinomialNoise(5, 1.0)
 
 
-def test_what_tables_leave_out_is_charged_to_delta() -> None:
+def test_table_tails_are_charged_to_delta() -> None:
     """The worst case: two laws that meet the bound, each moved against the other."""
     epsilon, delta, moved = 1.0, 0.1, 0.01
     p = np.array([delta, (1 - delta) * math.e / (1 + math.e), (1 - delta) / (1 + math.e)])

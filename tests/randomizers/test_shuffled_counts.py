@@ -29,12 +29,12 @@ DELTA = 1e-6
 RNG = seeded_generator(0)
 
 
-def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledCountsLaw:
+def without_dummies(max_changes: int, boost: int, last_epoch: int = EPOCHS) -> ShuffledCountsLaw:
     return ShuffledCountsLaw(
         last_epoch,
         1.0,
         DELTA,
-        changes,
+        max_changes,
         boost,
         "rigorous" if boost else "exact",
         CellNoiseLaw("shuffle", 100.0, 1),
@@ -66,19 +66,21 @@ def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
     ],
 )
 def test_worked_examples(values: tuple[int | None, ...], expected: list[int]) -> None:
-    assert sent(without_dummies(changes=2, boost=3), values) == expected
+    assert sent(without_dummies(max_changes=2, boost=3), values) == expected
 
 
 def test_without_a_boost_values_are_sent_as_they_are() -> None:
     assert sent(without_dummies(0, 0), (0, 1, None, 1, 0)) == [0, 1, 0, 1, 0]
 
 
-@pytest.mark.parametrize(("changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
-def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boost: int) -> None:
+@pytest.mark.parametrize(("max_changes", "boost"), [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2)])
+def test_no_two_streams_differ_more_than_the_noise_is_sized_on(
+    max_changes: int, boost: int
+) -> None:
     """Differences of any two, with any silences, are weakly majorized by the stated shifts."""
     last_epoch = 5
-    law = without_dummies(changes, boost, last_epoch)
-    stated = BoostedReports(last_epoch, changes, boost).shifts
+    law = without_dummies(max_changes, boost, last_epoch)
+    stated = BoostedReports(last_epoch, max_changes, boost).shifts
     worst = sorted((shift for shift, cells in stated.items() for _ in range(cells)), reverse=True)
     bound = np.cumsum(worst)
     attained = np.zeros(last_epoch, np.int64)
@@ -124,19 +126,28 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"boost": 2}, "changes"),
-        ({"calibration": "rigorous"}, "without a boost"),
-        ({"calibration": "assumed"}, "must be 'rigorous' or 'exact'"),
-        ({"changes": 4, "boost": 0, "calibration": "rigorous"}, "without a boost"),
-        ({"changes": 4, "calibration": "exact"}, "no exact calibration"),
-        ({"changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
+        ({"boost": 2}, "max_changes"),
         (
-            {"changes": 2, "domain": ("a", "b")},
-            "a cell for every item.* set `cells: count_min`",
+            {"calibration": "rigorous"},
+            ("which requires a boost. Remove calibration, or set `max_changes`"),
         ),
-        ({"changes": 0}, "changes is 0"),
-        ({"changes": 2, "boost": -1}, "boost is -1"),
-        ({"changes": True}, "changes is True"),
+        ({"calibration": "assumed"}, "expected 'rigorous' or 'exact'"),
+        (
+            {"max_changes": 4, "boost": 0, "calibration": "rigorous"},
+            ("which requires a boost. Remove calibration, or set `max_changes`"),
+        ),
+        (
+            {"max_changes": 4, "calibration": "exact"},
+            ("boosted counts have no known exact calibration. Set calibration: rigorous"),
+        ),
+        ({"max_changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
+        (
+            {"max_changes": 2, "domain": ("a", "b")},
+            "a cell for every item.* Set `cells: count_min`",
+        ),
+        ({"max_changes": 0}, "max_changes is 0"),
+        ({"max_changes": 2, "boost": -1}, "boost is -1"),
+        ({"max_changes": True}, "max_changes is True"),
         ({"calibration": "optimal"}, "calibration"),
         ({"dummies": "gaussian"}, "dummies"),
         ({"delta": 0.0}, "delta"),
@@ -146,7 +157,7 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         ({"messages_per_user": True}, "messages_per_user"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(
+def test_parameters_that_contradict_each_other_are_rejected(
     parameters: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
@@ -157,17 +168,17 @@ def test_parameters_that_contradict_each_other_are_refused(
     ("parameters", "last_epoch", "boost", "mean", "basis"),
     [
         ({}, 170, 0, 3_046.6, "exact"),
-        ({"changes": 4, "boost": 0}, 64, 0, 1_154.7, "exact"),
-        ({"changes": 4}, 170, 3, 7_119, "bound"),
-        ({"changes": 2, "dummies": "shuffle"}, 256, 6, 10_770, "bound"),
+        ({"max_changes": 4, "boost": 0}, 64, 0, 1_154.7, "exact"),
+        ({"max_changes": 4}, 170, 3, 7_119, "bound"),
+        ({"max_changes": 2, "dummies": "shuffle"}, 256, 6, 10_770, "bound"),
         ({"dummies": "negative_binomial"}, 64, 0, 183.8, "exact"),
     ],
 )
 def test_jobs_get_the_noise_of_the_reference(
     parameters: dict[str, Any], last_epoch: int, boost: int, mean: float, basis: str
 ) -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, **parameters)
-    law = calibrate(asked, last_epoch, minimum=30_000)
+    requested = ShuffledCountsParameters(1.0, DELTA, **parameters)
+    law = calibrate(requested, last_epoch, minimum=30_000)
     assert law.boost == boost
     assert law.noise.mean == pytest.approx(mean, rel=0.01)
     guarantee = ShuffledCounts(law).guarantee
@@ -179,23 +190,25 @@ def test_jobs_get_the_noise_of_the_reference(
         assert "honest" not in guarantee.trust
     else:
         assert law.noise.per_contributor(1) * 30_000 >= law.noise.mean
-        assert "30,000 honest contributors" in guarantee.trust
+        assert (
+            "honest users in each window to add their dummies; the messages alone do not protect"
+        ) in guarantee.trust
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 
 
-def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more() -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, changes=2, boost=1)
-    law = calibrate(asked, 8, minimum=1_000)
+def test_minimum_contributors_spend_epsilon_and_half_more() -> None:
+    requested = ShuffledCountsParameters(1.0, DELTA, max_changes=2, boost=1)
+    law = calibrate(requested, 8, minimum=1_000)
     assert 0.99 < epsilon_with(law, 1_000) <= 1.0
     assert 1.3 < epsilon_with(law, 500) < 2.0
 
 
-def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
+def test_jobs_that_ask_for_too_many_messages_are_rejected() -> None:
     """If the boost is not fixed, it is reduced instead."""
 
     def law(**more: Any) -> ShuffledCountsLaw:
-        asked = ShuffledCountsParameters(1.0, DELTA, changes=4, **more)
-        return calibrate(asked, 170, minimum=28_785)
+        requested = ShuffledCountsParameters(1.0, DELTA, max_changes=4, **more)
+        return calibrate(requested, 170, minimum=28_785)
 
     free = law()
     # 170 x (3 + 1) and 3 real ones, and 170 x 7,119 / 28,785 dummies.
@@ -203,11 +216,13 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
     frugal = law(messages_per_user=600)
     assert frugal.boost == 2
     assert frugal.messages <= 600
-    with pytest.raises(ValueError, match=r"725\.0 messages .* allows 600: .*`dummies: shuffle`"):
+    with pytest.raises(
+        ValueError, match=r"725\.0 messages .* messages_per_user, 600\. .*`dummies: shuffle`"
+    ):
         law(boost=3, messages_per_user=600)
-    with pytest.raises(ValueError, match="allows 100"):
+    with pytest.raises(ValueError, match="exceed messages_per_user, 100"):
         law(messages_per_user=100)
-    with pytest.raises(ValueError, match=r"683\.0 messages .* allows 600: allow more$"):
+    with pytest.raises(ValueError, match=r"683\.0 messages .* messages_per_user, 600\. Raise it$"):
         law(boost=3, messages_per_user=600, dummies="shuffle")
 
 
@@ -215,7 +230,7 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
     "change",
     [
         {"last_epoch": 0},
-        {"changes": 0},
+        {"max_changes": 0},
         {"boost": 0},
         {"calibration": "exact"},
         {"calibration": "best"},
@@ -225,7 +240,7 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
         {"noise": {}},
     ],
 )
-def test_laws_that_contradict_themselves_are_refused(change: dict[str, Any]) -> None:
+def test_laws_that_contradict_themselves_are_rejected(change: dict[str, Any]) -> None:
     body = without_dummies(2, 3).to_json()
     assert ShuffledCountsLaw.from_json(body) == without_dummies(2, 3)
     with pytest.raises(ValueError, match="not a law of shuffled_counts"):

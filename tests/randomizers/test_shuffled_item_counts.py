@@ -16,7 +16,7 @@ import pytest
 
 from dpstream.randomizers.accounting.item_streams import ItemReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
@@ -74,15 +74,15 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
                 assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
 
 
-def test_law_refuses_a_boost_when_items_share_buckets() -> None:
+def test_law_rejects_a_boost_when_items_share_buckets() -> None:
     law = without_dummies(2, 2)
-    with pytest.raises(ValueError, match="a boost of 2 for items that share buckets"):
+    with pytest.raises(ValueError, match="boost is 2; expected 0 for items that share buckets"):
         replace(law, buckets=2)
 
 
 def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
-    law = calibrate(asked, EPOCHS, minimum=500)
+    requested = ShuffledCountsParameters(1.0, DELTA, 2, 2, domain=ITEMS, cells="count_min")
+    law = calibrate(requested, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
     devices.enroll(1_000, RNG)
     counts = np.bincount(
@@ -110,19 +110,37 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"changes": 2}, "set `cells: count_min`"),
-        ({"changes": 2, "calibration": "rigorous"}, "set `cells: count_min`"),
+        (
+            {"max_changes": 2},
+            ("a domain with `max_changes` requires a cell for every item, for which the noise is"),
+        ),
+        (
+            {"max_changes": 2, "calibration": "rigorous"},
+            ("a domain with `max_changes` requires a cell for every item, for which the noise is"),
+        ),
         ({"dummies": "negative_binomial"}, "clusters"),
         ({"buckets": 12}, "prime"),
         ({"buckets": 7, "cells": "count_min"}, "balls into bins only"),
         ({"cells": "hashes"}, "cells"),
         ({"domain": ("a", "a")}, "distinct"),
         ({"domain": ()}, "at least one"),
-        ({"domain": None, "buckets": 7}, "give a domain"),
-        ({"domain": None, "cells": "count_min"}, "give a domain"),
+        (
+            {"domain": None, "buckets": 7},
+            (
+                "domain is missing: cells and buckets require one. Set domain, or remove cells and "
+                "buckets"
+            ),
+        ),
+        (
+            {"domain": None, "cells": "count_min"},
+            (
+                "domain is missing: cells and buckets require one. Set domain, or remove cells and "
+                "buckets"
+            ),
+        ),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(
+def test_parameters_that_contradict_each_other_are_rejected(
     parameters: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
@@ -135,8 +153,8 @@ def test_as_many_buckets_are_taken_as_messages_allow() -> None:
     items = tuple(map(str, range(10_000)))
 
     def law(messages: float) -> ShuffledItemCountsLaw:
-        asked = ShuffledCountsParameters(1.0, DELTA, messages_per_user=messages, domain=items)
-        return calibrate(asked, 64, minimum=100_000)
+        requested = ShuffledCountsParameters(1.0, DELTA, messages_per_user=messages, domain=items)
+        return calibrate(requested, 64, minimum=100_000)
 
     assert 150 < law(158).messages <= 158
     with pytest.raises(ValueError, match=r"allows 60: .*`dummies: shuffle`"):

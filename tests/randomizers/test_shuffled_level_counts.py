@@ -9,7 +9,7 @@ import pytest
 
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -35,17 +35,17 @@ def sent(law: ShuffledLevelCountsLaw, *values: int) -> list[list[int]]:
     ]
 
 
-def test_a_value_raises_its_ancestors_while_it_holds() -> None:
+def test_value_raises_its_ancestors_while_present() -> None:
     """The root is 0, its children 1 to 4, the values 5 to 12."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 0, 0, STAGE, None)
     assert sent(law, 0, 5, 5, 8, 0) == [[], [0, 3, 9], [0, 3, 9], [0, 4, 12], []]
-    assert law.words == law.word_form.distinct == 13
+    assert law.words == law.message_format.distinct == 13
 
 
 @pytest.mark.parametrize(("values", "word_bytes"), [(255, 1), (256, 2)])
 def test_words_are_as_wide_as_the_last_cell_needs(values: int, word_bytes: int) -> None:
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(values, (values,)), 1.0, DELTA, 0, 0, STAGE, None)
-    assert law.word_form.dtype.itemsize == word_bytes
+    assert law.message_format.dtype.itemsize == word_bytes
     assert sent(law, values) == [[0, values]]
 
 
@@ -59,10 +59,10 @@ def test_a_boosted_change_shows_on_every_level_but_the_root() -> None:
     assert law.words == 12
 
 
-@pytest.mark.parametrize("parameters", [{}, {"changes": 1, "boost": 2}])
+@pytest.mark.parametrize("parameters", [{}, {"max_changes": 1, "boost": 2}])
 def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str, Any]) -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
-    law = calibrate(asked, EPOCHS, minimum=500)
+    requested = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
+    law = calibrate(requested, EPOCHS, minimum=500)
     devices = ShuffledItemCounts(law)
     devices.enroll(1_000, RNG)
     words = written_out(devices.report(1, np.zeros(1_000, np.int64), None, RNG))[:, 0]
@@ -75,13 +75,13 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"domain": Bits(13)}, "8,192 numbers, must have at most 4,096"),
+        ({"domain": Bits(13)}, "8,192 numbers; expected at most 4,096"),
         ({"cells": "balls_into_bins"}, "always raise the same cells"),
         ({"buckets": 7}, "balls into bins only"),
         ({"dummies": "negative_binomial"}, "poisson dummies"),
     ],
 )
-def test_parameters_that_contradict_each_other_are_refused(
+def test_parameters_that_contradict_each_other_are_rejected(
     parameters: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):

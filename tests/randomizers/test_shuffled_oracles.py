@@ -41,8 +41,8 @@ def shrunk(noise: BinomialNoise) -> BinomialNoise:
     return BinomialNoise(noise.contributors, noise.probability * 0.999)
 
 
-def test_too_few_contributors_for_binomial_noise_are_told_how_many_it_takes() -> None:
-    with pytest.raises(ValueError, match=r"500 contributors are too few .* about 722 are needed"):
+def test_too_few_contributors_error_states_the_required_number() -> None:
+    with pytest.raises(ValueError, match=r"500 contributors are too few .* expected about 722"):
         binomial_for_rows(1.0, 1e-6, 500, rows=5)
     assert binomial_for_rows(1.0, 1e-6, 722, rows=5).probability < 0.5
 
@@ -52,7 +52,7 @@ def test_means_are_those_of_the_published_table(rows: int, printed: int) -> None
     assert round(published_mean(1.0, 1e-6, rows)) == printed
 
 
-def test_the_published_rule_also_asks_for_enough_noise_for_many_items() -> None:
+def test_published_rule_requires_noise_for_many_items() -> None:
     """k <= epsilon gamma n / (6 tau k) binds where epsilon is large."""
     assert published_mean(200.0, 0.5, rows=1, items=50) == 6 * 50 * 50 / 200
     assert published_mean(1.0, 1e-6, 2, 3) == 90 * 36 * math.log(12 / 1e-6)
@@ -68,7 +68,7 @@ def test_the_published_rule_is_private_with_much_to_spare(
     assert noise.mean > 18 * poisson_for_rows(epsilon, 1e-6, rows, items).mean
 
 
-def test_a_published_probability_above_1_is_refused_with_the_users_it_takes() -> None:
+def test_a_published_probability_above_1_is_rejected_with_the_users_it_takes() -> None:
     with pytest.raises(ValueError, match="needs at least 36266 contributors"):
         published_probability(1.0, 1e-6, 36_265, rows=5)
     assert published_probability(1.0, 1e-6, 36_266, rows=5) == pytest.approx(1, abs=1e-4)
@@ -78,5 +78,5 @@ def test_a_published_probability_above_1_is_refused_with_the_users_it_takes() ->
     ("rows", "items", "epochs"), [(0, 1, 1), (1, 0, 1), (1, 1, 0), (1.5, 1, 1)]
 )
 def test_numbers_of_cells_must_be_positive(rows: int, items: int, epochs: int) -> None:
-    with pytest.raises(ValueError, match="must be a whole number, at least 1"):
+    with pytest.raises(ValueError, match="expected a whole number, at least 1"):
         poisson_for_rows(1.0, 1e-6, rows, items, epochs)

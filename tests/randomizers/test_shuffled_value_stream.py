@@ -26,9 +26,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration impo
     law_with,
 )
 
-ASKED = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
+ASKED = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
 LAW = calibrate(ASKED, 170, 100)
-DYADIC = law_with(Kernel(1.0, 0.25), replace(ASKED, changes=2), 8)
+DYADIC = law_with(Kernel(1.0, 0.25), replace(ASKED, max_changes=2), 8)
 
 
 def steps(
@@ -44,24 +44,31 @@ def steps(
     for epoch, now in enumerate(values, start=1):
         here = np.ones(len(now), np.bool_) if present is None else present[epoch - 1]
         words = devices.report(epoch, now, here, rng)
-        law.check_words(epoch, words)
+        law.check_messages(epoch, words)
         sent[epoch - 1, here] = words[:, 0].astype(np.int64) - ZERO
         left = devices.state_arrays()["left"]
-        np.testing.assert_array_equal(left, law.clock - np.square(sent[:epoch]).sum(axis=0))
+        np.testing.assert_array_equal(
+            left, law.squared_norm_budget - np.square(sent[:epoch]).sum(axis=0)
+        )
     return sent
 
 
 @pytest.mark.parametrize(
-    ("changes", "boost", "decay", "clock", "deviation", "planned"),
+    ("max_changes", "boost", "decay", "squared_norm_budget", "deviation", "planned"),
     [(4, 3.05, 0.43, 110.39, 88.8, 28.5), (6, 2.39, 0.36, 105.12, 86.6, 32.2)],
 )
 def test_golden_numbers(
-    changes: int, boost: float, decay: float, clock: float, deviation: float, planned: float
+    max_changes: int,
+    boost: float,
+    decay: float,
+    squared_norm_budget: float,
+    deviation: float,
+    planned: float,
 ) -> None:
-    law = law_with(Kernel(boost, decay), replace(ASKED, changes=changes), 170)
-    assert law.clock / 256**2 == pytest.approx(clock, abs=0.006)
+    law = law_with(Kernel(boost, decay), replace(ASKED, max_changes=max_changes), 170)
+    assert law.squared_norm_budget / 256**2 == pytest.approx(squared_norm_budget, abs=0.006)
     assert law.deviation / 256 == pytest.approx(deviation, abs=0.06)
-    best = calibrate(replace(ASKED, changes=changes), 170, 100)
+    best = calibrate(replace(ASKED, max_changes=max_changes), 170, 100)
     variances = Kernel(best.boost, best.decay).variances(170)
     assert np.sqrt(variances.mean()) * best.deviation / 256 == pytest.approx(planned, abs=0.05)
 
@@ -69,7 +76,7 @@ def test_golden_numbers(
 def test_the_noise_is_sized_on_the_clock_of_devices() -> None:
     """Two streams differ by 2 sqrt(R), and that costs epsilon and delta."""
     for law in (LAW, DYADIC):
-        distance = 2 * np.sqrt(law.clock)
+        distance = 2 * np.sqrt(law.squared_norm_budget)
         assert normal_delta(law.epsilon, law.deviation / distance) <= law.delta
         assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
 
@@ -80,11 +87,13 @@ def test_what_tables_of_the_noise_leave_out_must_fit_what_is_set_aside(
     monkeypatch.setattr(
         "dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration.FOR_TABLES", 1e-40
     )
-    with pytest.raises(ValueError, match="take a smaller epsilon or a larger delta"):
+    with pytest.raises(
+        ValueError, match=("requires noise with a finer distribution than is available")
+    ):
         calibrate(ASKED, 170, 100)
 
 
-def test_devices_that_follow_the_rules_are_never_held_up() -> None:
+def test_valid_streams_never_exhaust_the_norm_budget() -> None:
     """All streams of 8 epochs with at most 2 changes: each message is 256 u, rounded."""
     law = DYADIC
     streams = np.array(list(product((0, 1), repeat=8)), np.int8)
@@ -98,8 +107,10 @@ def test_devices_that_follow_the_rules_are_never_held_up() -> None:
         exact = 256 * (now - 0.5 + followed)
         assert (np.abs(sent[epoch] - exact) < 1).all()
     spent = np.square(sent).sum(axis=0).max()
-    assert spent <= law.clock
-    assert law.clock < 1.02 * spent, "the formula is close to what the worst stream spends"
+    assert spent <= law.squared_norm_budget
+    assert law.squared_norm_budget < 1.02 * spent, (
+        "the formula is close to what the worst stream spends"
+    )
 
 
 @pytest.mark.parametrize("law", [LAW, DYADIC], ids=["students", "dyadic"])
@@ -109,28 +120,28 @@ def test_no_stream_spends_more_than_its_clock(law: ShuffledValueStreamLaw) -> No
     values[:, :100] = np.arange(law.last_epoch)[:, None] % 2
     present = rng.random(values.shape) < 0.8
     present[:, :200] = True
-    assert np.square(steps(law, values, present)).sum(axis=0).max() <= law.clock
+    assert np.square(steps(law, values, present)).sum(axis=0).max() <= law.squared_norm_budget
 
 
 def test_the_clock_holds_up_a_device_that_would_run_beyond_it() -> None:
-    law = replace(DYADIC, clock=100_000)
+    law = replace(DYADIC, squared_norm_budget=100_000)
     values = np.tile(np.array([[1], [0]], np.int8), (4, 50))
     sent = steps(law, values)
     spent = np.square(sent).sum(axis=0)
-    assert (spent <= law.clock).all()
-    assert (spent > law.clock - 2 * 256).all()
+    assert (spent <= law.squared_norm_budget).all()
+    assert (spent > law.squared_norm_budget - 2 * 256).all()
     assert (np.abs(sent[0]) == int(np.sqrt(100_000))).all(), "clipped at its root"
 
 
-def test_a_clock_that_is_left_with_less_than_a_step_sends_nothing_but_0() -> None:
-    law = replace(DYADIC, clock=128**2)
+def test_exhausted_norm_budget_sends_only_zeros() -> None:
+    law = replace(DYADIC, squared_norm_budget=128**2)
     sent = steps(law, np.zeros((8, 20), np.int8))
     assert (sent[0] == -128).all()
     assert (sent[1:] == 0).all()
 
 
 def test_rounding_is_right_on_average() -> None:
-    law = replace(LAW, changes=4)
+    law = replace(LAW, max_changes=4)
     values = np.zeros((4, 40_000), np.int8)
     values[1:] = 1
     sent = steps(law, values)
@@ -149,8 +160,8 @@ def test_changes_that_are_not_boosted_are_followed() -> None:
         steps(DYADIC, values)[:, 0], [384, -128 - 192, 128 - 48, 128 - 12]
     )
     present = np.array([[True], [False], [True], [True]])
-    silent = np.array([[0], [0], [1], [0]], np.int8)
-    np.testing.assert_array_equal(steps(DYADIC, silent, present)[:, 0], [-128, 0, 128, -128 - 256])
+    absent = np.array([[0], [0], [1], [0]], np.int8)
+    np.testing.assert_array_equal(steps(DYADIC, absent, present)[:, 0], [-128, 0, 128, -128 - 256])
 
 
 def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
@@ -172,21 +183,21 @@ def test_a_released_sum_is_that_of_the_words_and_the_noise() -> None:
         assert released.tolist() == [[SUM_ZERO + total + noise]]
 
 
-def test_words_that_no_device_sends_are_refused() -> None:
+def test_words_that_no_device_sends_are_rejected() -> None:
     most = DYADIC.most
     assert most == 384
-    DYADIC.check_words(8, np.array([[ZERO - most], [ZERO + most]], np.uint16))
+    DYADIC.check_messages(8, np.array([[ZERO - most], [ZERO + most]], np.uint16))
     for word in (ZERO - most - 1, ZERO + most + 1, 0, 2**16 - 1):
         with pytest.raises(ValueError, match=f"word {word} at epoch 1"):
-            DYADIC.check_words(1, np.array([[ZERO], [word]], np.uint16))
+            DYADIC.check_messages(1, np.array([[ZERO], [word]], np.uint16))
     for epoch in (0, 9):
-        with pytest.raises(ValueError, match="must be from 1 to 8"):
-            DYADIC.check_words(epoch, np.zeros((0, 1), np.uint16))
+        with pytest.raises(ValueError, match="expected 1 to 8"):
+            DYADIC.check_messages(epoch, np.zeros((0, 1), np.uint16))
 
 
-def test_too_many_messages_are_refused() -> None:
+def test_too_many_messages_are_rejected() -> None:
     assert calibrate(replace(ASKED, messages_per_user=20), 20, 100).last_epoch == 20
-    with pytest.raises(ValueError, match="messages_per_user allows 19: allow more"):
+    with pytest.raises(ValueError, match="20 epochs; messages_per_user is 19"):
         calibrate(replace(ASKED, messages_per_user=19), 20, 100)
 
 
@@ -194,9 +205,9 @@ def test_too_many_messages_are_refused() -> None:
     "wrong",
     [
         {"last_epoch": 0},
-        {"changes": 0},
-        {"clock": 0},
-        {"clock": 2**53},
+        {"max_changes": 0},
+        {"squared_norm_budget": 0},
+        {"squared_norm_budget": 2**53},
         {"deviation": 0},
         {"boost": 200.0},
         {"boost": -1.0},
@@ -209,23 +220,26 @@ def test_too_many_messages_are_refused() -> None:
     ],
     ids=str,
 )
-def test_constants_that_contradict_each_other_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"must be|a boost of|epsilon is"):
+def test_constants_that_contradict_each_other_are_rejected(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"expected|is out of range"):
         replace(DYADIC, **wrong)  # type: ignore[arg-type]
 
 
-def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
+def test_largest_boost_fits_the_message_type() -> None:
     law = replace(DYADIC, boost=MAX_BOOST)
-    assert ZERO + law.most == np.iinfo(law.word_form.dtype).max
-    with pytest.raises(ValueError, match="a boost of"):
+    assert ZERO + law.most == np.iinfo(law.message_format.dtype).max
+    with pytest.raises(
+        ValueError,
+        match=r"boost 127\.49.* or decay .* is out of range",
+    ):
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
 
 
-def test_a_clock_of_another_law_is_refused() -> None:
+def test_a_clock_of_another_law_is_rejected() -> None:
     devices = ShuffledValueStream(DYADIC)
     devices.enroll(3, seeded_generator(1))
     arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
-    for wrong in (DYADIC.clock + 1, -1):
+    for wrong in (DYADIC.squared_norm_budget + 1, -1):
         arrays["left"][1] = wrong
-        with pytest.raises(ValueError, match="it is of another law"):
+        with pytest.raises(ValueError, match="has a value out of range; expected"):
             ShuffledValueStream.restore(DYADIC, arrays, 0)

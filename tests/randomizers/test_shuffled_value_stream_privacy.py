@@ -56,7 +56,7 @@ def law_of(epochs: int, epsilon: float, delta: float) -> ShuffledValueStreamLaw:
 
 def farthest(law: ShuffledValueStreamLaw) -> int:
     """Return the maximum difference of two streams' words at an epoch, if equal at all others."""
-    return math.isqrt(4 * law.clock)
+    return math.isqrt(4 * law.squared_norm_budget)
 
 
 @cache
@@ -137,7 +137,7 @@ def differences(law: ShuffledValueStreamLaw, epochs: int) -> set[tuple[int, ...]
     sent = words(law, streams.T).T
     found = {tuple(np.abs(one - other).tolist()) for one, other in combinations(sent, 2)}
     for each in found:
-        assert sum(shift**2 for shift in each) <= 4 * law.clock
+        assert sum(shift**2 for shift in each) <= 4 * law.squared_norm_budget
     return found
 
 
@@ -155,9 +155,7 @@ def test_the_farthest_that_two_streams_can_be_apart_loses_what_is_stated(
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES)
-def test_no_two_streams_of_two_epochs_are_told_apart_better_than_stated(
-    epsilon: float, delta: float
-) -> None:
+def test_no_streams_of_two_epochs_exceed_the_stated_loss(epsilon: float, delta: float) -> None:
     law = law_of(2, epsilon, delta)
     lost = [delta_of(law.noise, shifts, epsilon) for shifts in differences(law, 2)]
     assert len(lost) == 4
@@ -166,7 +164,7 @@ def test_no_two_streams_of_two_epochs_are_told_apart_better_than_stated(
 
 
 @pytest.mark.verify
-def test_no_two_streams_of_three_epochs_are_told_apart_better_than_stated() -> None:
+def test_no_streams_of_three_epochs_exceed_the_stated_loss() -> None:
     law = law_of(3, 8.0, 1e-2)
     lost = [delta_of(law.noise, shifts, 8.0) for shifts in differences(law, 3)]
     assert len(lost) > 12
@@ -185,7 +183,7 @@ def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: flo
     for first in [0, far // 5, far // 2, round(far * math.sqrt(0.5)), 4 * far // 5, far]:
         of_one, of_other, unlikely = Sums(law.noise, first).likely()
         factors = math.exp(epsilon) * of_other / of_one
-        left = math.isqrt(4 * law.clock - first**2)
+        left = math.isqrt(4 * law.squared_norm_budget - first**2)
         chosen = np.max(
             [Sums(law.noise, part).delta(factors) for part in (left, left // 2, left // 7, 0)],
             axis=0,
@@ -195,15 +193,15 @@ def test_choosing_by_what_was_published_gains_nothing(epsilon: float, delta: flo
     assert min(found) > 0.95 * delta
 
 
-def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> None:
-    law = calibrate(ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle"), 170, 100)
+def test_fastest_spending_stream_is_capped_by_norm_budget() -> None:
+    law = calibrate(ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle"), 170, 100)
     rng, devices, count = seeded_generator(2), ShuffledValueStream(law), 300
     devices.enroll(count, rng)
     spent, published = np.zeros(count, np.int64), 0
     for epoch in range(1, law.last_epoch + 1):
         state: dict[str, NDArray[Any]] = devices.state_arrays()
         before, left = state["value"] & 1, law.decay * state["followed"]
-        boost = law.boost * (state["changes"] < law.changes)
+        boost = law.boost * (state["changes"] < law.max_changes)
         pulls = [np.abs(now - 0.5 + left + boost * (now - before.astype(float))) for now in (0, 1)]
         values = (pulls[1] > pulls[0]).astype(np.int8)
         values[100:200] = (np.arange(100) * published > epoch) ^ (np.arange(100) % 2)
@@ -212,9 +210,11 @@ def test_a_stream_that_spends_as_fast_as_it_can_is_held_up_by_its_clock() -> Non
         words_ = devices.report(epoch, values, present, rng)[:, 0].astype(np.int64) - ZERO
         spent[present] += words_**2
         published += int(words_.sum()) + law.noise.draw(rng)
-        assert (spent <= law.clock).all()
-        np.testing.assert_array_equal(devices.state_arrays()["left"], law.clock - spent)
-    assert spent.max() > 0.9 * law.clock, "some come near it"
+        assert (spent <= law.squared_norm_budget).all()
+        np.testing.assert_array_equal(
+            devices.state_arrays()["left"], law.squared_norm_budget - spent
+        )
+    assert spent.max() > 0.9 * law.squared_norm_budget, "some come near it"
 
 
 def test_noise_that_two_epochs_share_would_be_noticed() -> None:

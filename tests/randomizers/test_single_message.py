@@ -108,10 +108,13 @@ def test_all_epochs_together_spend_what_is_stated() -> None:
     [
         ({"delta": 1.0}, "delta is"),
         ({"items": 4}, "items is 4"),
-        ({"items": 2, "response": "randomized_response"}, "about one item, not 2"),
+        (
+            {"items": 2, "response": "randomized_response"},
+            ("randomized_response supports one item per user, not"),
+        ),
         ({"response": "coin"}, "response is 'coin'"),
-        ({"domain": tuple(map(str, range(5000))), "response": "rappor"}, "up to 4,096 items"),
-        ({"domain": tuple(map(str, range(5000))), "items": 2}, "up to 4,096 items"),
+        ({"domain": tuple(map(str, range(5000))), "response": "rappor"}, "at most 4,096 items"),
+        ({"domain": tuple(map(str, range(5000))), "items": 2}, "at most 4,096 items"),
     ],
 )
 def test_parameters_that_are_not_allowed_are_named(

@@ -28,19 +28,19 @@ def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
     assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)
 
 
-def test_bad_parameters_laws_and_states_are_refused() -> None:
-    with pytest.raises(ValueError, match="epsilon is 0, must be from"):
+def test_bad_parameters_laws_and_states_are_rejected() -> None:
+    with pytest.raises(ValueError, match="epsilon is 0; expected 1e-06 to 64"):
         SplitBudgetParameters(0)
     for last_epoch in (0, (1 << 20) + 1):
-        with pytest.raises(ValueError, match=f"{last_epoch} epochs, must be from 1 to 1048576"):
+        with pytest.raises(ValueError, match=f"{last_epoch} epochs; expected 1 to 1048576"):
             calibrate(SplitBudgetParameters(1), last_epoch)
-    with pytest.raises(ValueError, match="response is a law of 2 signs, must be of one"):
+    with pytest.raises(ValueError, match="response is a law of 2 signs; expected 1"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 2, 1)))
-    with pytest.raises(ValueError, match=r"a loss of 1\.09\d+, must be at most epsilon, 1\.0"):
+    with pytest.raises(ValueError, match=r"loss is 1\.09\d+; expected at most epsilon, 1\.0"):
         SplitBudgetLaw(1, 1.0, ComposedLaw((3, 1)))
     law = calibrate(SplitBudgetParameters(1), 2)
     with pytest.raises(ValueError, match="not a law of split_budget"):
         SplitBudgetLaw.from_json({"last_epoch": 2})
-    with pytest.raises(ValueError, match=r"state arrays \['memo'\], SplitBudget keeps"):
+    with pytest.raises(ValueError, match=r"arrays are \['memo'\]; expected .* for SplitBudget"):
         SplitBudget.restore(law, {"memo": np.zeros((2, 2), np.uint8)}, 0)
     assert SplitBudgetLaw.from_json(json.loads(json.dumps(law.to_json()))) == law

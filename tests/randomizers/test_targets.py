@@ -167,7 +167,7 @@ def test_whatever_is_told_a_delta_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("name", [*NOISE_FOR, *LOSS_FOR])
-def test_targets_that_are_none_are_refused(name: str) -> None:
+def test_invalid_targets_are_rejected(name: str) -> None:
     answer = {**NOISE_FOR, **LOSS_FOR}[name]
     for delta in (*NO_DELTA, 1.0):
         with pytest.raises(ValueError, match="delta"):
@@ -178,7 +178,7 @@ def test_targets_that_are_none_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EPSILON_FOR)
-def test_no_more_is_promised_for_deltas_that_are_none(name: str) -> None:
+def test_invalid_deltas_promise_nothing(name: str) -> None:
     for delta in (*NO_DELTA, 1.0):
         if delta == 0 and name in OF_NO_DELTA:
             assert EPSILON_FOR[name](0.0) == pytest.approx(OF_NO_DELTA[name], rel=1e-9)
@@ -191,9 +191,9 @@ def test_no_more_is_promised_for_deltas_that_are_none(name: str) -> None:
 def test_a_smaller_target_never_takes_less_noise(name: str) -> None:
     sign = 1 if name in NOISE_FOR else -1
     answer = {**NOISE_FOR, **LOSS_FOR}[name]
-    asked = sign * answer(2.0, 1e-3)
-    assert sign * answer(1.0, 1e-3) > asked
-    assert sign * answer(2.0, 1e-6) > asked
+    requested = sign * answer(2.0, 1e-3)
+    assert sign * answer(1.0, 1e-3) > requested
+    assert sign * answer(2.0, 1e-6) > requested
 
 
 @pytest.mark.parametrize("name", EPSILON_FOR)

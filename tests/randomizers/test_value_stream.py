@@ -1,4 +1,4 @@
-"""Test value_stream's parts: constants, letters, draws and what letters follow."""
+"""Test value_stream's parts: constants, symbols, draws and what symbols follow."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from dpstream.randomizers.value_stream.calibration import (
 )
 from dpstream.randomizers.value_stream.lattice import (
     NOWHERE,
-    letters_at,
+    symbols_at,
     tail_box,
-    tail_letters_at,
+    tail_symbols_at,
     weights,
 )
 from dpstream.randomizers.value_stream.normal import LEAST, MOST, distribution_function
-from dpstream.randomizers.value_stream.tilt import FLOOR, draw_tilted_letters, reach
-from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
+from dpstream.randomizers.value_stream.tilt import FLOOR, draw_tilted_symbols, reach
+from tests.support.sent_symbols import SYMBOLS, Histories, tilts_of_symbols
 
 FALSE_ALARM = 1e-12
 
@@ -75,7 +75,7 @@ def test_constants_of_an_epsilon(
 
 
 @pytest.mark.parametrize(
-    ("epochs", "changes", "kernel", "clock", "with_reserve", "mean", "first", "last"),
+    ("epochs", "changes", "kernel", "squared_norm_budget", "with_reserve", "mean", "first", "last"),
     [
         (170, 2, (4.5, 0.5375), 118.913975, 119.538975, 0.06136658, 0.033058, 0.062439),
         (170, 4, (3.05, 0.43), 109.554349, 109.869412, 0.10293209, 0.060966, 0.103897),
@@ -88,7 +88,7 @@ def test_clocks_and_variances_of_a_kernel(
     epochs: int,
     changes: int,
     kernel: tuple[float, float],
-    clock: float,
+    squared_norm_budget: float,
     with_reserve: float,
     mean: float,
     first: float | None,
@@ -97,8 +97,10 @@ def test_clocks_and_variances_of_a_kernel(
     chosen = Kernel(*kernel)
     law = law_with(chosen, ValueStreamParameters(1.0, changes), epochs)
     variances = chosen.variances(epochs)
-    assert chosen.clock(epochs, changes) == pytest.approx(clock, abs=1e-6)
-    assert law.clock == pytest.approx(with_reserve, abs=1e-6)
+    assert chosen.squared_norm_budget(epochs, changes) == pytest.approx(
+        squared_norm_budget, abs=1e-6
+    )
+    assert law.squared_norm_budget == pytest.approx(with_reserve, abs=1e-6)
     assert variances.mean() == pytest.approx(mean, abs=1e-8)
     if first is not None:
         assert variances[0] == pytest.approx(first, abs=1e-6)
@@ -119,13 +121,13 @@ def test_the_best_kernel_has_the_errors_of_the_table(
     """RMSE over the square root of the users at epsilon 1; the reserve costs up to .6 %."""
     kernel = best_kernel(epochs, changes)
     law = calibrate(ValueStreamParameters(1.0, changes), epochs)
-    planned = math.sqrt(law.clock * kernel.variances(epochs).mean()) / law.gain
+    planned = math.sqrt(law.squared_norm_budget * kernel.variances(epochs).mean()) / law.gain
     assert error * 0.999 < planned < error * 1.008
 
 
 class Unlimited(Histories):
-    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.full(len(clock), math.inf)
+    def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.full(len(squared_norm_budget), math.inf)
 
 
 @pytest.mark.parametrize(("epochs", "changes"), [(5, 1), (7, 3), (9, 2), (6, 9)])
@@ -150,7 +152,7 @@ def test_the_distribution_function_is_right_and_the_same_everywhere() -> None:
     assert distribution_function(np.array([-9.0, 9.0])).tolist() == [found[0], found[-1]]
     assert found[-1] == pytest.approx(1.0, abs=1e-15)
     assert found.max() <= 1
-    # Bit by bit: a device elsewhere draws the same letters from the same words.
+    # Bit by bit: a device elsewhere draws the same symbols from the same words.
     pinned = distribution_function(np.array([-4.7, -1.03, 0.4, 2.9])).tolist()
     assert [each.hex() for each in pinned] == [
         "0x1.5d2ecebcbe1d0p-20",
@@ -164,27 +166,27 @@ def test_letters_are_standard_normal_to_the_last_digits() -> None:
     assert sum(weights()) == 1 << 62
     assert weights() == weights()[::-1]
     for moment, expected in ((2, 1), (4, 3), (6, 15)):
-        total = sum(int(z) ** moment * w for z, w in zip(LETTERS, weights(), strict=True))
+        total = sum(int(z) ** moment * w for z, w in zip(SYMBOLS, weights(), strict=True))
         assert float(Fraction(total, 8**moment << 62)) == pytest.approx(expected, rel=1e-14)
 
 
 def test_every_letter_has_as_many_words_as_its_weight() -> None:
-    """Checked at both ends of every letter's range, hence for all words between."""
+    """Checked at both ends of every symbol's range, hence for all words between."""
     first = 0
-    for letter, weight in zip(LETTERS.tolist(), weights(), strict=True):
+    for symbol, weight in zip(SYMBOLS.tolist(), weights(), strict=True):
         ends = np.array([first << 2, (first + weight << 2) - 1], np.uint64)
-        assert letters_at(ends).tolist() == [letter, letter]
+        assert symbols_at(ends).tolist() == [symbol, symbol]
         first += weight
     assert first == 1 << 62
 
 
 def test_every_letter_of_the_tail_has_as_many_words_as_its_weight() -> None:
     first, shift = 0, 65 - tail_box().bit_length()
-    for letter, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
+    for symbol, weight in zip(range(33, 73), weights()[72 + 33 :], strict=True):
         ends = np.array([first << shift, (first + weight << shift) - 1], np.uint64)
-        assert tail_letters_at(ends).tolist() == [letter, letter]
+        assert tail_symbols_at(ends).tolist() == [symbol, symbol]
         first += weight
-    assert tail_letters_at(np.array([first << shift, (1 << 64) - 1], np.uint64)).tolist() == [
+    assert tail_symbols_at(np.array([first << shift, (1 << 64) - 1], np.uint64)).tolist() == [
         NOWHERE,
         NOWHERE,
     ]
@@ -196,15 +198,15 @@ def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> Non
     draws = 400_000
     same = np.ones(draws)
     moved, left, goal = 1.0, 20.0, 2.5
-    letters = draw_tilted_letters(
+    symbols = draw_tilted_symbols(
         step * same, moved * same, left * same, goal, seeded_generator(1, round(100 * step))
     )
-    counts = np.bincount(letters + 72, minlength=145)
+    counts = np.bincount(symbols + 72, minlength=145)
     base = np.array(weights(), np.float64) / 2**62
 
     def likelihood(by: float) -> float:
         one = np.ones(1)
-        expected = base * tilts_of_letters(by * one, moved * one, left * one, goal)[0] * draws
+        expected = base * tilts_of_symbols(by * one, moved * one, left * one, goal)[0] * draws
         rare = expected < 10
         pooled = np.append(expected[~rare], expected[rare].sum())
         seen = np.append(counts[~rare], counts[rare].sum())
@@ -220,19 +222,19 @@ def test_tilted_letters_are_drawn_as_often_as_they_should_be(step: float) -> Non
 
 def draw_told(words: Sequence[int], step: float = 0.5, moved: float = 0.0) -> int:
     rng = Told(words)
-    letters = draw_tilted_letters(
+    symbols = draw_tilted_symbols(
         np.array([step]), np.array([moved]), np.array([9.0]), 2.0, cast(np.random.Generator, rng)
     )
     assert not rng.words
-    return int(letters[0])
+    return int(symbols[0])
 
 
-def place_of(letter: int) -> int:
-    return sum(weights()[: letter + 72]) << 2
+def place_of(symbol: int) -> int:
+    return sum(weights()[: symbol + 72]) << 2
 
 
 def test_words_decide_by_all_their_64_bits() -> None:
-    """A client that compares shorter numbers would draw other letters."""
+    """A client that compares shorter numbers would draw other symbols."""
     body = (1 << 64) - 1
     bound, of_zero = reach(np.array([2.0, 0.0]), np.array([9.0, 9.0]), 2.0)
     threshold = math.floor(of_zero / bound * 2**64)
@@ -257,31 +259,31 @@ def test_words_decide_by_all_their_64_bits() -> None:
     threshold = math.floor(of_tail * 2**64)
     assert draw_told([choice - 1, 0, threshold - 1]) == 33
     assert draw_told([choice - 1, 0, threshold, *again]) == 16
-    # Proposals in the box of the tail that are no letters.
+    # Proposals in the box of the tail that are no symbols.
     assert draw_told([0, (1 << 64) - 1, 0, *again]) == 16
 
 
 def test_rounds_have_twice_as_many_tries_and_the_first_accepted_one_is_taken() -> None:
     never = [(1 << 64) - 1] * 4
-    places = [place_of(letter) for letter in (1, 2, 3, 4)]
+    places = [place_of(symbol) for symbol in (1, 2, 3, 4)]
     rejected = [*never[:1], *places[:1], *never[:1], *never[:2], *places[:2], *never[:2]]
     assert draw_told([*rejected, *never, *places, never[0], never[0], 0, 0]) == 3
 
 
 def test_hopeless_devices_draw_like_noise_and_no_more_often() -> None:
     assert reach(np.array([-60.0]), np.array([1.0]), 2.0)[0] == FLOOR
-    base = tilts_of_letters(np.array([0.5]), np.array([-60.0]), np.array([1.0]), 2.0)
+    base = tilts_of_symbols(np.array([0.5]), np.array([-60.0]), np.array([1.0]), 2.0)
     assert base == pytest.approx(1.0, abs=1e-12)
 
 
-def test_laws_are_json_bit_by_bit_and_refuse_what_they_cannot_be() -> None:
+def test_laws_round_trip_through_json_and_reject_invalid_constants() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     body = json.loads(json.dumps(law.to_json()))
     assert ValueStreamLaw.from_json(body) == law
     for name, wrong in (
         ("noise", law.noise - (1 << 50)),
         ("noise", 1 << 64),
-        ("clock", (0.5).hex()),
+        ("squared_norm_budget", (0.5).hex()),
         ("theta", (law.theta + 1e-5).hex()),
         ("decay", (1.0).hex()),
         ("boost", (-1.0).hex()),
@@ -297,8 +299,8 @@ def test_laws_are_json_bit_by_bit_and_refuse_what_they_cannot_be() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "changes"), [(0.0, 1), (11.0, 1), ("1", 1), (True, 1), (1.0, 0), (1.0, 2.0)]
 )
-def test_parameters_that_are_refused(epsilon: float, changes: int) -> None:
-    with pytest.raises(ValueError, match="must be"):
+def test_parameters_that_are_rejected(epsilon: float, changes: int) -> None:
+    with pytest.raises(ValueError, match=r"is .*; expected"):
         ValueStreamParameters(epsilon, changes)
 
 
@@ -320,58 +322,58 @@ def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
             before = begins[0] if begins else epochs
             lengths = [end - begin for begin, end in pairwise((*begins, epochs))]
             worst = max(worst, before * (0.5 + rounding) ** 2 + sum(map(charge, lengths)))
-    assert kernel.clock(epochs, changes, rounding) == pytest.approx(worst, rel=1e-12)
+    assert kernel.squared_norm_budget(epochs, changes, rounding) == pytest.approx(worst, rel=1e-12)
 
 
 @pytest.mark.parametrize("passed_over", [1, 2, 5])
-def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over: int) -> None:
+def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 16)
-    silent, called = ValueStream(law), ValueStream(law)
+    absent, called = ValueStream(law), ValueStream(law)
     first, nobody = np.arange(200) % 2, np.zeros(200, np.bool_)
-    for devices in (silent, called):
+    for devices in (absent, called):
         devices.enroll(200, seeded_generator(1))
         devices.report(1, first, None, seeded_generator(2))
     for epoch in range(2, 2 + passed_over):
         called.report(epoch, 1 - first, nobody, seeded_generator(3))
     later = [
         devices.report(2 + passed_over, 1 - first, None, seeded_generator(4)).tolist()
-        for devices in (silent, called)
+        for devices in (absent, called)
     ]
     assert later[0] == later[1]
-    for name, array in silent.state_arrays().items():
+    for name, array in absent.state_arrays().items():
         assert np.array_equal(array, called.state_arrays()[name]), name
 
 
-def test_changes_that_are_known_of_silent_devices_are_followed_meanwhile() -> None:
+def test_known_changes_of_absent_devices_are_followed() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
-    told, silent = Histories(law, 1), Histories(law, 1)
+    told, absent = Histories(law, 1), Histories(law, 1)
     nobody = np.zeros(1, np.bool_)
     rng = seeded_generator(1)
-    for devices, known in ((told, np.ones(1, np.bool_)), (silent, None)):
+    for devices, known in ((told, np.ones(1, np.bool_)), (absent, None)):
         devices.tell(1, np.zeros(1, np.int64), np.zeros(1, np.int16))
         devices.follow(2, np.ones(1, np.int64), nobody, rng, known)
         devices.tell(3, np.ones(1, np.int64), np.zeros(1, np.int16))
     assert told.state_arrays()["followed"][0] == law.boost * law.decay
-    assert silent.state_arrays()["followed"][0] == 0, "when it changed, nobody knows"
-    assert told.state_arrays()["changes"][0] == silent.state_arrays()["changes"][0] == 1
-    left = [devices.state_arrays()["left"][0] for devices in (told, silent)]
+    assert absent.state_arrays()["followed"][0] == 0, "when it changed, nobody knows"
+    assert told.state_arrays()["changes"][0] == absent.state_arrays()["changes"][0] == 1
+    left = [devices.state_arrays()["left"][0] for devices in (told, absent)]
     pulls = [0.5 + law.boost * law.decay, 0.5]
-    assert [law.clock - 0.25 - pull**2 for pull in pulls] == pytest.approx(left)
+    assert [law.squared_norm_budget - 0.25 - pull**2 for pull in pulls] == pytest.approx(left)
 
 
 def test_what_is_left_of_changes_decays_while_nothing_is_heard() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     one, other = Histories(law, 2), Histories(law, 2)
-    values, letters = np.array([1, 0]), np.zeros(2, np.int16)
+    values, symbols = np.array([1, 0]), np.zeros(2, np.int16)
     for devices in (one, other):
-        devices.tell(1, values, letters)
-    one.tell(2, values, letters, np.zeros(2, np.bool_))
-    one.tell(3, values, letters, np.zeros(2, np.bool_))
+        devices.tell(1, values, symbols)
+    one.tell(2, values, symbols, np.zeros(2, np.bool_))
+    one.tell(3, values, symbols, np.zeros(2, np.bool_))
     for devices in (one, other):
-        devices.tell(4, values, letters)
+        devices.tell(4, values, symbols)
         assert devices.state_arrays()["followed"][0] == pytest.approx(law.boost * law.decay**3)
         assert devices.state_arrays()["left"][0] == pytest.approx(
-            law.clock - (0.5 + law.boost) ** 2 - (0.5 + law.boost * law.decay**3) ** 2
+            law.squared_norm_budget - (0.5 + law.boost) ** 2 - (0.5 + law.boost * law.decay**3) ** 2
         )
 
 
@@ -387,24 +389,26 @@ def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
     for epoch, value in enumerate(stream, start=1):
         followed *= law.decay
         if value != before:
-            followed += law.boost * (value - before) * (made < law.changes)
+            followed += law.boost * (value - before) * (made < law.max_changes)
             made += 1
         before, pulls[epoch - 1] = value, value - 0.5 + followed
         words = devices.report(epoch, np.full(count, value), None, rng)[:, 0]
-        letters = (words.astype(np.float64) - 80) / 8
-        expected = law.gain * pulls[epoch - 1] / math.sqrt(law.clock)
-        assert abs(letters.mean() - expected) < 7 / math.sqrt(count)
-        assert abs(letters.var() - 1) < 0.03
-    assert np.abs(law.gain * pulls / math.sqrt(law.clock)).max() > 30 / math.sqrt(count), "power"
-    assert made > law.changes, "also past what is boosted"
+        symbols = (words.astype(np.float64) - 80) / 8
+        expected = law.gain * pulls[epoch - 1] / math.sqrt(law.squared_norm_budget)
+        assert abs(symbols.mean() - expected) < 7 / math.sqrt(count)
+        assert abs(symbols.var() - 1) < 0.03
+    assert np.abs(law.gain * pulls / math.sqrt(law.squared_norm_budget)).max() > 30 / math.sqrt(
+        count
+    ), "power"
+    assert made > law.max_changes, "also past what is boosted"
 
 
-def test_a_state_of_another_law_is_refused() -> None:
+def test_a_state_of_another_law_is_rejected() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     devices = ValueStream(law)
     devices.enroll(3, seeded_generator(1))
     arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
-    for wrong in (-1.0, law.clock * 1.01, math.nan):
+    for wrong in (-1.0, law.squared_norm_budget * 1.01, math.nan):
         with pytest.raises(ValueError, match="left"):
             ValueStream.restore(law, {**arrays, "left": np.full(3, wrong)}, 1)
     assert sum(array.itemsize for array in arrays.values()) <= 40, "bytes of a device"

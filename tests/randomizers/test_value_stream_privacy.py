@@ -15,9 +15,9 @@ from scipy import special
 
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
-from dpstream.randomizers.value_stream.calibration import calibrate, law_of_clock
+from dpstream.randomizers.value_stream.calibration import calibrate, law_of_budget
+from tests.support.sent_symbols import SYMBOLS, Histories, tilts_of_symbols
 from tests.support.thinned import thinned
-from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
 
 KERNEL = Kernel(1.0, 0.25)
 RESERVE = 1.5**2 / 40
@@ -41,18 +41,18 @@ def largest_sum_of_squares(epochs: int, changes: int) -> float:
 
 def law_at_epsilon_itself(epochs: int, changes: int, epsilon: float) -> ValueStreamLaw:
     parameters = ValueStreamParameters(epsilon + 1e-6, changes)
-    clock = largest_sum_of_squares(epochs, changes) + RESERVE
-    return law_of_clock(KERNEL, clock, parameters, epochs, epsilon)
+    squared_norm_budget = largest_sum_of_squares(epochs, changes) + RESERVE
+    return law_of_budget(KERNEL, squared_norm_budget, parameters, epochs, epsilon)
 
 
 class Paths(Histories):
-    """Devices that have sent every possible sequence of letters, ready to draw the next."""
+    """Devices that have sent every possible sequence of symbols, ready to draw the next."""
 
     def __init__(self, law: ValueStreamLaw, devices: int) -> None:
         super().__init__(law, devices)
-        self.tilts, self.moved = np.empty((2, devices, len(LETTERS)))
+        self.tilts, self.moved = np.empty((2, devices, len(SYMBOLS)))
 
-    def _tilted_letters(
+    def _tilted_symbols(
         self,
         devices: NDArray[np.intp],
         steps: NDArray[np.float64],
@@ -60,15 +60,15 @@ class Paths(Histories):
         left: NDArray[np.float64],
         rng: np.random.Generator,
     ) -> NDArray[np.int16]:
-        tilts = tilts_of_letters(steps, sums, left, self._goal)
+        tilts = tilts_of_symbols(steps, sums, left, self._goal)
         self.tilts[devices] = self._tilt[devices, None] * tilts
-        self.moved[devices] = sums[:, None] + steps[:, None] * (LETTERS / 8)
+        self.moved[devices] = sums[:, None] + steps[:, None] * (SYMBOLS / 8)
         return np.zeros(len(steps), np.int16)
 
     def followed_by_all(self) -> Paths:
-        many = Paths(self.law, self.population * len(LETTERS))
+        many = Paths(self.law, self.population * len(SYMBOLS))
         for name, array in self.state_arrays().items():
-            many._keep(name, np.repeat(array, len(LETTERS)))
+            many._keep(name, np.repeat(array, len(SYMBOLS)))
         many._keep("sum", self.moved.ravel())
         many._tilt = self.tilts.ravel()
         many.epoch = self.epoch
@@ -76,7 +76,7 @@ class Paths(Histories):
 
 
 def likelihoods(law: ValueStreamLaw, stream: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return likelihoods of all sequences of letters relative to input-independent devices.
+    """Return likelihoods of all sequences of symbols relative to input-independent devices.
 
     Shape (145^epochs,).
     """
@@ -122,7 +122,7 @@ def test_no_output_of_three_epochs_tells_more_than_epsilon(changes: int, epsilon
 
 def test_what_is_deployed_keeps_something_for_rounding() -> None:
     parameters = ValueStreamParameters(1.0, 2)
-    law = law_of_clock(KERNEL, largest_sum_of_squares(2, 2) + RESERVE, parameters, 2, 1 - 1e-6)
+    law = law_of_budget(KERNEL, largest_sum_of_squares(2, 2) + RESERVE, parameters, 2, 1 - 1e-6)
     assert largest_loss(law) == pytest.approx(0.99999814, abs=1e-8)
     assert law.loss < 1
 
@@ -131,19 +131,21 @@ def test_what_is_deployed_keeps_something_for_rounding() -> None:
 
 
 def loss_on_a_lattice(step: float, *, reserve: bool = True, sums: bool = True) -> float:
-    """Return the loss of 3 epochs, 2 changes, epsilon 1, with letters in multiples of step."""
+    """Return the loss of 3 epochs, 2 changes, epsilon 1, with symbols in multiples of step."""
     law = law_at_epsilon_itself(3, 2, 1.0)
     places = np.arange(-round(9 / step), round(9 / step) + 1) * step
     base = np.exp(-(places**2) / 2)
     base /= base.sum()
-    clock = law.clock if reserve else law.clock - law.reserve * (1 - 1e-9)
-    goal = law.theta * math.sqrt(clock)
+    squared_norm_budget = (
+        law.squared_norm_budget if reserve else law.squared_norm_budget - law.reserve * (1 - 1e-9)
+    )
+    goal = law.theta * math.sqrt(squared_norm_budget)
     beginning = special.ndtr(-law.theta)
     noise = 1 / (1 + math.expm1(1.0) * beginning)
     most = np.full(1, -math.inf)
     least = -most
     for stream in product((0, 1), repeat=3):
-        tilt, moved, left, followed, before = np.ones(1), np.zeros(1), clock, 0.0, 0
+        tilt, moved, left, followed, before = np.ones(1), np.zeros(1), squared_norm_budget, 0.0, 0
         made = 0
         for value in stream:
             followed *= KERNEL.decay
@@ -167,7 +169,7 @@ def test_a_coarser_lattice_would_lose_more() -> None:
 
 
 @pytest.mark.verify
-def test_the_lattice_written_anew_loses_what_the_devices_do() -> None:
+def test_reimplemented_lattice_loses_what_devices_do() -> None:
     expected = largest_loss(law_at_epsilon_itself(3, 2, 1.0))
     assert loss_on_a_lattice(0.125) == pytest.approx(expected, abs=1e-10)
 
@@ -177,18 +179,18 @@ def test_without_a_reserve_or_without_the_sum_of_letters_more_is_lost() -> None:
     assert loss_on_a_lattice(0.25, sums=False) > 1.01
 
 
-# Long streams, far past their changes, with their most revealing letters.
+# Long streams, far past their changes, with their most revealing symbols.
 
 DEVICES, EPOCHS = 100, 170
 
 
 def up(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
-    chosen: NDArray[np.int16] = LETTERS[tilts.argmax(axis=1)]
+    chosen: NDArray[np.int16] = SYMBOLS[tilts.argmax(axis=1)]
     return chosen
 
 
 def down(tilts: NDArray[np.float64]) -> NDArray[np.int16]:
-    chosen: NDArray[np.int16] = LETTERS[tilts.argmin(axis=1)]
+    chosen: NDArray[np.int16] = SYMBOLS[tilts.argmin(axis=1)]
     return chosen
 
 
@@ -250,8 +252,8 @@ def test_streams_that_react_to_their_letters_leave_them_no_more(deployed: ValueS
 class WithoutReserve(Histories):
     """Mutation: u may use up the whole squared-norm budget."""
 
-    def _limits(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.sqrt(clock) * (1 - 1e-6)
+    def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.sqrt(squared_norm_budget) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("kind", [Histories, WithoutReserve])
@@ -262,7 +264,7 @@ def test_the_clip_is_what_makes_it_unconditional(
     _, high = bounds(deployed)
     most = 0.0
     for share in np.linspace(0.5, 1, 50):
-        law = replace(deployed, clock=float(share) * deployed.boost**2)
+        law = replace(deployed, squared_norm_budget=float(share) * deployed.boost**2)
         histories = kind(law, 1)
         for epoch in (1, 2, 3):
             histories.tell(epoch, np.ones(1, np.int64), up)
@@ -273,14 +275,14 @@ def test_the_clip_is_what_makes_it_unconditional(
         assert most > high * 1.001
 
 
-def test_theta_of_another_clock_is_refused_or_loses_more(deployed: ValueStreamLaw) -> None:
+def test_theta_of_another_clock_is_rejected_or_loses_more(deployed: ValueStreamLaw) -> None:
     """theta r taken from the sum of u^2 without the reserve: fewer devices reach the goal."""
-    shorter = deployed.clock - deployed.reserve
+    shorter = deployed.squared_norm_budget - deployed.reserve
     goal = deployed.theta * math.sqrt(shorter)
-    theta = goal / math.sqrt(deployed.clock)
+    theta = goal / math.sqrt(deployed.squared_norm_budget)
     assert replace(deployed, theta=theta).loss < deployed.loss
     with pytest.raises(ValueError, match="loss"):
-        replace(deployed, theta=deployed.theta * math.sqrt(deployed.clock / shorter))
+        replace(deployed, theta=deployed.theta * math.sqrt(deployed.squared_norm_budget / shorter))
 
 
 def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
@@ -288,10 +290,16 @@ def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
     least = (law.boost + 0.5) ** 2 / 40
     changes: tuple[dict[str, Any], ...] = (
         *({"theta": theta} for theta in (1e-9, law.theta / 4)),
-        *({"boost": boost, "clock": (boost + 0.5) ** 2} for boost in (0.0, 9.0, 1e6, 1e150)),
+        *(
+            {"boost": boost, "squared_norm_budget": (boost + 0.5) ** 2}
+            for boost in (0.0, 9.0, 1e6, 1e150)
+        ),
         *({"decay": decay} for decay in (0.0, 1 - 1e-9)),
-        *({"changes": number} for number in (1, 1 << 15)),
-        *({"clock": clock} for clock in (least * (1 + 1e-9), 1e6, 1e300)),
+        *({"max_changes": number} for number in (1, 1 << 15)),
+        *(
+            {"squared_norm_budget": squared_norm_budget}
+            for squared_norm_budget in (least * (1 + 1e-9), 1e6, 1e300)
+        ),
         {"noise": (1 << 64) - 1},
         {"gain": 1e300},
     )
@@ -312,10 +320,10 @@ def test_no_forged_constants_make_a_device_lose_more_than_epsilon(epsilon: float
 
 
 @pytest.mark.parametrize("change", [{"theta": 3.0}, {"theta": 1e300}, {"noise": 1}])
-def test_constants_that_lose_more_than_they_state_are_refused(
+def test_constants_that_lose_more_than_they_state_are_rejected(
     deployed: ValueStreamLaw, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(ValueError, match="a loss of"):
+    with pytest.raises(ValueError, match="loss is"):
         replace(deployed, **change)
 
 

@@ -24,7 +24,7 @@ def test_what_is_charged_is_one_message_whatever_the_number_of_epochs() -> None:
 
 
 @pytest.mark.parametrize("throughout", [0, 1])
-def test_who_is_among_few_is_charged_the_local_loss_and_no_delta(throughout: int) -> None:
+def test_few_contributors_are_charged_the_local_loss(throughout: int) -> None:
     charged = charged_once(1.0, throughout, 1e-6)
     assert (charged.epsilon, charged.delta, charged.others) == (1.0, 0.0, 1.0)
 
@@ -42,7 +42,7 @@ def test_the_local_loss_is_the_inverse(epsilon: float, users: int) -> None:
     assert amplified_delta(of_any_randomizer(loss * 1.0001), users, epsilon) > 1e-6
 
 
-def test_no_fewer_were_there_than_is_said() -> None:
+def test_stated_minimum_is_a_lower_bound() -> None:
     """Enumerate every way in which the devices of two producers can be absent."""
     enrolled = {b"a": 2, b"b": 1}
     for absences in product(product([0, 1], repeat=3), repeat=3):  # by epoch, by device
@@ -50,11 +50,11 @@ def test_no_fewer_were_there_than_is_said() -> None:
         for absent in absences:
             present = {b"a": 2 - absent[0] - absent[1], b"b": 1 - absent[2]}
             windows.append({name: count for name, count in present.items() if count})
-        truth = sum(not any(epoch[device] for epoch in absences) for device in range(3))
-        assert there_throughout(enrolled, windows) <= truth
+        ground_truth = sum(not any(epoch[device] for epoch in absences) for device in range(3))
+        assert there_throughout(enrolled, windows) <= ground_truth
 
 
-def test_who_was_always_there_is_counted() -> None:
+def test_always_present_users_are_counted() -> None:
     enrolled = {b"a": 10, b"b": 5, b"late": 3}
     weeks = [{b"a": 10, b"b": 5}, {b"a": 9, b"b": 5, b"late": 3}]
     assert there_throughout(enrolled, weeks) == 14

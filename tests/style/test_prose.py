@@ -1,6 +1,7 @@
-"""Docstrings and comments of the product are plain English: no banned wording, no question first.
+"""Texts of the product are plain English: no banned wording, and terms of the glossary.
 
-A line that needs a banned word ends with ``prose: ok``. Examples and what they print are exempt.
+Docstrings do not start with a question word. A line that needs a banned word ends with
+``prose: ok``. In docstrings, examples and their output are exempt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ BANNED = re.compile(
     r"\b(whoever|whomever|nobody|somebody|anybody)\b"
     r"|\b(is|are|was|were|be|been) (seen|found|told|said) to\b"
     r"|\b(is|are|was|were) told\b"
-    r"|\b(is|are) (none|nobody|no more)\b|\bof no (use|range|size|value)\b"
+    r"|\b(is|are) (?-i:none|nobody|no more)\b|\bof no (use|range|size|value)\b"
     r"|\bso (many|long|much|often)\b(?! (that|as)\b)"
     r"|\banew\b|\bby and by\b|\bworked out\b|\ball the same\b|\bdone with\b|\bat present\b"
     r"|\bgo(es)? on\b|\blook(s|ed|ing)? back\b|\bbeside\b|\bbut for\b"
@@ -25,14 +26,23 @@ BANNED = re.compile(
     r"|\bneeds? a person\b|\ball is well\b",
     re.IGNORECASE,
 )
+OLD_TERMS = re.compile(
+    r"\b(withheld|fate|owed|adder|resting|lifeline|misfits?|strangers?)\b",
+    re.IGNORECASE,
+)
+"""Words with another term in the glossary. `typos` rejects British spellings too."""
 FIRST = re.compile(
     r"(What|How|Whether|Of|Who|Whose|Whom|Where|When|Which|Why|For|As|By|That|Those|From|So|Nothing"
     r"|Whoever)\b"
 )
 EXAMPLE = re.compile(r"^\s*>>> .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
+PRODUCT = tuple(f"{folder}/" for folder in (*FOLDERS, "experiments", "docker"))
+PAGES = {"README.md", "PRIVACY.md", "SECURITY.md", "THREATS.md"}
+JAVASCRIPT_TESTS = ("randomizers/javascript/test/", "randomizers/javascript/vectors/")
+OTHER_TEXTS = (".html", ".js", ".md", ".yaml", ".yml")
 
 
-def prose(source: str) -> Iterator[tuple[int, str]]:
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
     """Yield line numbers and texts of docstrings, also of attributes, and of comments."""
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -43,28 +53,77 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line numbers and texts of all other strings, with {} for every placeholder."""
+    tree = ast.parse(source)
+    inner = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr | ast.JoinedStr)
+        for child in ast.iter_child_nodes(node)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in inner:
+                yield node.lineno, text
+            case ast.JoinedStr(values=values):
+                texts = (part.value if isinstance(part, ast.Constant) else "{}" for part in values)
+                yield node.lineno, "".join(map(str, texts))
+
+
 def findings(source: str) -> Iterator[str]:
-    for start, text in prose(source):
+    """Yield the findings in Python code, with line numbers."""
+    for start, text in docstrings(source):
         if first := FIRST.match(text):
             yield f"{start}: begins with {first.group()!r}"
         without = EXAMPLE.sub(lambda example: "\n" * example.group().count("\n"), text)
-        for number, line in enumerate(without.split("\n"), start):
-            if (banned := BANNED.search(line)) and "prose: ok" not in line:
-                yield f"{number}: {banned.group()!r} in: {line.strip()}"
+        yield from banned(without, start)
+    for start, text in messages(source):
+        yield from banned(text, start)
 
 
-def test_wording_that_is_banned_is_found() -> None:
+def banned(text: str, start: int = 1) -> Iterator[str]:
+    for number, line in enumerate(text.split("\n"), start):
+        if (wrong := BANNED.search(line)) and "prose: ok" not in line:
+            yield f"{number}: {wrong.group()!r} in: {line.strip()}"
+
+
+def test_banned_wording_is_detected() -> None:
     source = '"""What it is."""\nX = 1\n"""Bytes of so many."""  # nobody\n'
     assert len(list(findings(source))) == 3
     assert not list(findings('"""Say.\n\n>>> "nobody"\n\'nobody\'\n"""\n# nobody prose: ok\n'))
 
 
-def test_docstrings_and_comments_of_the_product_are_plain_english() -> None:
+def test_banned_wording_is_detected_in_messages_across_lines() -> None:
+    (found,) = findings('f"{1} records of which the {x} is "\\\n    "none"\n')
+    assert found.startswith("1: 'is none'")
+    assert len(list(findings('print("the state is "\n    "none")\n'))) == 1
+    assert not list(findings('print(f"{1 if x is None else 2} devices")\n'))
+
+
+def product() -> dict[str, str]:
+    return {
+        path: text
+        for path, text in texts().items()
+        if (path.startswith(PRODUCT) and not path.startswith(JAVASCRIPT_TESTS)) or path in PAGES
+        if path.endswith((".py", *OTHER_TEXTS))
+    }
+
+
+def test_product_has_no_banned_wording() -> None:
     found = [
         f"{path}:{finding}"
-        for path, source in texts().items()
-        if path.startswith((*(f"{each}/" for each in FOLDERS), "experiments/", "docker/"))
-        and path.endswith(".py")
-        for finding in findings(source)
+        for path, text in product().items()
+        for finding in (findings if path.endswith(".py") else banned)(text)
+    ]
+    assert found == []
+
+
+def test_product_uses_terms_of_the_glossary() -> None:
+    found = [
+        f"{path}:{number}: {line.strip()}"
+        for path, text in product().items()
+        for number, line in enumerate(text.split("\n"), 1)
+        if OLD_TERMS.search(line)
     ]
     assert found == []

@@ -23,7 +23,7 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from dpstream.pipeline.kafka.cluster_errors import refused_kind
+from dpstream.pipeline.kafka.cluster_errors import rejected_kind
 from dpstream.pipeline.kafka.connection import Connection
 
 TOPIC_OPERATIONS = (
@@ -32,8 +32,8 @@ TOPIC_OPERATIONS = (
 )
 GROUP_OPERATIONS = ("READ", "DESCRIBE", "DELETE")
 CLUSTER_OPERATIONS = ("ALTER", "DESCRIBE", "CREATE", "ALTER_CONFIGS")
-_PATIENCE = 20.0
-_TRANSACTIONAL_ID_REFUSED = 53
+_TIMEOUT = 20.0
+_TRANSACTIONAL_ID_REJECTED = 53
 
 
 class Attempts:
@@ -60,12 +60,12 @@ class Attempts:
     def topic(self, operation: str, name: str) -> bool:
         return {
             "READ": self._read,
-            "WRITE": lambda name: _refused(lambda: self._producer.send(name, b"x").get(_PATIENCE)),
-            "CREATE": lambda name: _refused(
+            "WRITE": lambda name: _rejected(lambda: self._producer.send(name, b"x").get(_TIMEOUT)),
+            "CREATE": lambda name: _rejected(
                 lambda: self._admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)
             ),
-            "DELETE": lambda name: _refused(lambda: self._admin.delete_topics([name])),
-            "ALTER": lambda name: _refused(
+            "DELETE": lambda name: _rejected(lambda: self._admin.delete_topics([name])),
+            "ALTER": lambda name: _rejected(
                 lambda: self._admin.create_partitions({name: 64}, validate_only=True)
             ),
             "DESCRIBE": lambda name: self._admin.describe_topics([name])[0]["error_code"] in (29,),
@@ -77,11 +77,11 @@ class Attempts:
         """Try an operation on a consumer group and the topic whose offsets it would commit."""
         where = TopicPartition(topic, 0)
         return {
-            "READ": lambda: _refused(
+            "READ": lambda: _rejected(
                 lambda: self._admin.alter_group_offsets(name, {where: OffsetAndMetadata(0, "", -1)})
             ),
-            "DESCRIBE": lambda: _refused(lambda: self._admin.list_group_offsets({name: [where]})),
-            "DELETE": lambda: _refused(lambda: self._admin.delete_groups([name])),
+            "DESCRIBE": lambda: _rejected(lambda: self._admin.list_group_offsets({name: [where]})),
+            "DELETE": lambda: _rejected(lambda: self._admin.delete_groups([name])),
         }[operation]()
 
     def cluster(self, operation: str) -> bool:
@@ -93,22 +93,22 @@ class Attempts:
         )
         broker = ConfigResource(ConfigResourceType.BROKER, "1", {"log.retention.ms": "60000"})
         return {
-            "ALTER": lambda: _refused(lambda: self._admin.create_acls([mine])["failed"]),
-            "DESCRIBE": lambda: _refused(lambda: self._admin.describe_acls(looked_for)),
+            "ALTER": lambda: _rejected(lambda: self._admin.create_acls([mine])["failed"]),
+            "DESCRIBE": lambda: _rejected(lambda: self._admin.describe_acls(looked_for)),
             "CREATE": lambda: self.topic("CREATE", "of-no-job"),
-            "ALTER_CONFIGS": lambda: _refused(
+            "ALTER_CONFIGS": lambda: _rejected(
                 lambda: self._admin.alter_configs([broker], raise_on_unknown=False)
             ),
         }[operation]()
 
     def transaction(self, name: str) -> bool:
         producer: Any = KafkaProducer(
-            **self._settings, transactional_id=name, max_block_ms=int(_PATIENCE * 1000)
+            **self._settings, transactional_id=name, max_block_ms=int(_TIMEOUT * 1000)
         )
         try:
             producer.init_transactions()
         except KafkaError as error:
-            return getattr(error, "errno", None) == _TRANSACTIONAL_ID_REFUSED
+            return getattr(error, "errno", None) == _TRANSACTIONAL_ID_REJECTED
         finally:
             producer.close(timeout=0)
         return False
@@ -120,32 +120,32 @@ class Attempts:
             return True
         self._consumer.assign([where])
         self._consumer.seek(where, 0)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             try:
                 if self._consumer.poll(200):
                     return False
             except KafkaError as error:
-                return refused_kind(error) == "topic"
+                return rejected_kind(error) == "topic"
         return False
 
     def _settings_are_hidden(self, name: str) -> bool:
-        asked = ConfigResource(ConfigResourceType.TOPIC, name)
-        answer = self._admin.describe_configs([asked], config_filter="all")
+        requested = ConfigResource(ConfigResourceType.TOPIC, name)
+        answer = self._admin.describe_configs([requested], config_filter="all")
         return not answer["topic"][name]
 
     def _may_not_configure(self, name: str) -> bool:
-        asked = ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "86400000"})
-        return _refused(lambda: self._admin.alter_configs([asked], raise_on_unknown=False))
+        requested = ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "86400000"})
+        return _rejected(lambda: self._admin.alter_configs([requested], raise_on_unknown=False))
 
 
-def _refused(attempt: Callable[[], Any]) -> bool:
-    deadline = time.monotonic() + _PATIENCE
+def _rejected(attempt: Callable[[], Any]) -> bool:
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         try:
             said = str(attempt())
         except KafkaError as error:
-            if refused_kind(error) is not None:
+            if rejected_kind(error) is not None:
                 return True
             said = type(error).__name__
         if "AuthorizationFailed" in said:

@@ -18,7 +18,7 @@ import numpy as np
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.jobs.producer_registry import EnrolledProducer, ProducerRegistry
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.admission import decode_raw
@@ -26,12 +26,12 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import PartialPart, decode_partial, join_parts
 from dpstream.topics.records import DeadLetter
 from dpstream.topics.sealed_batches import SealedBatch
-from dpstream.topics.words import Words
 from tests.support.seeded_devices import Reports, SeededDevices
 
 _SHOWN = 20
@@ -63,18 +63,18 @@ class Account:
     """Counts of a passed audit.
 
     Attributes:
-        fates: Number of epochs per window status.
+        windows_by_status: Number of epochs per window status.
         counted: Reports included in a partial.
         late: Reports whose producer was too late for the window.
-        refused: Reports among the dead letters.
+        rejected: Reports among the dead letters.
         repeated: Partials and estimates written more than once, equal each time.
     """
 
     epochs: int
-    fates: Mapping[Fate, int]
+    windows_by_status: Mapping[WindowStatus, int]
     counted: int
     late: int
-    refused: int
+    rejected: int
     repeated: int
 
 
@@ -133,22 +133,22 @@ class _Auditor:
             inside = self._inside(window, reports)
             self._check_heads(window.manifest, inside)
             payload = None
-            if window.manifest.fate is Fate.RELEASED:
+            if window.manifest.window_status is WindowStatus.RELEASED:
                 payload = self._payload(epoch, inside.values())
                 self._check_partial(epoch, inside, payload, partials.get(epoch, []))
             elif epoch in partials:
-                self._problem(epoch, f"is {window.manifest.fate}, and was aggregated")
+                self._problem(epoch, f"is {window.manifest.window_status}, and was aggregated")
             estimation.take_in(window.manifest, payload)
             if epoch in estimates:
                 self._check_estimate(window.manifest, estimation, estimates[epoch])
         return self._account(windows, reports)
 
     @cached_property
-    def _roster(self) -> Roster:
-        roster = Roster(self.job)
+    def _registry(self) -> ProducerRegistry:
+        registry = ProducerRegistry(self.job)
         for record in self.logs[Role.PRODUCERS]:
-            roster.apply(record)
-        return roster
+            registry.apply(record)
+        return registry
 
     @cached_property
     def _names(self) -> Mapping[bytes, str]:
@@ -166,22 +166,22 @@ class _Auditor:
                 begins = manifest.first_epoch
             if manifest.epoch >= begins:
                 first.setdefault(manifest.epoch, manifest)
-        roster = list(self._roster)
+        registry = list(self._registry)
         return {
             epoch: _Window(
                 manifest,
-                [who for who, inside in zip(roster, manifest.producers, strict=False) if inside],
+                [who for who, inside in zip(registry, manifest.producers, strict=False) if inside],
             )
             for epoch, manifest in first.items()
         }
 
     def _check_epochs(self, what: str, found: Collection[int]) -> None:
-        first = self._roster.first_epoch
+        first = self._registry.first_epoch
         wanted = set(range(first, self.last_epoch + 1))
         for epoch in sorted(wanted - set(found))[:_SHOWN]:
             self._problem(epoch, f"no {what}")
         for epoch in sorted(set(found) - wanted)[:_SHOWN]:
-            self._problem(epoch, f"{what} of an epoch that nobody has reached")
+            self._problem(epoch, f"{what} of an epoch that no producer has reached")
 
     def _inside(
         self, window: _Window, reports: Mapping[bytes, Mapping[int, Reports]]
@@ -213,13 +213,16 @@ class _Auditor:
         if not sum(populations) <= manifest.population <= everybody:
             self._problem(manifest.epoch, f"population {manifest.population} of {everybody}")
         if contributors == 0:
-            fate = Fate.EMPTY
+            window_status = WindowStatus.EMPTY
         elif contributors < self.job.shuffle.minimum:
-            fate = Fate.TOO_SMALL
+            window_status = WindowStatus.SUPPRESSED
         else:
-            fate = Fate.RELEASED
-        if manifest.fate is not fate:
-            self._problem(manifest.epoch, f"is {manifest.fate}, {contributors} make it {fate}")
+            window_status = WindowStatus.RELEASED
+        if manifest.window_status is not window_status:
+            self._problem(
+                manifest.epoch,
+                f"is {manifest.window_status}, {contributors} make it {window_status}",
+            )
 
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
         """Return the counts of these reports and of the shuffler's dummies, or their noisy sum."""
@@ -227,7 +230,7 @@ class _Auditor:
         local = self.job.epochs.local(epoch)
         if self.job.stage_sum is not None:
             words = np.concatenate([made.values for made in inside])
-            aggregator.add(local, self.noise.sum(epoch, Words(words)).values, None)
+            aggregator.add(local, self.noise.sum(epoch, Messages(words)).values, None)
             return aggregator.to_bytes()
         for made in inside:
             aggregator.add(local, made.values, made.counts)
@@ -283,7 +286,7 @@ class _Auditor:
         right = EstimateRecord(
             deployment=self.job.deployment,
             epoch=manifest.epoch,
-            fate=manifest.fate,
+            window_status=manifest.window_status,
             closed_at=manifest.timestamp,
             contributors=manifest.contributors,
             population=manifest.population,
@@ -298,48 +301,54 @@ class _Auditor:
                     manifest.epoch, f"published {each.to_json()}, must be {right.to_json()}"
                 )
 
-    def _refused(self) -> set[tuple[bytes, int]]:
-        refused = set()
+    def _rejected(self) -> set[tuple[bytes, int]]:
+        rejected = set()
         for record in self.logs[Role.DEAD_LETTERS]:
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
                 raw = decode_raw(letter.value)
             except CodecError as error:
-                self.problems.append(f"dead letter {record.offset} of nobody's report: {error}")
+                self.problems.append(
+                    f"dead letter {record.offset} is not a readable report: {error}"
+                )
                 continue
             if isinstance(raw, SealedBatch):
-                self._problem(raw.epoch, "refused a sealed report of a job that seals none")
+                self._problem(raw.epoch, "rejected a sealed report of a job that seals none")
                 continue
-            refused.add((raw.enrollment, raw.epoch))
+            rejected.add((raw.enrollment, raw.epoch))
             if raw.enrollment not in self._names:
-                self._problem(raw.epoch, f"refused a stranger, {letter.reason}: {letter.detail}")
-        return refused
+                self._problem(
+                    raw.epoch, f"rejected an unknown user, {letter.reason}: {letter.detail}"
+                )
+        return rejected
 
     def _account(
         self,
         windows: Mapping[int, _Window],
         reports: Mapping[bytes, Mapping[int, Reports]],
     ) -> Account:
-        refused, where = self._refused(), Counter[str]()
+        rejected, where = self._rejected(), Counter[str]()
         for each in self.drawn:
             for epoch, made in reports[each.enrollment].items():
                 window = windows.get(epoch)
                 if window is not None and any(
                     producer.enrollment == each.enrollment for producer in window.inside
                 ):
-                    fate = "counted"
+                    window_status = "counted"
                 else:
-                    fate = "refused" if (each.enrollment, epoch) in refused else "late"
-                where[fate] += made.messages
-                if each.punctual and fate != "counted":
-                    self._problem(epoch, f"{each.devices.name} is punctual, and was {fate}")
-                if each.punctual and (each.enrollment, epoch) in refused:
-                    self._problem(epoch, f"some of what {each.devices.name} sent was refused")
+                    window_status = "rejected" if (each.enrollment, epoch) in rejected else "late"
+                where[window_status] += made.messages
+                if each.punctual and window_status != "counted":
+                    self._problem(
+                        epoch, f"{each.devices.name} is punctual, and was {window_status}"
+                    )
+                if each.punctual and (each.enrollment, epoch) in rejected:
+                    self._problem(epoch, f"some of what {each.devices.name} sent was rejected")
         return Account(
             epochs=len(windows),
-            fates=Counter(window.manifest.fate for window in windows.values()),
+            windows_by_status=Counter(window.manifest.window_status for window in windows.values()),
             counted=where["counted"],
             late=where["late"],
-            refused=where["refused"],
+            rejected=where["rejected"],
             repeated=self.repeated,
         )

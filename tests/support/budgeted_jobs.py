@@ -25,7 +25,7 @@ def job_about(
     return new_job(
         name,
         "future_rand",
-        {"epsilon": epsilon, "changes": 2},
+        {"epsilon": epsilon, "max_changes": 2},
         count=8,
         population=people,
         **{} if budget is None else {"budget": {"epsilon": budget}},
@@ -39,7 +39,7 @@ def deploy_at_once(clusters: Sequence[Cluster], jobs: Sequence[Job]) -> list[boo
 
     def begin(where: Cluster, job: Job) -> bool:
         plan = plan_on(where, job, deployment=secrets.token_bytes(16), now=0)
-        assert plan.refusal is None
+        assert plan.rejection is None
         together.wait(60)
         try:
             carry_out(where, plan)

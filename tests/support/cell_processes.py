@@ -27,7 +27,7 @@ from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "cells_process.py"
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 @dataclass
@@ -124,13 +124,13 @@ class Published:
             self.records.update({record.epoch: record for record in self._reader.read()})
 
     def wait_for(self, count: int, processes: Processes) -> None:
-        """Wait until so many epochs are published, starting again whoever dies meanwhile."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until `count` epochs are published, restarting processes that exit meanwhile."""
+        deadline = time.monotonic() + TIMEOUT
         while len(self.records) < count:
             processes.keep_alive()
             self.read()
             assert time.monotonic() < deadline, (
-                f"{len(self.records)} epochs after {PATIENCE} s, waiting for {count}\n"
+                f"{len(self.records)} epochs after {TIMEOUT} s, waiting for {count}\n"
                 + processes.logs()
             )
 
@@ -162,6 +162,6 @@ def expect_every_cell_once(
     assert not len(wrong), f"(epoch - 1, cell) not exactly 1: {wrong[:10]}, {len(wrong)} in all"
     for record in published.records.values():
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)
         assert (record.headline.value, record.contributors) == (law.cells, law.cells)
     assert not list(cluster.read(job.topic(Role.DEAD_LETTERS)))

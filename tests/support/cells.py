@@ -13,12 +13,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance, Estimate
+from dpstream.aggregators.estimate import Estimate, Participation
 from dpstream.pipeline.protocols.protocol import Aggregation, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 NAME = "cells"
 
@@ -71,7 +71,7 @@ class CellsAggregator:
         self.law = law
         self.counts = np.zeros((law.last_epoch + 1, law.cells), np.int64)
 
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         if len(words) and int(words.max()) >= self.law.cells:
             raise ValueError(f"epoch {epoch}: cell {int(words.max())} of {self.law.cells}")
 
@@ -81,7 +81,7 @@ class CellsAggregator:
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        self.check_words(epoch, words)
+        self.check_messages(epoch, words)
         np.add.at(self.counts[epoch], words[:, 0], 1 if counts is None else counts)
 
     def merge(self, other: Self) -> None:
@@ -98,15 +98,15 @@ class CellsAggregator:
         aggregator.counts.ravel()[flat] = counts
         return aggregator
 
-    def estimate(self, epoch: int, attendance: Attendance) -> Estimate:
+    def estimate(self, epoch: int, participation: Participation) -> Estimate:
         counts = self.counts[epoch]
         return Estimate(
             value=float(counts.sum()),
-            standard_deviation=0.0,
-            low=float(counts.min()),
-            high=float(counts.max()),
+            standard_error=0.0,
+            ci95_low=float(counts.min()),
+            ci95_high=float(counts.max()),
             reports=int(counts.sum()),
-            population=int(attendance.population[epoch]),
+            population=int(participation.population[epoch]),
             flags=(),
         )
 
@@ -116,7 +116,7 @@ CELLS = Protocol(
     parameters=CellsParameters,
     calibrate=lambda parameters, last_epoch, minimum: CellsLaw(parameters.cells, last_epoch),
     law=lambda parameters: CellsLaw,
-    word_form=lambda law: WordForm(np.dtype("<u2")),
+    message_format=lambda law: MessageFormat(np.dtype("<u2")),
     randomizer=Cells,
     aggregation=Aggregation.of(CellsAggregator),
 )

@@ -129,7 +129,7 @@ class Chaos:
         # The other producers should not be ahead of this epoch when it is published.
         begins = fleet.published + 3 * LEAD
         twin = fleet.double(name, seed=fleet.seed + 1, first_epoch=begins)
-        fleet.wait_until(lambda: fleet.dead_letters() > before, f"{twin} is refused")
+        fleet.wait_until(lambda: fleet.dead_letters() > before, f"{twin} is rejected")
         return lambda: fleet.remove(twin)
 
     def _fill_disk(self, name: str, room: int) -> Undo:

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    WebSocket,
+    expect,
+    sync_playwright,
+)
 
 CHROMIUM = Path(os.environ.get("DPSTREAM_CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = (
@@ -21,8 +29,10 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE = 30_000.0
+TIMEOUT = 30_000.0
 """Milliseconds; far longer than any expected wait."""
+
+expect.set_options(timeout=TIMEOUT)
 
 # The page itself receives violations of the content security policy.
 _WATCH = """
@@ -36,7 +46,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 class Watched:
     page: Page
     address: str
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     cable_cut: bool = False
 
@@ -74,7 +84,7 @@ class Watched:
     def assert_well_behaved(self) -> None:
         """Assert that the page sent no external request, logged no error and broke no policy."""
         own = (self.address, self.address.replace("http", "ws", 1), "blob:", "data:")
-        assert [url for url in self.asked if not url.startswith(own)] == []
+        assert [url for url in self.requested if not url.startswith(own)] == []
         assert self.complaints == []
         assert self.page.evaluate("window.violations") == []
 
@@ -101,7 +111,7 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
         options.setdefault("viewport", {"width": 1280, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT)
         context.add_init_script(_WATCH)
         watched = Watched(context.new_page(), address)
         _listen(watched)
@@ -115,11 +125,11 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
 def _listen(watched: Watched) -> None:
     page = watched.page
 
-    def request(asked: Request) -> None:
-        watched.asked.append(asked.url)
+    def request(requested: Request) -> None:
+        watched.requested.append(requested.url)
 
     def socket(opened: WebSocket) -> None:
-        watched.asked.append(opened.url)
+        watched.requested.append(opened.url)
 
     def complain(words: str) -> None:
         # A browser itself logs failed connections.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from dpstream.pipeline.collector.accepting import Listener, listen
-from dpstream.pipeline.collector.batch_writer import Gathering, Room
+from dpstream.pipeline.collector.batch_writer import BatchWriter, IntakeCapacity
 from dpstream.pipeline.collector.http_connections import HttpConnections
 from dpstream.pipeline.collector.http_limits import HttpLimits, Rates
 from dpstream.pipeline.collector.intake import Intake
@@ -88,8 +88,8 @@ class Server:
         return self.clients[-1]
 
     @property
-    def gathering(self) -> Gathering:
-        return self.service.jobs["phones"].gathering
+    def batch_writer(self) -> BatchWriter:
+        return self.service.jobs["phones"].batch_writer
 
 
 @asynccontextmanager
@@ -108,12 +108,12 @@ async def collecting(
         clock.note(now, 0.0)
     failed: list[Exception] = []
     writer = MemoryWriter()
-    gathering = Gathering(Intake(job, KEY), writer, Room(), failed.append, clock.now)
+    batch_writer = BatchWriter(Intake(job, KEY), writer, IntakeCapacity(), failed.append, clock.now)
     assert job.devices is not None
     said = job.devices.tokens
     tokens = None if said is None else TokenCheck(said, job.name, lambda: NOW)
     service = Service(clock, access or Access(), rates)
-    service.jobs = {job.name: Served(job, gathering, tokens)}
+    service.jobs = {job.name: Served(job, batch_writer, tokens)}
     service.informed = True
     connections = HttpConnections(
         service.handle,
@@ -133,7 +133,7 @@ async def collecting(
             client.writer.close()
         await listener.close()
         connections.abort()
-        await gathering.finish()
+        await batch_writer.finish()
         assert not failed
 
 

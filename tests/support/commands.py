@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.cli import main
-from dpstream.pipeline.cli.verbs import VERBS, installed_verbs
+from dpstream.pipeline.cli.commands import COMMANDS, installed_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Commands:
 
     def __call__(self, *arguments: object) -> Result:
         name = str(next(iter(arguments), None))
-        if self.program is main and name in VERBS.keys() - installed_verbs().keys():
+        if self.program is main and name in COMMANDS.keys() - installed_commands().keys():
             pytest.skip(f"dpstream {name} is left out of this installation")
         self.capture.readouterr()
         code = self.program([*map(str, arguments), *self.options])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.support.chromium import ARGUMENTS, CHROMIUM, PATIENCE
+from tests.support.chromium import ARGUMENTS, CHROMIUM, TIMEOUT
 
 DEMO = Path(__file__).parents[2] / "pipeline" / "demo"
 WIDTH = 1280
@@ -67,7 +67,7 @@ def take_page(address: str, picture: Path) -> None:
         playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS)) as browser,
     ):
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.goto(address)
         page.locator(".chart canvas").first.wait_for()
         page.locator(".legend .value").last.wait_for()

@@ -30,7 +30,7 @@ SETTLING = 1_000
 """Further delay before collectors announce that an epoch is complete, in milliseconds."""
 
 PARAMETERS: dict[str, dict[str, Any]] = {
-    "future_rand": {"epsilon": 1, "changes": 2},
+    "future_rand": {"epsilon": 1, "max_changes": 2},
     "shuffled_counts": {"epsilon": 0.5, "delta": 1e-6},
 }
 
@@ -54,8 +54,8 @@ def device_job(name: str = "phones", protocol: str = "future_rand", **devices: A
     return described(deployed, Ed25519PrivateKey.generate())
 
 
-def words_of(job: DeployedJob, numbers: Sequence[int]) -> NDArray[np.unsignedinteger]:
-    form = job.content_form
+def messages_of(job: DeployedJob, numbers: Sequence[int]) -> NDArray[np.unsignedinteger]:
+    form = job.content_format
     return np.array(numbers, form.dtype).reshape(-1, form.width)
 
 
@@ -69,7 +69,7 @@ def envelope(
 ) -> bytes:
     assert job.devices is not None
     report = secrets.token_bytes(16) if report is None else report
-    content = job.content_form.pack(words_of(job, words))
+    content = job.content_format.pack(messages_of(job, words))
     key = job.devices.key_at(epoch)
     if key is not None:
         context = device_context(job.deployment, job.fingerprint, epoch, report)

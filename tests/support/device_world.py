@@ -52,7 +52,7 @@ def device_job(
         {
             "name": "devices",
             "protocol": protocol,
-            "parameters": parameters or {"epsilon": 4, "changes": 2},
+            "parameters": parameters or {"epsilon": 4, "max_changes": 2},
             "epochs": {"count": count, "start": "2023-11-14T22:13:20Z", "length": "PT100S"},
             "shuffle": {"minimum": 2, "grace": "PT40S"},
             "topics": {"partitions": 2},
@@ -101,8 +101,8 @@ class DeviceWorld(World):
         job = self.job
         assert job.devices is not None
         tag = report_tag(COLLECTOR_KEY, job.deployment, epoch, sent.subject)
-        words = np.array(sent.words, job.content_form.dtype).reshape(-1, job.content_form.width)
-        content = job.content_form.pack(words)
+        words = np.array(sent.words, job.content_format.dtype).reshape(-1, job.content_format.width)
+        content = job.content_format.pack(words)
         key = job.devices.key_at(epoch)
         if key is None:
             return tag + content

@@ -18,7 +18,7 @@ from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_n
 from tests.support.warm import WarmPopen
 
 PARTITIONS = 3
-PATIENCE = 60.0
+TIMEOUT = 60.0
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -43,7 +43,7 @@ class Worker:
 
     def exit_code(self) -> int:
         self.may_end = True
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Echo:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """A client to be closed by whoever asked for it."""
+        """New admin client, to be closed by the caller."""
         return KafkaAdminClient(**self.connection.kafka_python())
 
     def start(self, worker: str, *, work: float = 0.0, script: str = "echo_worker.py") -> Worker:
@@ -105,9 +105,9 @@ class Echo:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that running workers bring about."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
+            assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT} s"
             for worker in self.workers:
                 assert worker.may_end or worker.process.poll() is None, f"{what}: a worker ended"
             time.sleep(0.05)
@@ -140,7 +140,7 @@ class Echo:
             consumer.close()
 
     def copies(self, partition: int) -> list[tuple[int, str, int, float]]:
-        """Of every copy: offset, worker, number of its assignment, when it was begun."""
+        """Return offset, worker, assignment number and start time of every copy."""
         return [tuple(json.loads(value)) for value in self.read(Role.SHUFFLED, partition)]
 
     def copied(self) -> int:

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "chaos_process.py"
 LEAD = 8
 """A producer closes epochs no further ahead of the last published one than this."""
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 _TAIL = 12
 _POLL = 0.05
@@ -39,13 +39,13 @@ _POLL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a process is told when it starts.
+    """Parameters of a process of the fleet.
 
     Attributes:
         what: "producer", or the stage of a worker.
-        job, servers: where it belongs.
-        producer: the name of the producer or worker.
-        folder: its state.
+        job, servers: Its job, and the addresses of the cluster.
+        producer: Name of the producer or worker.
+        folder: Its state.
         journal: the file a producer writes its epochs into.
         stop: the file that names the last epoch to close.
         seed, count, first_cell, first_epoch: of `SeededDevices`.
@@ -89,8 +89,8 @@ class Member:
     """A process of the fleet, and all its lives.
 
     Attributes:
-        orders: what it is told.
-        clock: its own.
+        orders: Parameters of its process.
+        clock: Its own clock.
         prefix: a command that runs it, such as in a namespace.
         punctual: whether every window must wait for this producer.
         held: whether it is not to be started again for the time being.
@@ -112,12 +112,12 @@ class Member:
 
     @property
     def is_producer(self) -> bool:
-        """Whether it is no worker."""
+        """True if it is a producer, False if a worker."""
         return self.orders.what == "producer"
 
     @property
     def runs(self) -> bool:
-        """Whether it has been started and has not ended."""
+        """True if it was started and has not exited."""
         return self.process is not None and self.process.poll() is None
 
     def noted(self, what: str) -> list[int]:
@@ -141,7 +141,7 @@ class Fleet:
     Attributes:
         job: as deployed.
         cluster: that the harness reads with; it may be unable to for a while.
-        servers: that the processes are told.
+        servers: Addresses passed to the processes.
         folder: of all their files.
         preload: for their clocks.
         seed: of the devices.
@@ -184,7 +184,7 @@ class Fleet:
         return member
 
     def double(self, name: str, **changes: int) -> str:
-        """A second process beside one; returns its name.
+        """Start a second process next to one, and return its name.
 
         Without `changes` it has a copy of its folder, as it is this instant. With them it begins
         with an empty one, under the same name. It hurries, to be where the first one is.
@@ -212,7 +212,7 @@ class Fleet:
         return twin
 
     def remove(self, name: str) -> None:
-        """Kill a member for good."""
+        """Kill a member permanently."""
         member = self.members.pop(name)
         _kill(member)
         self.gone.append(member)
@@ -261,11 +261,11 @@ class Fleet:
         Returns:
             Whether it holds.
         """
-        deadline = time.monotonic() + (PATIENCE if seconds is None else seconds)
+        deadline = time.monotonic() + (TIMEOUT if seconds is None else seconds)
         while not condition():
             if time.monotonic() > deadline:
                 assert seconds is not None, (
-                    f"after {PATIENCE:.0f} s still waiting: {what}; published up to "
+                    f"after {TIMEOUT:.0f} s still waiting: {what}; published up to "
                     f"{self.published}\n{self.logs()}"
                 )
                 return False
@@ -275,7 +275,7 @@ class Fleet:
         return True
 
     def wait_for_epochs(self, more: int, seconds: float | None = None) -> bool:
-        """Wait until so many more epochs are published."""
+        """Wait until `more` further epochs are published."""
         wanted = self.published + more
         return self.wait_until(
             lambda: self.published >= wanted, f"epoch {wanted} is published", seconds
@@ -290,7 +290,7 @@ class Fleet:
             pass
 
     def dead_letters(self) -> int:
-        """How many records were refused."""
+        """Return the number of rejected records."""
         try:
             return self.cluster.end_offsets(self.job.topic(Role.DEAD_LETTERS))[0]
         except (KafkaError, ClusterError):
@@ -299,7 +299,7 @@ class Fleet:
     def finish(self) -> int:
         """Have all producers close the same last epoch; returns it once it is published."""
         self.look()
-        # Nobody who goes on epoch by epoch is as far as that.
+        # No producer that proceeds epoch by epoch reaches that.
         last = self.published + 2 * LEAD
         stop = self.folder / "stop"
         stop.with_suffix(".new").write_text(str(last))
@@ -311,7 +311,7 @@ class Fleet:
         return last
 
     def drawn(self) -> list[Drawn]:
-        """What all producers have drawn, once they have ended."""
+        """Return the draws of all producers, once they have exited."""
         found: dict[bytes, Drawn] = {}
         for member in [*self.producers.values(), *(m for m in self.gone if m.is_producer)]:
             drawn = _drawn(member)
@@ -333,12 +333,12 @@ class Fleet:
         return "\n".join(tails)
 
     def said(self, name: str, words: str) -> int:
-        """How often a member has said so."""
+        """Count the occurrences of a text in the log of a member."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace").count(words) if path.exists() else 0
 
     def tracebacks(self) -> list[str]:
-        """Who has ended in a traceback."""
+        """Return the members whose logs have a traceback."""
         return [
             path.stem
             for path in sorted(self.folder.glob("*.log"))
@@ -365,7 +365,7 @@ def _kill(member: Member) -> None:
 
 
 def _drawn(member: Member) -> Drawn | None:
-    """What a producer's folder says it has drawn; None if it never began."""
+    """Return the draws stored in a producer's folder, or None if it never started."""
     path = member.folder / "producer.sqlite3"
     if not path.exists():
         return None

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from dpstream.pipeline.cli import make_streams_usable
-from dpstream.pipeline.lifeline import VARIABLE, follow, tell
+from dpstream.pipeline.parent_watch import VARIABLE, follow, tell
 from dpstream.randomizers.randomness import cryptographic_generator
 
 GENERATOR = cryptographic_generator()
@@ -27,11 +27,11 @@ def describe() -> dict[str, object]:
         "arguments": sys.argv[1:],
         "module": Path(sys.argv[0]).stem,
         "input": Path("/proc/self/fd/0").resolve().as_posix(),
-        "on a lifeline": VARIABLE in os.environ,
+        "ends with its parent": VARIABLE in os.environ,
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "imported by another": os.getpid() != imported.IMPORTED_BY,
-        "drawn": int(imported.GENERATOR.integers(1 << 60)),
-        "drawn anew": int(cryptographic_generator().integers(1 << 60)),
+        "imported by the forker": os.getpid() != imported.IMPORTED_BY,
+        "from an inherited generator": int(imported.GENERATOR.integers(1 << 60)),
+        "from a new generator": int(cryptographic_generator().integers(1 << 60)),
     }
 
 
@@ -40,7 +40,7 @@ def main(what: str) -> int:
     print(json.dumps(describe()), flush=True)
     if what == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    follow(patience=0.1)
+    follow(timeout=0.1)
     match what:
         case "fail":
             raise ZeroDivisionError("of what?")

@@ -14,12 +14,12 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import Checkpoint
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.epoch_log import EpochPlace
+from dpstream.pipeline.stages.epoch_log import EpochPosition
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.stages.result_documents import ResultDocuments
 from dpstream.randomizers.dyadic import orders_due
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import Registration
@@ -34,7 +34,7 @@ def history_values(horizon: int, *, renew: bool) -> dict[str, Any]:
     return {
         "name": "long",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 4, "changes": 4},
+        "parameters": {"epsilon": 4, "max_changes": 4},
         "epochs": {"count": horizon, "renew": renew},
         "shuffle": {"grace": "1h", "minimum": 1, "producers": PRODUCERS},
     }
@@ -69,7 +69,7 @@ def fill(
             populations[epoch // 50 % PRODUCERS] += 1
         present = int(rng.integers(sum(populations) * 9 // 10, sum(populations)))
         manifest = Manifest(
-            *identity, epoch, Fate.RELEASED, epoch - 1, epoch, 1, (True,) * PRODUCERS,
+            *identity, epoch, WindowStatus.RELEASED, epoch - 1, epoch, 1, (True,) * PRODUCERS,
             tuple(populations), present, sum(populations), NOW + 1_000 * epoch,
         )  # fmt: skip
         record = decisions.encode(manifest)
@@ -89,7 +89,7 @@ def fill(
             append(Append(Role.PARTIALS, 0, encode_partial(part)))
         estimation.take_in(manifest, window.to_bytes())
         estimate = EstimateRecord(
-            job.deployment, epoch, manifest.fate, manifest.timestamp, present,
+            job.deployment, epoch, manifest.window_status, manifest.timestamp, present,
             manifest.population, estimation.estimate(), job.guarantee_at(epoch, 1).to_json(),
             assumes_changes=job.assumes_changes,
         )  # fmt: skip
@@ -97,7 +97,7 @@ def fill(
         append(documents.append(estimate))
         state = estimation.state() if epoch % checkpoints.INTERVAL == 0 else None
         if state is not None:
-            place = EpochPlace(epoch, 1, epoch - 1, sha256(record).digest(), (), epoch)
+            place = EpochPosition(epoch, 1, epoch - 1, sha256(record).digest(), (), epoch)
             checkpoint = Checkpoint(job.deployment, job.fingerprint, place, state).append()
             assert checkpoint is not None
             append(checkpoint)

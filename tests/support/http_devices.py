@@ -14,7 +14,7 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.envelopes import CONTENT_TYPE, encode_body, encode_envelope
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
@@ -60,7 +60,7 @@ class HttpDevices:
             words = written_out(device.report(job.epochs.local(epoch), value, None, rng))
             self.words.setdefault(epoch, []).append(words)
             report = rng.bytes(16)
-            content = job.content_form.pack(words)
+            content = job.content_format.pack(words)
             if key is not None:
                 context = device_context(job.deployment, job.fingerprint, epoch, report)
                 content = seal(content, Lock(key, context))

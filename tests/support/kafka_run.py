@@ -40,7 +40,7 @@ from tests.support.public_view import (
     SameRelease,
     Seen,
     api_paths,
-    fix_coins,
+    fix_randomness,
     seen_deployments,
     seen_newest,
     seen_topic,
@@ -48,7 +48,7 @@ from tests.support.public_view import (
 from tests.support.served import Served
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds; far longer than any expected wait."""
 
 _LOOK_SECONDS = 0.2
@@ -56,7 +56,7 @@ _LOOK_SECONDS = 0.2
 _TIMES = re.compile(r"\b1[6-9]\d{11}\b|\b20\d\d-\d\d-\d\d[T ][\d:.]+Z?|\b\d\d:\d\d:\d\d\b")
 _OF_THE_MOMENT = re.compile("seconds|dpstream_process_|records_read")
 _SECONDS = re.compile(r", [\d.e-]+ s$", re.MULTILINE)
-_CLOCKS = ("age", "at", "behind_seconds", "clock_ahead", "run", "since", "time", "waiting")
+_CLOCKS = ("age", "at", "lag_seconds", "clock_ahead", "run", "since", "time", "waiting")
 
 
 def masked(value: Any, job: str) -> Any:
@@ -83,12 +83,12 @@ def run_on_kafka(
     with pytest.MonkeyPatch.context() as monkeypatch, Cluster(Connection((servers,))) as cluster:
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", servers)
-        fix_coins(monkeypatch)
+        fix_randomness(monkeypatch)
         name = dpstream("deploy", inputs.job, "--json").json["job"]
         job = find_deployed(cluster, name)
         codes = []
         for producer, rows in inputs.rows.items():
-            options = ("--input", rows, "--users", inputs.rosters[producer], "--skip-bad-rows")
+            options = ("--input", rows, "--users", inputs.user_lists[producer], "--skip-bad-rows")
             codes.append(dpstream("produce", name, "--name", producer, *options).code)
         reports = seen_topic(cluster, job, Role.REPORTS, timed=False)
         with _workers(job, release) as workers:
@@ -96,7 +96,7 @@ def run_on_kafka(
             # Metrics reflect the latest poll, and heartbeats the one before.
             for _ in range(2):
                 done = own_milliseconds()
-                _wait(lambda done=done: _all_at_rest(cluster, job, done))  # type: ignore[misc]
+                _wait(lambda done=done: _all_idle(cluster, job, done))  # type: ignore[misc]
             seen = _seen_while_it_runs(cluster, job, workers, dpstream, folder)
         seen |= {"reports": reports, "exit codes": codes}
         seen["log lines"] = [_told(worker.log) for worker in workers]
@@ -128,11 +128,11 @@ class _Worker:
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.log = self.process.communicate(timeout=PATIENCE)[1]
+        self.log = self.process.communicate(timeout=TIMEOUT)[1]
 
     def metrics(self) -> list[str]:
         """Return the worker's metrics except times, process metrics, and the backlog at start."""
-        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=PATIENCE) as answer:
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=TIMEOUT) as answer:
             lines: list[str] = answer.read().decode().splitlines()
         return [line for line in lines if not _OF_THE_MOMENT.search(line)]
 
@@ -148,7 +148,7 @@ def _workers(job: DeployedJob, release: SameRelease) -> Iterator[list[_Worker]]:
 
 
 def _wait(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not done():
         assert time.monotonic() < deadline, "the workers do not finish"
         time.sleep(_LOOK_SECONDS)
@@ -176,7 +176,7 @@ def _all_done(cluster: Cluster, job: DeployedJob) -> bool:
     return published and deleted and list(_commits(cluster, job).values()) == ends
 
 
-def _all_at_rest(cluster: Cluster, job: DeployedJob, since: int) -> bool:
+def _all_idle(cluster: Cluster, job: DeployedJob, since: int) -> bool:
     """Return whether every worker has reported after a given time that it is idle."""
     heard = _heartbeats(cluster, job).values()
     idle = [each for each in heard if each["time"] > since and not each["busy"]]
@@ -202,7 +202,7 @@ def _seen_while_it_runs(
         "models": None,
         "estimates": topic(Role.ESTIMATES),
         "documents": topic(Role.RESULTS),
-        "refusals": topic(Role.DEAD_LETTERS),
+        "rejections": topic(Role.DEAD_LETTERS),
         "progress": (_commits(cluster, job), cluster.start_offsets(job.topic(Role.REPORTS))),
         "heartbeats": _heartbeats(cluster, job),
         "metrics": [worker.metrics() for worker in workers],
@@ -240,14 +240,14 @@ async def _page(connection: Connection, job: DeployedJob) -> dict[str, Any]:
     served = Served(connection, job.name)
     found: dict[str, Any] = {}
     async with served as address, aiohttp.ClientSession(address.rstrip("/")) as client:
-        while job.name not in served.site.board.jobs:
+        while job.name not in served.site.job_store.jobs:
             await asyncio.sleep(0.05)
         async with client.ws_connect(f"/ws?job={job.name}") as viewer:
             epochs: list[Any] = []
             pipeline = None
             while len(epochs) < (job.last_epoch or 0) or pipeline is None:
                 served.site.look_who_watches()
-                message = await asyncio.wait_for(viewer.receive_json(), PATIENCE)
+                message = await asyncio.wait_for(viewer.receive_json(), TIMEOUT)
                 if message["type"] == "epoch":
                     epochs.append(message)
                 elif message["type"] == "pipeline":

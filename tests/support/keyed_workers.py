@@ -15,7 +15,7 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
-from tests.support.processes import PATIENCE, start_command, wait_until
+from tests.support.processes import TIMEOUT, start_command, wait_until
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def worker(
         yield process
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def run_with_late_south(world: World, stages: Sequence[str] | None = None) -> Wo
 
     Until then only the given stages run, or all.
     """
-    world.surviving("south", lambda: world.producer("south").enroll(["nobody"]))
+    world.surviving("south", lambda: world.producer("south").enroll(["late"]))
     world.close_epoch("north", 1)
     world.settle()
     assert not world.manifests()

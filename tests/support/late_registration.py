@@ -27,7 +27,7 @@ from tests.support.world import World, producer_generators
 HALF = 600
 EPOCHS = 4
 COUNTED = (
-    "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
+    "name: small\nprotocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}\n"
     # All epochs end before a story starts, so a window waits for the grace period alone.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     "shuffle: {producers: 2}\ntopics: {partitions: 2}\n"
@@ -87,7 +87,7 @@ class LogCluster:
         return 0
 
 
-class Story:
+class LateRegistrationScenario:
     """The north reports on time. The south's reports arrive, and its registration does not."""
 
     def __init__(

@@ -36,9 +36,9 @@ from tests.support.attempts import (
     Attempts,
 )
 from tests.support.processes import start_command
-from tests.support.secured_kafka import Asked, SecuredKafka
+from tests.support.secured_kafka import AclRequest, SecuredKafka
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds; far longer than any expected wait."""
 _PLAIN = {"cleanup.policy": "delete"}
 
@@ -82,7 +82,7 @@ class SecuredJob:
         assert principal is not None
         return principal
 
-    def denied(self, since: int = 0) -> set[Asked]:
+    def denied(self, since: int = 0) -> set[AclRequest]:
         """Return the requests denied to users of this job, since an offset of the log.
 
         Two documented requests are left out: a producer requests reports to check for an old copy
@@ -90,8 +90,8 @@ class SecuredJob:
         """
         _, denied = self.kafka.decisions(since)
         own = {self.principal(role) for role in self.users}
-        asked = {
-            Asked(
+        requested = {
+            AclRequest(
                 self.principal(role),
                 Operation.READ.value,
                 ResourceKind.TOPIC.value,
@@ -100,7 +100,7 @@ class SecuredJob:
             for role, topic in ((PRODUCER, Role.REPORTS), (PAGE, Role.DEAD_LETTERS))
             if role in self.users
         }
-        return {each for each in denied - asked if each.principal in own}
+        return {each for each in denied - requested if each.principal in own}
 
     @contextmanager
     def nothing_denied(self) -> Iterator[None]:
@@ -217,20 +217,20 @@ def running(*line: object) -> Iterator[subprocess.Popen[str]]:
         failed = False
     finally:
         process.terminate()
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=TIMEOUT)
         if failed:
             print(*line, errors[-2_000:], sep="\n")
 
 
 def wait_for(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not look():
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
 
 def _was_used(
-    allowed: Collection[Asked], principal: str, resource: Resource, operation: Operation
+    allowed: Collection[AclRequest], principal: str, resource: Resource, operation: Operation
 ) -> bool:
     return any(
         (each.principal, each.operation, each.kind) == (principal, operation, resource.kind)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
@@ -159,8 +159,8 @@ def commands_of(tree: Tree) -> dict[str, list[str]]:
     reached = leaves_reached(tree)
     return {
         leaf: [
-            verb
-            for verb, each in VERBS.items()
+            command
+            for command, each in COMMANDS.items()
             if leaf in reached[f"pipeline/cli/{each.module}.py"]
         ]
         for leaf in tree.needs

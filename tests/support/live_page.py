@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import aiohttp
 
 from dpstream.aggregators.estimate import Published as Estimated
-from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.cli.inputs import load_ground_truth
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
@@ -25,7 +25,7 @@ from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import BrokerAvailability, Reader
 from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 
@@ -46,10 +46,10 @@ def publish(
     job: DeployedJob,
     epoch: int,
     estimate: Estimated | None,
-    fate: Fate = Fate.RELEASED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
 ) -> EstimateRecord:
     record = EstimateRecord(
-        job.deployment, epoch, fate, NOW + 1_000 * epoch, 90, 100, estimate,
+        job.deployment, epoch, window_status, NOW + 1_000 * epoch, 90, 100, estimate,
         job.guarantee_at(epoch, job.first_epoch).to_json(), assumes_changes=job.assumes_changes,
     )  # fmt: skip
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
@@ -64,7 +64,7 @@ class LivePage:
     address: str
     cluster: MemoryCluster
     client: aiohttp.ClientSession
-    told: list[str]
+    log: list[str]
     reader: Reader
     _positions: dict[str, int] = field(default_factory=dict)
 
@@ -85,7 +85,10 @@ class LivePage:
         """Poll the pipelines once, as the background task does."""
         self.site.look_who_watches()
         background = Background(
-            lambda: cast(Cluster, self.cluster), self.site.shown, self.site, self.site.board.clock
+            lambda: cast(Cluster, self.cluster),
+            self.site.shown,
+            self.site,
+            self.site.job_store.clock,
         )
         await asyncio.to_thread(background.watch, cast(Cluster, self.cluster))
         # Deliver the thread's results before the next request.
@@ -97,7 +100,7 @@ class LivePage:
         writer.write(request)
         return reader, writer
 
-    async def truths_loaded(self) -> None:
+    async def ground_truths_loaded(self) -> None:
         """Wait until the inputs have been read."""
         await asyncio.gather(*self.site._loading)
 
@@ -133,32 +136,32 @@ async def live_page(
     *,
     jobs: Sequence[str] = (),
     hosts: Sequence[str] = (),
-    truths: Iterable[tuple[str, Path]] = (),
+    ground_truths: Iterable[tuple[str, Path]] = (),
     limits: Limits | None = None,
     access: AccessSettings | None = None,
-    embed_in: Sequence[str] = (),
+    frame_ancestors: Sequence[str] = (),
     tls: ssl.SSLContext | None = None,
     unread: bool = False,
 ) -> AsyncIterator[LivePage]:
     """Serve on a free port, after reading existing records unless that is deferred."""
-    told: list[str] = []
+    log: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:
-        return load_truth(job, path)
+        return load_ground_truth(job, path)
 
     settings = SiteSettings(
         jobs=tuple(jobs),
         hosts=tuple(hosts),
-        truths=dict(truths),
+        ground_truths=dict(ground_truths),
         tls=tls,
         access=access or AccessSettings(),
-        embed_in=tuple(embed_in),
+        frame_ancestors=tuple(frame_ancestors),
     )
-    site = Site(settings, lambda: cast(Cluster, cluster), load, told.append, limits or Limits())
+    site = Site(settings, lambda: cast(Cluster, cluster), load, log.append, limits or Limits())
     address = (await site.start()).rstrip("/")
     # Accept cookies of IP addresses, not only of names.
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
-        page = LivePage(site, address, cluster, client, told, Reader(jobs))
+        page = LivePage(site, address, cluster, client, log, Reader(jobs))
         try:
             if not unread:
                 site.take(BrokerAvailability(True))

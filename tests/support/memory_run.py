@@ -31,7 +31,7 @@ from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import Committed, group_name
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
-from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, heartbeat
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.environment import FinishedWindow
@@ -46,7 +46,7 @@ from tests.support.public_view import (
     Seen,
     api_paths,
     as_cluster,
-    fix_coins,
+    fix_randomness,
     seen_commands,
     seen_deployments,
     seen_recording,
@@ -118,7 +118,7 @@ class Worker:
             for log in logs:
                 log.window(window)
 
-        windows = WindowTally(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
+        windows = WindowCounters(told, clock=lambda: 0.0, wall_clock=lambda: NOW / 1000)
         self.folder.mkdir(parents=True)
         watched = WatchedEstimates(job)
         stage = _make_stage(
@@ -208,7 +208,7 @@ def run_in_memory(
         use_cluster(monkeypatch, cluster)
         monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: NOW / 1000)
-        fix_coins(monkeypatch)
+        fix_randomness(monkeypatch)
         release.patch(monkeypatch)
         return _run(folder, inputs, cluster, dpstream, disturb)
 
@@ -229,7 +229,7 @@ def _run(
     learns = job.protocol_entry.learning is not None
     ends = range(1, job.epochs.count + 1) if learns else [job.epochs.count]
     for index, (end, (producer, rows)) in enumerate(product(ends, inputs.rows.items())):
-        options = ("--input", rows, "--users", inputs.rosters[producer], "--skip-bad-rows")
+        options = ("--input", rows, "--users", inputs.user_lists[producer], "--skip-bad-rows")
         command = ("produce", name, "--name", producer, "--to-epoch", end)
         codes.append(dpstream(*command, *options).code)
         if index == 0:
@@ -255,7 +255,7 @@ def _run(
         "models": topics.get(Role.MODEL),
         "estimates": topics[Role.ESTIMATES],
         "documents": topics[Role.RESULTS],
-        "refusals": topics[Role.DEAD_LETTERS],
+        "rejections": topics[Role.DEAD_LETTERS],
         "progress": (dict(cluster.commits), dict(cluster.starts)),
         "heartbeats": (topics[Role.STATUS], heartbeats),
         "metrics": metrics,

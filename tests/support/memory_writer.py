@@ -9,7 +9,7 @@ class MemoryWriter:
 
     def __init__(self) -> None:
         self.records: list[tuple[str, int, bytes]] = []
-        self.asked: list[bytes] = []
+        self.requested: list[bytes] = []
         self.fails = 0
         self.gate: asyncio.Event | None = None
         self.fails_of: Callable[[str], bool] = lambda topic: True
@@ -22,7 +22,7 @@ class MemoryWriter:
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
     ) -> int | None:
-        self.asked.append(value)
+        self.requested.append(value)
         if self.gate is not None:
             await self.gate.wait()
         if self.fails and self.fails_of(topic):

@@ -31,7 +31,7 @@ _ETC = Path("/etc/netns")
 _OURS = re.compile(r"dpstream-(\d+)-.*")
 
 
-def refusal() -> str | None:
+def rejection() -> str | None:
     """Return the reason namespaces are unavailable, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"

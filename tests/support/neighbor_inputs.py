@@ -34,7 +34,7 @@ class Inputs:
     """Input files of a run: enrolled users and their values, by producer."""
 
     job: Path
-    rosters: Mapping[str, Path]
+    user_lists: Mapping[str, Path]
     rows: Mapping[str, Path]
 
 
@@ -67,10 +67,10 @@ def write_inputs(
     job.write_text(yaml.safe_dump(written))
     generator = np.random.default_rng(0)
     size = len(case.values)
-    rosters, rows = {}, {}
+    user_lists, rows = {}, {}
     for producer, users in USERS.items():
-        rosters[producer] = folder / f"{producer}.txt"
-        rosters[producer].write_text("".join(f"{user}\n" for user in users))
+        user_lists[producer] = folder / f"{producer}.txt"
+        user_lists[producer].write_text("".join(f"{user}\n" for user in users))
         rows[producer] = folder / f"{producer}.csv"
         examples = isinstance(case.domain, ExampleDomain)
         text = "user,epoch,value\n"
@@ -90,7 +90,7 @@ def write_inputs(
             else:
                 text += "".join(_rows(user, case.domain, case.array_of(indices)))
         rows[producer].write_text(text)
-    return Inputs(job, rosters, rows)
+    return Inputs(job, user_lists, rows)
 
 
 def _example(user: str, value: int | tuple[int, ...]) -> str:

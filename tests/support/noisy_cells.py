@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from dpstream.pipeline.protocols.protocol import Shuffling, StageDummies
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.noise_tables import poisson_table
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 from tests.support.cells import CELLS, CellsLaw
 
 NAME = "noisy_cells"
@@ -20,8 +20,8 @@ MEAN = 3.0
 def stage_dummies(law: CellsLaw) -> StageDummies:
     table = poisson_table(MEAN)
 
-    def draw(epoch: int, generator: np.random.Generator) -> CountedWords:
-        return CountedWords.of_cells(table.draw(law.cells, generator), np.dtype("<u2"))
+    def draw(epoch: int, generator: np.random.Generator) -> CountedMessages:
+        return CountedMessages.of_cells(table.draw(law.cells, generator), np.dtype("<u2"))
 
     return draw
 
@@ -29,7 +29,7 @@ def stage_dummies(law: CellsLaw) -> StageDummies:
 NOISY_CELLS = replace(
     CELLS,
     name=NAME,
-    word_form=lambda law: WordForm(np.dtype("<u2"), distinct=law.cells),
+    message_format=lambda law: MessageFormat(np.dtype("<u2"), distinct=law.cells),
     shuffling=Shuffling(
         lambda law, honest: math.inf,
         contributors=lambda law: None,

@@ -10,7 +10,7 @@ from tests.support.pages import PAGES, README, ROOT, Block, Page
 
 USERS = 120
 
-_CHANGES = "parameters: {{epsilon: 4, changes: 2, {}}}\nepochs: {{count: 4}}\n"
+_CHANGES = "parameters: {{epsilon: 4, max_changes: 2, {}}}\nepochs: {{count: 4}}\n"
 _SETS = (
     "protocol: count_min\nparameters: {{epsilon: 8, delta: 1e-6, items: {}, domain: {}}}\n"
     f"epochs: {{{{count: 4}}}}\nshuffle: {{{{minimum: {USERS}}}}}\n"
@@ -59,9 +59,9 @@ EXAMPLES = {
 def write_files(folder: Path) -> None:
     files = {
         "job.yaml": _JOB,
-        "other.yaml": _JOB.replace("changes: 4", "changes: 4, estimator: prefix"),
+        "other.yaml": _JOB.replace("max_changes: 4", "max_changes: 4, estimator: prefix"),
         "changes.csv": EXAMPLES["logins"].rows(),
-        "roster.txt": "".join(f"user{user}\n" for user in range(USERS)),
+        "users.txt": "".join(f"user{user}\n" for user in range(USERS)),
         "histogram.csv": "changes,share\n1,0.5\n2,0.4\n6,0.1\n",
         "articles.txt": "milk\nbread\n" + "".join(f"tea {n}\n" for n in range(14)),
         **{f"{name}.yaml": f"name: {name}\n{each.text}" for name, each in EXAMPLES.items()},

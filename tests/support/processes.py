@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds, far longer than anything takes: who needs them has failed."""
 
 
@@ -43,9 +43,9 @@ def start_command(
     )
 
 
-def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = TIMEOUT) -> None:
     """Wait until something holds, and fail when it does not in time."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
         time.sleep(0.1)

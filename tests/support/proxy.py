@@ -14,7 +14,7 @@ from pathlib import Path
 
 SETTINGS = Path(__file__).parents[2] / "docker" / "nginx" / "collectors.conf"
 INSTALLED = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 
 def adapted(ports: Sequence[int], port: int) -> str:
@@ -50,7 +50,7 @@ def proxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
     command = [INSTALLED, "-p", str(folder), "-c", str(folder / "nginx.conf")]
     with subprocess.Popen(command) as process:
         try:
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + _TIMEOUT
             while not _listens(port):
                 assert process.poll() is None, "nginx does not start"
                 assert time.monotonic() < deadline
@@ -59,7 +59,7 @@ def proxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
             yield port
         finally:
             process.terminate()
-            process.wait(_PATIENCE)
+            process.wait(_TIMEOUT)
 
 
 def _listens(port: int) -> bool:

@@ -27,8 +27,8 @@ class Fact(Enum):
         "closes, and the number of its devices present: all enrolled ones, or those named by a "
         "program",
     )
-    COINS = (
-        "coins",
+    RANDOMNESS = (
+        "public randomness",
         "draws made before any value is read: orders and rows of devices, the epochs at which "
         "they report, ids of producers, batches and attempts",
     )
@@ -103,7 +103,7 @@ OBSERVABLES = (
         "page",
         "every answer of the API, and every message to the page, which consists of answers",
         Party.READERS,
-        (*_DECIDED, Fact.COINS, View.RELEASED),
+        (*_DECIDED, Fact.RANDOMNESS, View.RELEASED),
         "computed from estimates, manifests and what operators see",
     ),
     Observable(
@@ -117,7 +117,7 @@ OBSERVABLES = (
         "decisions",
         "manifests: window status, producers included, contributors, population, offsets",
         Party.AGGREGATORS,
-        (*_DECIDED, Fact.COINS),
+        (*_DECIDED, Fact.RANDOMNESS),
         "computed from registrations, punctuations and the offsets of reports",
     ),
     Observable(
@@ -145,21 +145,21 @@ OBSERVABLES = (
         "registrations",
         "names of producers, random ids, first and last epochs",
         Party.OPERATORS,
-        (Fact.PRESENCE, Fact.COINS),
+        (Fact.PRESENCE, Fact.RANDOMNESS),
         "a producer registers before it reads a value",
     ),
     Observable(
         "heartbeats",
         "status of workers: open windows, missing producers, counts",
         Party.OPERATORS,
-        (*_DECIDED, Fact.COINS, View.RELEASED),
+        (*_DECIDED, Fact.RANDOMNESS, View.RELEASED),
         "where the number of messages is secret, only devices are counted before release",
     ),
     Observable(
         "metrics",
         "metrics exported to Prometheus",
         Party.OPERATORS,
-        (*_DECIDED, Fact.COINS, View.RELEASED),
+        (*_DECIDED, Fact.RANDOMNESS, View.RELEASED),
         "computed from heartbeats, finalized windows, lags, and the latest estimates",
     ),
     Observable(
@@ -173,7 +173,7 @@ OBSERVABLES = (
         "status",
         "output of `status`, `list`, `producers` and `dead-letters`",
         Party.OPERATORS,
-        (*_DECIDED, Fact.COINS, View.RELEASED),
+        (*_DECIDED, Fact.RANDOMNESS, View.RELEASED),
         "computed from all of the above, offsets, and the headers of dead letters",
     ),
     Observable(
@@ -187,22 +187,22 @@ OBSERVABLES = (
         "reports",
         "number, sizes and order of batches, their headers, punctuations",
         Party.NETWORK,
-        (*_DECIDED, Fact.COINS),
+        (*_DECIDED, Fact.RANDOMNESS),
         "where the number of messages is secret, capacity for the maximum number, and at least "
-        "one batch; elsewhere, the messages due by the coins drawn at enrollment",
+        "one batch; elsewhere, the messages due by the randomness drawn at enrollment",
     ),
     Observable(
-        "refusals",
+        "rejections",
         "dead letters and their reasons",
         Party.NETWORK,
-        (Fact.JOB, Fact.PRESENCE, Fact.COINS),
+        (Fact.JOB, Fact.PRESENCE, Fact.RANDOMNESS),
         "records are rejected by format, epoch and registration, never by message content",
     ),
     Observable(
         "progress",
         "offsets committed by stages, and offsets below which records are deleted",
         Party.NETWORK,
-        (*_DECIDED, Fact.COINS, View.RELEASED),
+        (*_DECIDED, Fact.RANDOMNESS, View.RELEASED),
         "determined by the number of records",
     ),
 )

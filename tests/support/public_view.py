@@ -24,11 +24,11 @@ from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.decision_log import Decision
 from dpstream.pipeline.stages.instance_stage import InstanceStage
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.messages import MessageArray, Messages
 from dpstream.topics.names import JOBS_TOPIC, Role
-from dpstream.topics.words import WordArray, Words
 from tests.support.commands import Commands
 from tests.support.records_seen import seen_record
 
@@ -51,29 +51,33 @@ class SameRelease:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for stage in (ShuffleStage, InstanceStage):
             monkeypatch.setattr(stage, "_write", self._writes_first(stage._write))
-        monkeypatch.setattr(AddedDevices, "boxes", self._first_boxes(AddedDevices.boxes))
+        monkeypatch.setattr(
+            AddedDevices, "ciphertexts", self._first_ciphertexts(AddedDevices.ciphertexts)
+        )
 
-    def _first_boxes(
-        self, boxes: Callable[..., Iterator[WordArray]]
-    ) -> Callable[..., Iterator[WordArray]]:
+    def _first_ciphertexts(
+        self, ciphertexts: Callable[..., Iterator[MessageArray]]
+    ) -> Callable[..., Iterator[MessageArray]]:
         """Return the first run's ciphertexts, whose encryption is random."""
 
-        def first_boxes(added: AddedDevices, epoch: int, role: Role) -> Iterator[WordArray]:
-            for index, made in enumerate(boxes(added, epoch, role)):
+        def first_ciphertexts(
+            added: AddedDevices, epoch: int, role: Role
+        ) -> Iterator[MessageArray]:
+            for index, made in enumerate(ciphertexts(added, epoch, role)):
                 file = self.folder / f"added {added._party} {epoch} {index}.npy"
                 if not file.exists():
                     np.save(file, made)
-                first: WordArray = np.load(file)
+                first: MessageArray = np.load(file)
                 assert first.shape == made.shape
                 yield first
 
-        return first_boxes
+        return first_ciphertexts
 
     def _writes_first(self, write: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
         def write_first(
-            stage: Any, state: Any, decision: Decision, words: WordMultiset
+            stage: Any, state: Any, decision: Decision, words: MessageMultiset
         ) -> Steps[None]:
-            same = WordMultiset(stage._job.form_of(Role.REPORTS))
+            same = MessageMultiset(stage._job.format_of(Role.REPORTS))
             epoch, instance = decision.manifest.epoch, decision.manifest.instance
             name = f"{epoch}" if instance == 1 else f"{epoch}-{instance}"
             same.add(self._first(name, words))
@@ -81,27 +85,27 @@ class SameRelease:
 
         return write_first
 
-    def _first(self, name: str, words: WordMultiset) -> Words:
+    def _first(self, name: str, words: MessageMultiset) -> Messages:
         path = self.folder / f"{name}.pickle"
         if not path.exists():
             path.write_bytes(pickle.dumps(words.sorted()))
-        first: Words = pickle.loads(path.read_bytes())
+        first: Messages = pickle.loads(path.read_bytes())
         return first
 
 
-def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
+def fix_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every draw in this process a function of the drawing component and the time."""
-    coins, producers = seeded_generator(1), count()
+    randomness, producers = seeded_generator(1), count()
 
     def generators_of_a_producer() -> Callable[[str, int], np.random.Generator]:
         index = next(producers)
         return lambda purpose, number: seeded_generator(2, index, len(purpose), number)
 
     def token_bytes(size: int = 32) -> bytes:
-        return coins.bytes(size)
+        return randomness.bytes(size)
 
     monkeypatch.setattr("secrets.token_bytes", token_bytes)
-    monkeypatch.setattr("secrets.token_hex", lambda size=32: coins.bytes(size).hex())
+    monkeypatch.setattr("secrets.token_hex", lambda size=32: randomness.bytes(size).hex())
     monkeypatch.setattr("dpstream.pipeline.connect.token_bytes", token_bytes)
     monkeypatch.setattr(
         "dpstream.pipeline.devices.producer.cryptographic_generators", generators_of_a_producer
@@ -137,7 +141,7 @@ def seen_deployments(cluster: Cluster, job: DeployedJob) -> tuple[dict[bytes, An
     """Return the job's records in ``dpstream.jobs`` and the ledger, without times and draws."""
     charged: list[object] = [
         (said.kind, [asdict(replace(charge, at=0)) for charge in charges], said.facts)
-        for said in (entry.said for entry in read_spending(cluster).chain.entries)
+        for said in (entry.draft for entry in read_spending(cluster).chain.entries)
         # Jobs of several runs have the same randomness, and therefore the same deployment.
         if (charges := [each for each in said.charges if each.job == job.name])
     ]

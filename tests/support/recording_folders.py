@@ -14,8 +14,8 @@ from dpstream.pipeline.recording.recordings import (
     RecordingFolder,
     RecordingIndex,
 )
-from dpstream.topics.manifests import Fate, Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import Messages
 
 IDENTITY = bytes(range(16))
 
@@ -127,7 +127,7 @@ def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) ->
         fingerprint=IDENTITY,
         deployment=IDENTITY,
         epoch=number,
-        fate=Fate.RELEASED if released else Fate.TOO_SMALL,
+        window_status=WindowStatus.RELEASED if released else WindowStatus.SUPPRESSED,
         first_offset=0,
         cut_offset=0,
         first_epoch=1,
@@ -139,11 +139,11 @@ def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) ->
     )
     return RecordedEpoch(
         manifest,
-        Words.canonical(reports) if released else None,
+        Messages.canonical(reports) if released else None,
         bytes([number]) * number if released else None,
         RecordedEstimate(
             epoch=number,
-            fate=manifest.fate,
+            window_status=manifest.window_status,
             closed_at=manifest.timestamp,
             contributors=3,
             population=2**33,

@@ -21,7 +21,11 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
         return (*about, record.value)
     if kind is RecordType.SEALED_BATCH:
         sealed = decode_sealed_batch(record.value)
-        return (*about, len(record.value), replace(sealed, box=bytes(len(sealed.box))))
+        return (
+            *about,
+            len(record.value),
+            replace(sealed, ciphertext=bytes(len(sealed.ciphertext))),
+        )
     if kind is not RecordType.BATCH:
         return (*about, record.value)
     batch = decode_batch(record.value)

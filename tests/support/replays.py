@@ -24,7 +24,7 @@ from dpstream.pipeline.recording.recorder import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
 from dpstream.pipeline.recording.replay.recording_source import RecordingSource
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.environment import Environment
@@ -110,9 +110,9 @@ class LiveRun:
         epochs: int = 6,
         first: int = 1,
         small: Collection[int] = (),
-        silent: Collection[int] = (),
+        absent: Collection[int] = (),
     ) -> LiveRun:
-        """Run a job. In `small` epochs too few devices are present, in `silent` ones none."""
+        """Run a job. In `small` epochs too few devices are present, in `absent` ones none."""
         deployed = deploy_job(job, deployed_at=1_000, deployment=ORIGINAL)
         key = NoiseKey(bytes(KEY_BYTES)) if deployed.needs_noise_key else None
         if key is not None:
@@ -146,7 +146,7 @@ class LiveRun:
         rng = seeded_generator(1)
         slots = deployed.domain.slots
         for epoch in range(first, epochs + 1):
-            present = 0 if epoch in silent else 5 if epoch in small else USERS - epoch % 3
+            present = 0 if epoch in absent else 5 if epoch in small else USERS - epoch % 3
             values = rng.integers(0, deployed.domain.size, USERS, np.int8)
             chosen = [int(value) for value in values]
             held: list[Any] = [[value] * (value > 0) for value in chosen]
@@ -173,11 +173,11 @@ class LiveRun:
     def record(self, folder: Path, **options: Any) -> RecordingSource:
         folder.mkdir()
         place = RecordingFolder(folder)
-        asked = {"from_epoch": None, **options}
+        requested = {"from_epoch": None, **options}
         recorder = Recorder(
             self.job,
             place,
-            open_recording(place, self.job, **asked),
+            open_recording(place, self.job, **requested),
             MemoryDriver(self.log).run,
         )
         list(recorder.round())
@@ -230,19 +230,19 @@ def results_of(job: DeployedJob, log: MemoryLog) -> Results:
 class KeepingReplay(MemoryReplay):
     """In-memory replay that keeps its data for inspection."""
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         pass
 
 
 def replayed(
     source: ReplaySource,
-    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    replay_range: ReplayRange = ReplayRange(),  # noqa: B008 - frozen
     *,
     changed: Job | None = None,
     partitions: int | None = None,
 ) -> tuple[DeployedJob, MemoryLog, Results]:
     job = replayed_job(source.job, changed=changed, partitions=partitions)
     deployed = deploy_replay(source.job, job, deployment=REPLAY, deployed_at=2_000)
-    done = KeepingReplay(deployed, source, plan_replay(source, wanted), KEYS)
+    done = KeepingReplay(deployed, source, plan_replay(source, replay_range), KEYS)
     list(done.run())
     return deployed, done.log, results_of(deployed, done.log)

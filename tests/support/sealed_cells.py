@@ -8,7 +8,7 @@ from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.world import Accidents, World, own_cells
 
 CELLS = 12
@@ -28,7 +28,7 @@ def written_job(sealed: Mapping[str, Any] | None, **values: Any) -> dict[str, An
     }
 
 
-def begun(
+def new_world(
     job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
 ) -> World:
     """Build a world of the job before any report."""
@@ -44,7 +44,7 @@ def check(world: World) -> None:
     records = world.published()
     assert sorted(records) == list(range(1, EPOCHS + 1))
     for record in records.values():
-        assert record.fate is Fate.RELEASED
+        assert record.window_status is WindowStatus.RELEASED
         assert record.reason is None
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)

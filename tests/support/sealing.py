@@ -40,11 +40,11 @@ def sealed_section(
     stages: Sequence[Sequence[int]], aggregate: Sequence[int] = (1,), rotate: int | None = None
 ) -> dict[str, Any]:
     """Return the job file section on sealing with keys of these numbers."""
-    turns = {} if rotate is None else {"rotate": rotate}
+    periods = {} if rotate is None else {"rotate": rotate}
     return {
         "aggregate": [public_key(number) for number in aggregate],
         "stages": [[public_key(number) for number in stage] for stage in stages],
-        **turns,
+        **periods,
     }
 
 

@@ -43,7 +43,7 @@ logger.authorizer.level = debug
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Asked:
+class AclRequest:
     principal: str
     operation: str
     kind: str
@@ -205,17 +205,17 @@ class SecuredKafka:
         """Return the current length of the broker's log."""
         return self.broker.log_path.stat().st_size
 
-    def decisions(self, since: int = 0) -> tuple[set[Asked], set[Asked]]:
+    def decisions(self, since: int = 0) -> tuple[set[AclRequest], set[AclRequest]]:
         """Return the allowed and the denied operations, logged after position `since`."""
-        allowed, denied = set[Asked](), set[Asked]()
+        allowed, denied = set[AclRequest](), set[AclRequest]()
         with self.broker.log_path.open("rb") as log:
             log.seek(since)
             text = log.read().decode(errors="replace")
         for line in text.splitlines():
             if found := _DECIDED.search(line):
                 principal, word, operation, kind, name = found.groups()
-                asked = Asked(principal, operation, kind.lower(), name)
-                (allowed if word == "Allowed" else denied).add(asked)
+                requested = AclRequest(principal, operation, kind.lower(), name)
+                (allowed if word == "Allowed" else denied).add(requested)
         return allowed, denied
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support import cells
 
 _PURPOSES = {"enroll": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
 # Share of absent devices at an epoch, where the protocol allows absence.
-_SILENT = 0.1
+_ABSENT = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class SeededDevices:
         """Return the presence of the devices, shape (count,)."""
         if job.protocol_entry.name.endswith(cells.NAME):
             return np.ones(self.count, np.bool_)
-        return self.generators("silence", epoch).random(self.count) >= _SILENT
+        return self.generators("silence", epoch).random(self.count) >= _ABSENT
 
     def reports(self, job: DeployedJob, epochs: Iterable[int]) -> Iterator[Reports]:
         horizon: int | None = None
@@ -91,7 +91,9 @@ class SeededDevices:
                 self.generators("report", epoch),
             )
             values, counts = (
-                (drawn.values, drawn.counts) if isinstance(drawn, CountedWords) else (drawn, None)
+                (drawn.values, drawn.counts)
+                if isinstance(drawn, CountedMessages)
+                else (drawn, None)
             )
             yield Reports(epoch, values, counts, int(present.sum()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.cli.inputs import load_ground_truth
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.serve.background import Background
@@ -16,11 +16,15 @@ from dpstream.pipeline.serve.server import Site, SiteSettings
 class Served:
     def __init__(self, connection: Connection, job: str) -> None:
         self.site = Site(
-            SiteSettings(jobs=(job,)), lambda: Cluster(connection), load_truth, print, Limits()
+            SiteSettings(jobs=(job,)),
+            lambda: Cluster(connection),
+            load_ground_truth,
+            print,
+            Limits(),
         )
         self.follower = JobFollower(KafkaSource(connection), Reader([job]), self.site.tell)
         self.background = Background(
-            lambda: Cluster(connection), self.site.shown, self.site, self.site.board.clock
+            lambda: Cluster(connection), self.site.shown, self.site, self.site.job_store.clock
         )
 
     async def __aenter__(self) -> str:

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from dpstream.aggregators.estimate import Published
+from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_phases import JobPhase, Phase
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import Reader
 from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 FIRST_CLOSE = 1_700_000_000_000
 SECOND = 1_000
 
@@ -58,7 +58,7 @@ class ServedPage:
         self._do(self._cable.cut())
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         self._loop.close()
 
     @property
@@ -98,7 +98,7 @@ class ServedPage:
         self._tell(JOBS_TOPIC, 2)
         return job
 
-    def say(self, *records: Charge | StatedBudget) -> None:
+    def append(self, *records: Charge | BudgetDeclaration) -> None:
         for each in records:
             self.cluster.append(JOBS_TOPIC, each.to_bytes(), key=each.key)
         self._tell(JOBS_TOPIC, len(records))
@@ -110,7 +110,9 @@ class ServedPage:
             record = EstimateRecord(
                 deployment=job.deployment,
                 epoch=epoch,
-                fate=Fate.TOO_SMALL if estimate is None else Fate.RELEASED,
+                window_status=WindowStatus.SUPPRESSED
+                if estimate is None
+                else WindowStatus.RELEASED,
                 closed_at=FIRST_CLOSE + epoch * SECOND,
                 contributors=5 if estimate is None else 20_000,
                 population=20_000,
@@ -127,7 +129,7 @@ class ServedPage:
         self._tell(JOBS_TOPIC, 1)
 
     def show_pipeline(self, job: DeployedJob, body: dict[str, Any]) -> None:
-        self.site.pipeline(job, body, tuple(body["problems"]), 0.0)
+        self.site.pipeline(job, body, tuple(body["issues"]), 0.0)
 
     def _tell(self, topic: str, latest: int | None = None) -> None:
         if self._site is None:
@@ -139,14 +141,14 @@ class ServedPage:
 
     async def _make_site(self) -> Site:
         open_cluster = cast(Callable[[], Cluster], lambda: self.cluster)
-        site = Site(self.settings, open_cluster, _no_truth, self.said.append, Limits())
+        site = Site(self.settings, open_cluster, _no_ground_truth, self.said.append, Limits())
         address = await site.start()
-        site.board.set_answers(True)
+        site.job_store.set_answers(True)
         self._cable.to = int(address.rstrip("/").rpartition(":")[2])
         return site
 
     def _do(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
 
 
 class Cable:
@@ -186,5 +188,5 @@ async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-def _no_truth(job: DeployedJob, path: Path) -> Any:
-    raise AssertionError("no truth was given")
+def _no_ground_truth(job: DeployedJob, path: Path) -> Any:
+    raise AssertionError("no ground truth was given")

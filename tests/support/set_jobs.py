@@ -68,6 +68,6 @@ def held_by(counts: Iterable[tuple[Value, int]]) -> list[Value | Sequence[Value]
     return [item for item, count in counts for _ in range(count)]
 
 
-def within(estimate: float, truth: float, deviation: float) -> bool:
+def within(estimate: float, ground_truth: float, deviation: float) -> bool:
     """Return whether an estimate is off by less than correct runs are once in a billion."""
-    return abs(estimate - truth) <= 6.2 * deviation
+    return abs(estimate - ground_truth) <= 6.2 * deviation

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.crowd_estimates import SUPPRESSED, CrowdEstimate, CrowdEstimates
 from dpstream.aggregators.estimate import GAP, Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.level_estimates import LevelEstimates
 
 COUNT = (
-    "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
+    "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}\n"
     "epochs: {count: 12}\ntopics: {partitions: 2}\n"
 )
 MODES = (
     "name: modes\nprotocol: hadamard_values\n"
-    "parameters: {epsilon: 8, changes: 1, domain: [walk, 'bus, or tram', car]}\n"
+    "parameters: {epsilon: 8, max_changes: 1, domain: [walk, 'bus, or tram', car]}\n"
     "epochs: {count: 12, start: 2024-01-01, length: P1D}\n"
     "population: town\nbudget: {epsilon: 20}\n"
 )
 HOURS = (
     "name: hours\nprotocol: range_values\n"
-    "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
+    "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"
     "epochs: {count: 12}\n"
 )
 WORDS = (
@@ -69,9 +69,9 @@ def numbers(*values: float) -> LevelEstimates:
     return LevelEstimates.of_values(items(*values))
 
 
-def found(**values: float) -> FoundItems:
+def found(**values: float) -> HeavyHitters:
     """Return the most frequent items, ``i17=40.0`` for item 17, the largest first."""
-    return FoundItems(
+    return HeavyHitters(
         np.array([int(name[1:]) for name in values], np.int64),
         np.array(list(values.values()), np.float64),
         5.0, 9.8, 30.0, 80, 100,
@@ -84,5 +84,5 @@ def crowds(*sizes_and_items: tuple[float, ...] | None) -> CrowdEstimates:
         None if each is None else CrowdEstimate(50, count(each[0]), items(*each[1:]))
         for each in sizes_and_items
     )
-    flags = (WITHHELD,) if None in found else ()
+    flags = (SUPPRESSED,) if None in found else ()
     return CrowdEstimates(found, 2, 80, 100, flags)

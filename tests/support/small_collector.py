@@ -24,7 +24,7 @@ START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
 STREAM: dict[str, Any] = {
     "name": "logins",
     "protocol": "future_rand",
-    "parameters": {"epsilon": 1, "changes": 2},
+    "parameters": {"epsilon": 1, "max_changes": 2},
     "epochs": {"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
     "devices": {},
 }
@@ -66,7 +66,7 @@ def deployed(
 def description_of(job: DeployedJob) -> bytes:
     told = job.signed_description
     assert told is not None
-    return json.dumps(told.told()).encode()
+    return json.dumps(told.encoded()).encode()
 
 
 def problem(status: int, kind: str, *, begins: object = None, **headers: str) -> ServerResponse:
@@ -101,7 +101,7 @@ class SmallCollector:
     ) -> ServerResponse:
         self.requests.append((method, path, dict(headers), body or b""))
         if self.dead:
-            raise UnreachableError("nobody is there")
+            raise UnreachableError("no server responds")
         root = f"/v1/jobs/{self.job.name}"
         if (method, path) == ("GET", root):
             return ServerResponse(200, description_of(self.job))

@@ -18,13 +18,15 @@ from dpstream.topics.names import Role
 
 EPOCHS = 12
 USERS = 200
-FUTURE_RAND = "protocol: future_rand\nparameters: {epsilon: 2, changes: 2}"
+FUTURE_RAND = "protocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}"
 
 
 def job_text(
-    name: str = "small", *, epochs: int = EPOCHS, more: str = "", asked: str = FUTURE_RAND
+    name: str = "small", *, epochs: int = EPOCHS, more: str = "", requested: str = FUTURE_RAND
 ) -> str:
-    return f"name: {name}\n{asked}\nepochs: {{count: {epochs}{more}}}\ntopics: {{partitions: 2}}\n"
+    return (
+        f"name: {name}\n{requested}\nepochs: {{count: {epochs}{more}}}\ntopics: {{partitions: 2}}\n"
+    )
 
 
 def write_changes(path: Path, *, epochs: int = EPOCHS, users: int = USERS) -> Path:
@@ -44,19 +46,19 @@ class SmallRun:
 
     job: DeployedJob
     records: tuple[tuple[Role, bytes], ...]
-    truth: NDArray[np.int64]
+    ground_truth: NDArray[np.int64]
 
 
 def run_small_job(
     folder: Path,
     *,
     more: str = "",
-    silent: frozenset[int] = frozenset(),
-    asked: str = FUTURE_RAND,
+    absent: frozenset[int] = frozenset(),
+    requested: str = FUTURE_RAND,
 ) -> SmallRun:
-    """Run the job. In `silent` epochs no device is present, though all producers close them."""
+    """Run the job. In `absent` epochs no device is present, though all producers close them."""
     job = deploy_job(
-        parse_job(job_text(more=more, asked=asked)), deployed_at=1_000, deployment=bytes(16)
+        parse_job(job_text(more=more, requested=requested)), deployed_at=1_000, deployment=bytes(16)
     )
     change_log = load_change_log(write_changes(folder / "changes.csv"), last_epoch=EPOCHS)
     cluster = SimulatedCluster(job, generators)
@@ -65,7 +67,7 @@ def run_small_job(
     )
     producer.enroll(change_log.users)
     for epoch, values in enumerate(change_log.values_by_epoch(), 1):
-        if epoch not in silent:
+        if epoch not in absent:
             producer.report_all(epoch, values)
         producer.close(epoch)
         cluster.settle()
@@ -75,4 +77,4 @@ def run_small_job(
         for partition in range(len(job.start_offsets[role])):
             found = cluster.log.read(role, partition, 0, cluster.log.end(role, partition))
             records += [(role, record.value) for record in found.records]
-    return SmallRun(job, tuple(records), change_log.truth())
+    return SmallRun(job, tuple(records), change_log.ground_truth())

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.partials import decode_partial, encode_partial
 from tests.support import cells
@@ -30,7 +30,7 @@ SEED = 7
 KEY = NoiseKey(bytes(range(32)))
 PARAMETERS: dict[str, dict[str, object]] = {
     cells.NAME: {"cells": 500},
-    "future_rand": {"epsilon": 2, "changes": 2},
+    "future_rand": {"epsilon": 2, "max_changes": 2},
     "shuffled_counts": {"epsilon": 20, "delta": 1e-3, "dummies": "shuffle"},
 }
 
@@ -118,8 +118,8 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
 
 def test_an_undisturbed_run_is_right(run: Run) -> None:
     account = run.audit()
-    assert (account.epochs, account.late, account.refused) == (EPOCHS, 0, 0)
-    assert account.fates == {Fate.RELEASED: EPOCHS}
+    assert (account.epochs, account.late, account.rejected) == (EPOCHS, 0, 0)
+    assert account.windows_by_status == {WindowStatus.RELEASED: EPOCHS}
     assert account.counted > 0
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.namespaces import Namespaces, refusal
+from tests.support.namespaces import Namespaces, rejection
 
 # Send a datagram to an address or name, without waiting for a reply.
 _SEND = "import socket, sys; socket.socket(type=2).sendto(b'x', (sys.argv[1], 9999))"
@@ -32,7 +32,7 @@ print(here.recvfrom(1)[1][0], flush=True)
 
 @pytest.fixture(autouse=True)
 def _may_have_namespaces() -> None:
-    reason = refusal()
+    reason = rejection()
     if reason is not None:
         pytest.skip(f"no network that can be cut: {reason}")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds; far longer than any expected wait."""
 
 
 async def until(condition: Callable[[], object]) -> None:
     """Run other tasks until a condition holds, or raise TimeoutError after a minute."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not condition():
             await asyncio.sleep(0)

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from dpstream.pipeline.lifeline import fork_for_another
+from dpstream.pipeline.parent_watch import fork_for_another
 
 ROOT: Final = Path(__file__).parents[2]
 _IMPORTED: Final = (

@@ -23,7 +23,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.decision_log import DecisionLog
@@ -235,11 +235,11 @@ class World:
             decisions.apply(LogRecord(offset, value))
         return first
 
-    def roster(self) -> Roster:
-        roster = Roster(self.job)
+    def registry(self) -> ProducerRegistry:
+        registry = ProducerRegistry(self.job)
         for value in self.log.values(Role.PRODUCERS):
-            roster.apply(LogRecord(0, value))
-        return roster
+            registry.apply(LogRecord(0, value))
+        return registry
 
     def published(self) -> dict[int, EstimateRecord]:
         """Return the first estimate of every epoch."""

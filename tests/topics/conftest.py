@@ -30,10 +30,10 @@ from dpstream.topics.loose_batches import (
     encode_loose_batch,
     encode_watermark,
 )
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest, encode_manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.partials import PartialPart, decode_partial, encode_partial
 from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, encode_sealed_batch
-from dpstream.topics.words import Words
 
 Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 
@@ -69,7 +69,7 @@ def examples() -> dict[str, Any]:
             BATCH,
             ENROLLMENT,
             7,
-            Words(np.array([[1], [3], [1]], np.uint8)),
+            Messages(np.array([[1], [3], [1]], np.uint8)),
         ),
         "counted batch": Batch(
             FINGERPRINT,
@@ -77,7 +77,7 @@ def examples() -> dict[str, Any]:
             BATCH,
             ENROLLMENT,
             7,
-            Words(np.array([[1, 0x201], [1, 0x302], [2, 0]], np.uint16), counts),
+            Messages(np.array([[1, 0x201], [1, 0x302], [2, 0]], np.uint16), counts),
         ),
         "loose batch": LooseBatch(FINGERPRINT, DEPLOYMENT, 7, None, ROWS[:, :13]),
         "sealed loose batch": LooseBatch(FINGERPRINT, DEPLOYMENT, 7, BATCH[:8], ROWS),
@@ -94,13 +94,13 @@ def examples() -> dict[str, Any]:
             ATTEMPT,
             1,
             3,
-            Words(np.array([[2**32 - 1], [5]], np.uint32)),
+            Messages(np.array([[2**32 - 1], [5]], np.uint32)),
         ),
         "manifest": Manifest(
             FINGERPRINT,
             DEPLOYMENT,
             epoch=7,
-            fate=Fate.TOO_SMALL,
+            window_status=WindowStatus.SUPPRESSED,
             first_offset=100,
             cut_offset=120,
             first_epoch=2,
@@ -118,14 +118,14 @@ def examples() -> dict[str, Any]:
             ATTEMPT,
             1,
             3,
-            Words(np.array([[2**32 - 1], [5]], np.uint32)),
+            Messages(np.array([[2**32 - 1], [5]], np.uint32)),
             instance=2,
         ),
         "manifest of an instance": Manifest(
             FINGERPRINT,
             DEPLOYMENT,
             epoch=7,
-            fate=Fate.RELEASED,
+            window_status=WindowStatus.RELEASED,
             first_offset=100,
             cut_offset=120,
             first_epoch=2,

@@ -13,7 +13,7 @@ from dpstream.topics.envelopes import (
     ENVELOPE_MAX,
     ENVELOPE_OVERHEAD,
     HEADER_BYTES,
-    ContentForm,
+    ContentFormat,
     EnvelopeError,
     decode_body,
     encode_body,
@@ -30,7 +30,9 @@ from dpstream.topics.loose_batches import (
 )
 
 ids = st.binary(min_size=16, max_size=16)
-forms = st.builds(ContentForm, st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 4, 8]))
+forms = st.builds(
+    ContentFormat, st.integers(1, 40), st.integers(1, 4), st.sampled_from([1, 2, 4, 8])
+)
 ID = b"i" * 16
 ONE = encode_envelope(ID, ID, True, b"content")
 
@@ -77,44 +79,46 @@ def header(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "ends within its 56-byte header"),
-        (header()[:-1], "ends within its 56-byte header"),
+        (b"", "bytes is shorter than its 56-byte header"),
+        (header()[:-1], "bytes is shorter than its 56-byte header"),
         (header(magic=b"dpst") + ONE, "does not begin with b'dpsd'"),
         (header(version=b"\2") + ONE, "version 2"),
-        (header(sealed=b"\2") + ONE, "neither that it is sealed"),
-        (header(key=b"k" * 8) + ONE, "neither that it is sealed"),
+        (header(sealed=b"\2") + ONE, "body has an invalid sealed flag"),
+        (header(key=b"k" * 8) + ONE, "body has an invalid sealed flag"),
         (header(epoch=bytes(8)) + ONE, "numbered from 1"),
         (header(epoch=b"\xff" * 8) + ONE, "numbered from 1"),
-        (header(), "after 56 bytes there must be envelopes"),
-        (header() + ONE[:-1], "after 56 bytes there must be envelopes"),
-        (header() + ONE + b"x", "after 56 bytes there must be envelopes"),
+        (header(), "bytes: expected envelopes of"),
+        (header() + ONE[:-1], "bytes: expected envelopes of"),
+        (header() + ONE + b"x", "bytes: expected envelopes of"),
         (header(size=bytes(2)) + ONE, "envelopes of 0 bytes"),
         (header(size=b"\x21\0") + ONE[:33], "envelopes of 33 bytes"),
-        (header() + ONE[:32] + b"\2" + ONE[33:], "neither that its device enrolls"),
-        (header() + bytes(BODY_MAX), "at most"),
+        (header() + ONE[:32] + b"\2" + ONE[33:], "envelope has an invalid enrollment flag"),
+        (header() + bytes(BODY_MAX), f"exceeds the maximum, {BODY_MAX}"),
     ],
 )
-def test_bodies_that_are_none(data: bytes, why: str) -> None:
+def test_invalid_bodies_are_rejected(data: bytes, why: str) -> None:
     with pytest.raises(EnvelopeError, match=why):
         decode_body(data)
 
 
-def test_what_cannot_be_written() -> None:
+def test_encoding_rejects_invalid_envelopes() -> None:
     for device, report in ((ID[1:], ID), (ID, ID + b"x")):
         with pytest.raises(EnvelopeError, match="16 bytes"):
             encode_envelope(device, report, True, b"c")
-    with pytest.raises(EnvelopeError, match="at most"):
+    with pytest.raises(EnvelopeError, match=f"exceeds the maximum, {ENVELOPE_MAX}"):
         encode_envelope(ID, ID, True, bytes(ENVELOPE_MAX))
     for envelopes in ([], [ONE, ONE + b"x"]):
-        with pytest.raises(EnvelopeError, match="all of them of one size"):
+        with pytest.raises(
+            EnvelopeError, match=("a body requires at least one envelope, all of the same size")
+        ):
             encode_body(ID, ID, 1, None, envelopes)
-    with pytest.raises(EnvelopeError, match="at most"):
+    with pytest.raises(EnvelopeError, match=f"exceeds the maximum, {BODY_MAX}"):
         encode_body(ID, ID, 1, None, [bytes(ENVELOPE_MAX)] * 5)
 
 
 @given(forms, st.data())
 @settings(deadline=None)
-def test_contents_are_read_as_they_were_written(form: ContentForm, data: st.DataObject) -> None:
+def test_contents_are_read_as_they_were_written(form: ContentFormat, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(0, form.slots), min_size=1, max_size=5))
     generator = np.random.default_rng(1)
     limit = 2 ** (8 * form.word_bytes) - 1
@@ -132,15 +136,15 @@ def test_contents_are_read_as_they_were_written(form: ContentForm, data: st.Data
         assert sorted(map(tuple, each.tolist())) == list(map(tuple, read[:count].tolist()))
 
 
-def test_contents_that_are_none() -> None:
-    form = ContentForm(2, 1, 1)
+def test_invalid_contents_are_rejected() -> None:
+    form = ContentFormat(2, 1, 1)
     contents = np.array([[1, 0, 7, 0], [1, 0, 7, 7], [0, 0, 0, 7], [3, 0, 7, 7], [2, 1, 7, 7]])
     assert form.unpack(contents.astype(np.uint8))[2].tolist() == [True, False, False, False, False]
     for wrong in (np.zeros((1, 3), np.uint8), np.zeros(4, np.uint8)):
-        with pytest.raises(EnvelopeError, match="of this job they have 4"):
+        with pytest.raises(EnvelopeError, match="bytes; expected"):
             form.unpack(wrong)
     for words in (np.zeros((1, 1), np.uint16), np.zeros((1, 2), np.uint8), np.zeros(1, np.uint8)):
-        with pytest.raises(EnvelopeError, match="words of shape"):
+        with pytest.raises(EnvelopeError, match=r"invalid shape .* or dtype"):
             form.pack(words)
     with pytest.raises(EnvelopeError, match="2 slots"):
         form.pack(np.zeros((3, 1), np.uint8))

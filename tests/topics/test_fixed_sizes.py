@@ -20,13 +20,13 @@ from dpstream.topics.fixed_sizes import (
     split_fixed,
 )
 from dpstream.topics.frames import RECORD_TARGET, U4_MAX, CodecError
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WORD_TYPES, Words
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import WORD_TYPES, Messages
 
 IDENTITY = bytes(range(16))
 
 
-def batch_of(words: Words, size: FixedSize | None) -> Batch:
+def batch_of(words: Messages, size: FixedSize | None) -> Batch:
     return Batch(IDENTITY, IDENTITY, IDENTITY, IDENTITY, 1, words, size)
 
 
@@ -35,7 +35,7 @@ def counted(values: NDArray[Any]) -> dict[tuple[int, ...], int]:
     return {tuple(row): int(count) for row, count in zip(rows.tolist(), counts, strict=True)}
 
 
-def written_out(words: Words) -> NDArray[Any]:
+def written_out(words: Messages) -> NDArray[Any]:
     if words.counts is None:
         return words.values
     return np.repeat(words.values, words.counts.astype(np.intp), axis=0)
@@ -46,7 +46,7 @@ def reports_and_size(draw: st.DrawFn) -> tuple[NDArray[Any], FixedSize]:
     dtype = WORD_TYPES[draw(st.sampled_from([1, 2, 4]))]
     width = draw(st.integers(1, 3))
     distinct = draw(st.integers(1, 200)) if width == 1 and draw(st.booleans()) else None
-    form = WordForm(dtype, width, distinct)
+    form = MessageFormat(dtype, width, distinct)
     rows = draw(st.integers(0, 80))
     high = np.iinfo(dtype).max if distinct is None else distinct - 1
     number = draw(st.integers(0, 2**32))
@@ -58,32 +58,32 @@ def reports_and_size(draw: st.DrawFn) -> tuple[NDArray[Any], FixedSize]:
 def test_counts_take_as_much_room_however_large_they_are() -> None:
     sizes = set()
     for count in (1, 255, 256, 65_535):
-        words = Words(np.array([[2]], np.uint8), np.array([count], np.uint32))
-        (piece,) = split_fixed(words, CountTable(0, 4, 2))
-        sizes.add(len(encode_batch(batch_of(*piece))))
+        words = Messages(np.array([[2]], np.uint8), np.array([count], np.uint32))
+        (chunk,) = split_fixed(words, CountTable(0, 4, 2))
+        sizes.add(len(encode_batch(batch_of(*chunk))))
     assert len(sizes) == 1
 
 
 @given(reports_and_size(), st.sampled_from([16, 100, 60_000]), st.booleans())
-def test_all_reports_arrive_and_their_number_and_values_do_not_show(
+def test_sealed_reports_arrive_with_hidden_number_and_values(
     reports: tuple[NDArray[Any], FixedSize], payload_bytes: int, canonical: bool
 ) -> None:
     values, size = reports
-    words = Words.canonical(values) if canonical else Words(values)
+    words = Messages.canonical(values) if canonical else Messages(values)
     arrived: dict[tuple[int, ...], int] = {}
     sizes = []
-    for piece, room in split_fixed(words, size, payload_bytes):
-        record = encode_batch(batch_of(piece, room))
+    for chunk, room in split_fixed(words, size, payload_bytes):
+        record = encode_batch(batch_of(chunk, room))
         decoded = decode_batch(record)
         assert encode_batch(decoded) == record
         for row, count in counted(written_out(decoded.words)).items():
             arrived[row] = arrived.get(row, 0) + count
         sizes.append(len(record))
     assert arrived == counted(values)
-    nothing = Words(values[:0])
+    nothing = Messages(values[:0])
     without = [
-        len(encode_batch(batch_of(piece, room)))
-        for piece, room in split_fixed(nothing, size, payload_bytes)
+        len(encode_batch(batch_of(chunk, room)))
+        for chunk, room in split_fixed(nothing, size, payload_bytes)
     ]
     assert sizes == without
     assert sizes
@@ -91,49 +91,54 @@ def test_all_reports_arrive_and_their_number_and_values_do_not_show(
 
 @pytest.mark.parametrize("most", [0, 1, 100_000, 10_000_000])
 def test_pieces_fit_the_target(most: int) -> None:
-    for form in (WordForm(np.dtype("<u4"), distinct=900_000), WordForm(np.dtype("u1"), 40)):
-        words = Words(np.zeros((0, form.width), form.dtype))
-        for piece, room in split_fixed(words, fixed_size(form, most)):
-            assert len(encode_batch(batch_of(piece, room))) <= RECORD_TARGET
+    for form in (
+        MessageFormat(np.dtype("<u4"), distinct=900_000),
+        MessageFormat(np.dtype("u1"), 40),
+    ):
+        words = Messages(np.zeros((0, form.width), form.dtype))
+        for chunk, room in split_fixed(words, fixed_size(form, most)):
+            assert len(encode_batch(batch_of(chunk, room))) <= RECORD_TARGET
 
 
 def test_no_more_is_promised_than_a_producer_can_send() -> None:
-    fixed_size(WordForm(np.dtype("u1"), distinct=1), U4_MAX)
+    fixed_size(MessageFormat(np.dtype("u1"), distinct=1), U4_MAX)
     with pytest.raises(CodecError, match="divide the devices among several producers"):
-        fixed_size(WordForm(np.dtype("u1"), distinct=1), U4_MAX + 1)
+        fixed_size(MessageFormat(np.dtype("u1"), distinct=1), U4_MAX + 1)
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    three = Words(np.array([[1], [2], [3]], np.uint8))
-    with pytest.raises(CodecError, match="3 reports, there is room for 2"):
+def test_oversized_input_is_rejected() -> None:
+    three = Messages(np.array([[1], [2], [3]], np.uint8))
+    with pytest.raises(CodecError, match="3 reports exceed the capacity,"):
         list(split_fixed(three, Slots(2)))
-    with pytest.raises(CodecError, match="words from 1 to 3 in a table"):
+    with pytest.raises(CodecError, match="messages 1 to 3 do not fit a table of"):
         list(split_fixed(three, CountTable(0, 3, 1)))
-    with pytest.raises(CodecError, match="3 rows of words for 2 slots"):
+    with pytest.raises(CodecError, match="3 rows of messages do not fit 2 plain slots"):
         pack_sized(three, Slots(2))
-    many = Words(three.values, np.array([1, 256, 1], np.uint32))
-    with pytest.raises(CodecError, match="no room for"):
+    many = Messages(three.values, np.array([1, 256, 1], np.uint32))
+    with pytest.raises(CodecError, match="messages or counts exceed the capacity of a table of"):
         pack_sized(many, CountTable(0, 4, 1))
-    with pytest.raises(CodecError, match="no room for"):
+    with pytest.raises(CodecError, match="messages or counts exceed the capacity of a table of"):
         pack_sized(many, CountTable(2, 4, 2))
 
 
 def test_a_record_has_one_spelling(forge: Any) -> None:
-    words = Words(np.array([[1], [2], [3]], np.uint8))
+    words = Messages(np.array([[1], [2], [3]], np.uint8))
     slots = encode_batch(batch_of(words, Slots(5)))
     for place, byte in ((-1, b"\x01"), (-2, b"\x07")):
-        with pytest.raises(CodecError, match="not used are not zero"):
+        with pytest.raises(CodecError, match="unused slots are not zero"):
             decode_batch(forge(slots, (len(slots) + place, byte)))
     table = encode_batch(
-        batch_of(Words(words.values, np.array([1, 2, 1], np.uint32)), CountTable(0, 4, 1))
+        batch_of(Messages(words.values, np.array([1, 2, 1], np.uint32)), CountTable(0, 4, 1))
     )
     assert decode_batch(table).words.messages == 4
-    with pytest.raises(CodecError, match="5 messages in the payload, its header says 4"):
+    with pytest.raises(CodecError, match="payload has 5 messages; the header states"):
         decode_batch(forge(table, (len(table) - 1, b"\x02")))
-    with pytest.raises(CodecError, match="words have 1 bytes"):
+    with pytest.raises(CodecError, match="cells starting at message"):
         decode_batch(forge(table, (len(table) - 12, (253).to_bytes(8, "little"))))
     rows_field = 84  # Bytes before it: the identities, the epoch, encoding, word size and width.
-    with pytest.raises(CodecError, match=r"slots .* cannot take that many"):
+    with pytest.raises(CodecError, match=r"payload of .* does not fit slots of .* for 6 rows"):
         decode_batch(forge(slots, (rows_field, (6).to_bytes(4, "little"))))
-    with pytest.raises(CodecError, match="for a table of 0 cells"):
+    with pytest.raises(
+        CodecError, match=("bytes of counts do not match a table of 0 cells for messages of width")
+    ):
         decode_batch(forge(table, (rows_field, bytes(4))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
+from dpstream.topics.records import DeadLetter, Deregistration, Discard, Drain, Reason, Registration
 
 # Magic, version, kind and header length, then the header of the kind, payload length and checksum,
 # then the payload.
@@ -134,13 +134,13 @@ def test_json_is_pinned() -> None:
     assert registration.to_bytes() == golden
     assert Registration.from_bytes(golden) == registration
 
-    farewell = Farewell(bytes(range(16)), bytes(range(16, 32)), 9)
+    deregistration = Deregistration(bytes(range(16)), bytes(range(16, 32)), 9)
     golden = (
-        b'{"version":1,"type":"farewell","deployment":"000102030405060708090a0b0c0d0e0f",'
+        b'{"version":1,"type":"deregistration","deployment":"000102030405060708090a0b0c0d0e0f",'
         b'"enrollment":"101112131415161718191a1b1c1d1e1f","last_epoch":9}'
     )
-    assert farewell.to_bytes() == golden
-    assert Farewell.from_bytes(golden) == farewell
+    assert deregistration.to_bytes() == golden
+    assert Deregistration.from_bytes(golden) == deregistration
 
     drain = Drain(bytes(range(16)), 3, 4711)
     golden = (
@@ -150,23 +150,29 @@ def test_json_is_pinned() -> None:
     assert drain.to_bytes() == golden
     assert Drain.from_bytes(golden) == drain
 
-    dismissal = Dismissal(bytes(range(16)), 4711)
+    discard = Discard(bytes(range(16)), 4711)
     golden = (
-        b'{"version":1,"type":"dismissal","deployment":"000102030405060708090a0b0c0d0e0f",'
-        b'"end":4711}'
+        b'{"version":1,"type":"discard","deployment":"000102030405060708090a0b0c0d0e0f","end":4711}'
     )
-    assert dismissal.to_bytes() == golden
-    assert Dismissal.from_bytes(golden) == dismissal
+    assert discard.to_bytes() == golden
+    assert Discard.from_bytes(golden) == discard
 
 
 def test_dead_letter_headers_are_pinned() -> None:
-    letter = DeadLetter("students.reports", 3, 41, Reason.UNREADABLE, "it is damaged", b"\x00\xff")
+    letter = DeadLetter(
+        "students.reports",
+        3,
+        41,
+        Reason.UNREADABLE,
+        "batch is corrupt: checksum mismatch",
+        b"\x00\xff",
+    )
     headers = [
         ("dpstream-topic", b"students.reports"),
         ("dpstream-partition", b"3"),
         ("dpstream-offset", b"41"),
         ("dpstream-reason", b"unreadable"),
-        ("dpstream-detail", b"it is damaged"),
+        ("dpstream-detail", b"batch is corrupt: checksum mismatch"),
     ]
     assert letter.to_record() == (b"\x00\xff", headers)
     assert DeadLetter.from_record(b"\x00\xff", headers) == letter

@@ -8,9 +8,9 @@ import pytest
 from dpstream.topics.frames import INTEGER_MAX, CodecError
 from dpstream.topics.manifest_rows import PRODUCERS, membership_of, read_rows
 from dpstream.topics.manifests import (
-    DECIDED_FATES,
-    Fate,
+    MANIFEST_STATUSES,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
 )
@@ -23,12 +23,22 @@ def manifest(
 ) -> Manifest:
     inside = tuple(number != missing for number in range(producers))
     populations = tuple(range(epoch, epoch + sum(inside)))
-    fate = DECIDED_FATES[epoch % len(DECIDED_FATES)]
+    window_status = MANIFEST_STATUSES[epoch % len(MANIFEST_STATUSES)]
     return Manifest(
-        bytes(range(16)), bytes(range(16, 32)), epoch, fate, 7 * epoch, 7 * epoch + epoch % 4, 2,
-        inside, populations, 0 if fate is Fate.EMPTY else 1 + epoch % 2,
-        sum(populations) + epoch % 3, 10**12 + epoch, drawings=drawings,
-    )  # fmt: skip
+        bytes(range(16)),
+        bytes(range(16, 32)),
+        epoch,
+        window_status,
+        7 * epoch,
+        7 * epoch + epoch % 4,
+        2,
+        inside,
+        populations,
+        0 if window_status is WindowStatus.EMPTY else 1 + epoch % 2,
+        sum(populations) + epoch % 3,
+        10**12 + epoch,
+        drawings=drawings,
+    )
 
 
 def written(rows: int = ROWS, producers: int = 11) -> list[bytes]:
@@ -46,7 +56,7 @@ def test_each_says_what_it_says_alone(producers: int) -> None:
         assert rows.epochs[row] == alone.epoch
         assert rows.first_offsets[row] == alone.first_offset
         assert rows.cut_offsets[row] == alone.cut_offset
-        assert DECIDED_FATES[rows.fates[row]] is alone.fate
+        assert MANIFEST_STATUSES[rows.statuses[row]] is alone.window_status
         assert membership_of(record) == membership_of(records[0])
 
 
@@ -71,7 +81,7 @@ def fields_of(**changes: int) -> bytes:
 
     names = (
         "epoch", "first_offset", "cut_offset", "first_epoch", "contributors", "population",
-        "timestamp", "fate", "producers",
+        "timestamp", "window_status", "producers",
     )  # fmt: skip
     record = encode_manifest(manifest(6))
     fingerprint, deployment, *numbers = _MANIFEST.open(record)
@@ -96,9 +106,9 @@ def fields_of(**changes: int) -> bytes:
         {"population": 10},
         {"population": INTEGER_MAX + 1},
         {"timestamp": INTEGER_MAX + 1},
-        {"fate": 0},
-        {"fate": 4},
-        {"fate": 3},
+        {"window_status": 0},
+        {"window_status": 4},
+        {"window_status": 3},
         {"producers": 10},
         {"producers": 2**31},
     ],
@@ -125,7 +135,7 @@ def test_numbers_that_contradict_each_other_are_not_read(changes: dict[str, int]
     ],
     ids=["membership", "producers", "instances", "nothing", "beginning"],
 )
-def test_what_is_not_alike_is_not_read_together(other: bytes) -> None:
+def test_differing_records_are_not_merged(other: bytes) -> None:
     records = written()
     assert read_rows([*records, other]) is None
     assert read_rows([other, *records]) is None

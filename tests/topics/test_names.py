@@ -58,17 +58,20 @@ def test_names_of_topics_are_pinned() -> None:
 def test_the_longest_name_is_as_long_as_kafka_allows() -> None:
     longest = "x" * JOB_NAME_MAX
     assert max(len(topic_name(longest, role)) for role in Role) == 249
-    with pytest.raises(ValueError, match=f"use 1 to {JOB_NAME_MAX} lower-case letters"):
+    with pytest.raises(ValueError, match=f"expected 1 to {JOB_NAME_MAX} lower-case letters"):
         validate_job_name(longest + "x")
 
 
 @pytest.mark.parametrize(
     "name", ["", "A", "a.b", "-a", "_a", "a b", "é", "a/b", "a\n", "..", "__consumer_offsets"]
 )
-def test_other_names_are_refused_with_what_is_allowed(name: str) -> None:
+def test_other_names_are_rejected_with_what_is_allowed(name: str) -> None:
     with pytest.raises(ValueError, match="lower-case letters, digits, '-' and '_'"):
         validate_job_name(name)
-    with pytest.raises(ValueError, match="begin with a letter or digit"):
+    with pytest.raises(
+        ValueError,
+        match=("lower-case letters, digits, '-' and '_', starting with a letter or digit"),
+    ):
         topic_name(name, Role.REPORTS)
 
 
@@ -102,7 +105,7 @@ def test_partitions_and_replication() -> None:
         assert topic.replication == 3
 
 
-def test_what_passes_through_is_kept_for_a_while_and_what_was_decided_for_ever() -> None:
+def test_topics_have_their_retention() -> None:
     topics = job_topics(
         "job", 4, None, _WEEK, learns=True, hops=HOPS, further_reports=FURTHER_REPORTS, shared=True
     )
@@ -162,13 +165,13 @@ def test_an_acknowledged_record_survives_a_broker_once_there_are_three(
         assert topic.configs["message.timestamp.type"] == "LogAppendTime"
 
 
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"0 partitions for job\.reports, must be at least 1"):
+def test_settings_out_of_range_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"0 partitions for job\.reports; expected at least 1"):
         job_topics("job", 0, None, _WEEK)
     with pytest.raises(ValueError, match="replication 0 for"):
         job_topics("job", 1, 0, _WEEK)
     with pytest.raises(ValueError, match=r"replication 0 for dpstream\.jobs"):
         jobs_topic(0)
     for retention in (0, -2):
-        with pytest.raises(ValueError, match=f"retention of {retention} ms, must be at least 1"):
+        with pytest.raises(ValueError, match=f"retention is {retention} ms; expected at least 1"):
             job_topics("job", 1, None, retention)

@@ -27,12 +27,12 @@ def test_the_bytes_of_a_marker_are_pinned() -> None:
     assert Redriven.from_bytes(marker.to_bytes()) == marker
 
 
-def test_a_marker_of_another_instance_says_so() -> None:
+def test_marker_names_its_instance() -> None:
     marker = Redriven(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)
     assert json.loads(marker.to_bytes()) == BODY | {"role": "reports-2"}
     assert Redriven.from_bytes(marker.to_bytes()) == marker
     assert next(markers(DEPLOYMENT, 2, (3, 5), Role.REPORTS_2)) == marker
-    with pytest.raises(CodecError, match="no topic of raw reports"):
+    with pytest.raises(CodecError, match="is not a topic of raw reports"):
         Redriven(DEPLOYMENT, 2, (3, 5), Role.SHUFFLED)
 
 
@@ -45,7 +45,7 @@ def test_a_marker_is_not_read_as_a_dead_letter() -> None:
     "changed",
     [
         {"version": 2},
-        {"type": "farewell"},
+        {"type": "deregistration"},
         {"deployment": "00"},
         {"deployment": 5},
         {"deployment": "zz" * 16},
@@ -62,13 +62,13 @@ def test_a_marker_is_not_read_as_a_dead_letter() -> None:
         {"role": 2},
     ],
 )
-def test_other_fields_are_refused(changed: dict[str, object]) -> None:
+def test_other_fields_are_rejected(changed: dict[str, object]) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(json.dumps(BODY | changed).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+def test_non_object_json_is_rejected(data: bytes) -> None:
     with pytest.raises(CodecError):
         Redriven.from_bytes(data)
 

@@ -23,11 +23,12 @@ from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.frames import INTEGER_MAX, RECORD_CAP, U4_MAX, CodecError, OversizedError
 from dpstream.topics.manifests import (
     PRODUCERS_MAX,
-    Fate,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
 )
+from dpstream.topics.messages import Messages
 from dpstream.topics.partials import (
     PartialPart,
     decode_partial,
@@ -37,15 +38,14 @@ from dpstream.topics.partials import (
 )
 from dpstream.topics.records import (
     DeadLetter,
-    Dismissal,
+    Deregistration,
+    Discard,
     Drain,
-    Farewell,
     Reason,
     Registration,
     decode_producer_record,
 )
 from dpstream.topics.redriven import Redriven
-from dpstream.topics.words import Words
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
 identities = st.binary(min_size=16, max_size=16)
@@ -54,17 +54,19 @@ offsets = st.integers(0, INTEGER_MAX)
 
 
 @st.composite
-def words(draw: st.DrawFn) -> Words:
+def words(draw: st.DrawFn) -> Messages:
     dtype: np.dtype[np.unsignedinteger] = draw(st.sampled_from(DTYPES))
     shape = (draw(st.integers(0, 20)), draw(st.integers(1, 4)))
     values = draw(npst.arrays(dtype, shape))
     if draw(st.booleans()):
-        return Words(values)
+        return Messages(values)
     values = np.unique(values, axis=0)
-    return Words(values, draw(npst.arrays(np.uint32, len(values), elements=st.integers(1, U4_MAX))))
+    return Messages(
+        values, draw(npst.arrays(np.uint32, len(values), elements=st.integers(1, U4_MAX)))
+    )
 
 
-def same_words(one: Words, other: Words) -> bool:
+def same_words(one: Messages, other: Messages) -> bool:
     if one.values.dtype != other.values.dtype or not np.array_equal(one.values, other.values):
         return False
     if one.counts is None or other.counts is None:
@@ -83,7 +85,7 @@ def test_a_batch_survives_its_bytes(batch: Batch) -> None:
 
 
 @given(st.data(), words())
-def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Words) -> None:
+def test_a_chunk_survives_its_bytes(data: st.DataObject, content: Messages) -> None:
     total = data.draw(st.integers(1, U4_MAX))
     chunk = Chunk(
         data.draw(identities),
@@ -130,12 +132,14 @@ def manifests(draw: st.DrawFn) -> Manifest:
     named = instance > 1 or draw(st.booleans())
     drawing = st.binary(min_size=8, max_size=8)
     drawings = draw(st.lists(drawing, min_size=included, max_size=included)) if named else []
-    fates = [Fate.RELEASED, Fate.TOO_SMALL] if contributors else [Fate.EMPTY]
+    statuses = (
+        [WindowStatus.RELEASED, WindowStatus.SUPPRESSED] if contributors else [WindowStatus.EMPTY]
+    )
     return Manifest(
         draw(identities),
         draw(identities),
         epoch,
-        draw(st.sampled_from(fates)),
+        draw(st.sampled_from(statuses)),
         first_offset,
         draw(st.integers(first_offset, INTEGER_MAX)),
         draw(st.integers(1, epoch)),
@@ -159,7 +163,7 @@ def _crowded(producers: int) -> Manifest:
         fingerprint=bytes(16),
         deployment=bytes(16),
         epoch=1,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=0,
         first_epoch=1,
@@ -171,7 +175,7 @@ def _crowded(producers: int) -> Manifest:
     )
 
 
-def test_a_manifest_holds_sixty_thousand_producers_and_says_when_it_cannot() -> None:
+def test_manifest_fits_60000_producers_and_rejects_more() -> None:
     assert PRODUCERS_MAX > 60_000
     manifest = _crowded(PRODUCERS_MAX)
     data = encode_manifest(manifest)
@@ -219,16 +223,18 @@ def test_a_partial_is_cut_into_records_and_joined_again(size: int) -> None:
 
 def test_only_all_parts_of_one_partial_are_joined() -> None:
     parts = _parts(bytes(3 * RECORD_CAP))
-    with pytest.raises(CodecError, match="with 3 of its 4 parts"):
+    with pytest.raises(CodecError, match="only 3 of its 4 chunks"):
         join_parts(parts[1:])
-    with pytest.raises(CodecError, match="without any part"):
+    with pytest.raises(CodecError, match="a partial window has no chunk"):
         join_parts([])
-    with pytest.raises(CodecError, match="two different parts 0"):
+    with pytest.raises(CodecError, match="two different chunks"):
         join_parts([*parts, replace(parts[0], payload=b"x")])
     for other in ({"attempt": bytes([1]) * 16}, {"epoch": 9}, {"manifest_offset": 9}):
-        with pytest.raises(CodecError, match="different partials"):
+        with pytest.raises(
+            CodecError, match=("chunks of different partial windows cannot be joined")
+        ):
             join_parts([*parts[:-1], _parts(bytes(3 * RECORD_CAP), **other)[-1]])
-    with pytest.raises(OversizedError, match="write it in parts"):
+    with pytest.raises(OversizedError, match="bytes exceeds the maximum,"):
         encode_partial(replace(parts[0], payload=bytes(RECORD_CAP)))
 
 
@@ -241,10 +247,10 @@ def test_a_registration_survives_its_bytes(registration: Registration) -> None:
     assert Registration.from_bytes(data) == decode_producer_record(data) == registration
 
 
-@given(st.builds(Farewell, identities, identities, offsets))
-def test_a_farewell_survives_its_bytes(farewell: Farewell) -> None:
-    data = farewell.to_bytes()
-    assert Farewell.from_bytes(data) == decode_producer_record(data) == farewell
+@given(st.builds(Deregistration, identities, identities, offsets))
+def test_a_deregistration_survives_its_bytes(deregistration: Deregistration) -> None:
+    data = deregistration.to_bytes()
+    assert Deregistration.from_bytes(data) == decode_producer_record(data) == deregistration
 
 
 @given(st.builds(Drain, identities, offsets, offsets))
@@ -253,10 +259,10 @@ def test_a_drain_survives_its_bytes(drain: Drain) -> None:
     assert Drain.from_bytes(data) == decode_producer_record(data) == drain
 
 
-@given(st.builds(Dismissal, identities, offsets))
-def test_a_dismissal_survives_its_bytes_and_is_no_other_record(dismissal: Dismissal) -> None:
-    data = dismissal.to_bytes()
-    assert Dismissal.from_bytes(data) == dismissal
+@given(st.builds(Discard, identities, offsets))
+def test_discard_round_trips_and_is_no_other_record(discard: Discard) -> None:
+    data = discard.to_bytes()
+    assert Discard.from_bytes(data) == discard
     with pytest.raises(CodecError):
         DeadLetter.from_record(data, ())
     with pytest.raises(CodecError):

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from dpstream.topics.batches import Batch, encode_batch
 from dpstream.topics.frames import RECORD_TARGET, CodecError
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.sealed_batches import (
     SEALED_PAYLOAD_TARGET,
     SealedBatch,
@@ -21,22 +23,20 @@ from dpstream.topics.sealed_batches import (
     open_batch,
     seal_batch,
 )
-from dpstream.topics.sealed_words import (
+from dpstream.topics.sealed_messages import (
     open_rows,
     pack_reports,
     seal_rows,
-    sealed_form,
+    sealed_format,
     strictly_increases,
     unpack_reports,
 )
-from dpstream.topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words, split_words
+from dpstream.topics.sealing import CIPHERTEXT_BYTES, Lock, key_id, seal, sealing_context, unseal
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 CONTEXT = sealing_context("aggregate", bytes(16), bytes(range(16)), 7)
-FORM = WordForm(np.dtype("<u4"), distinct=1000)
+FORM = MessageFormat(np.dtype("<u4"), distinct=1000)
 
 
 def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
@@ -46,12 +46,12 @@ def lock_to(key: X25519PrivateKey, context: bytes = CONTEXT) -> Lock:
 LOCK = lock_to(KEY)
 
 
-def test_a_box_opens_with_its_key_in_its_context_only() -> None:
-    box = seal(b"content", LOCK)
-    assert len(box) == len(b"content") + BOX_BYTES
-    assert unseal(box, KEY, CONTEXT) == b"content"
-    assert unseal(box, OTHER, CONTEXT) is None
-    assert seal(b"content", LOCK) != box
+def test_a_ciphertext_opens_with_its_key_in_its_context_only() -> None:
+    ciphertext = seal(b"content", LOCK)
+    assert len(ciphertext) == len(b"content") + CIPHERTEXT_BYTES
+    assert unseal(ciphertext, KEY, CONTEXT) == b"content"
+    assert unseal(ciphertext, OTHER, CONTEXT) is None
+    assert seal(b"content", LOCK) != ciphertext
 
 
 @pytest.mark.parametrize(
@@ -64,37 +64,39 @@ def test_a_box_opens_with_its_key_in_its_context_only() -> None:
     ],
     ids=["party", "deployment", "fingerprint", "epoch"],
 )
-def test_a_box_opens_nowhere_else(context: bytes) -> None:
+def test_a_ciphertext_opens_nowhere_else(context: bytes) -> None:
     assert unseal(seal(b"content", LOCK), KEY, context) is None
 
 
-def test_an_altered_box_does_not_open() -> None:
-    box = seal(b"content", LOCK)
-    for place in range(len(box)):
-        altered = bytearray(box)
+def test_an_altered_ciphertext_does_not_open() -> None:
+    ciphertext = seal(b"content", LOCK)
+    for place in range(len(ciphertext)):
+        altered = bytearray(ciphertext)
         altered[place] ^= 1
         # The highest bit of an X25519 key is ignored (RFC 7748), the lowest bit here is not.
         assert unseal(bytes(altered), KEY, CONTEXT) is None
-    for short in (b"", box[:1], box[:BOX_BYTES], box[:-1]):
+    for short in (b"", ciphertext[:1], ciphertext[:CIPHERTEXT_BYTES], ciphertext[:-1]):
         assert unseal(short, KEY, CONTEXT) is None
 
 
 @settings(max_examples=25, deadline=None)
 @given(
     reports=st.lists(st.integers(0, 999), max_size=6),
-    chaff=st.integers(0, 3),
+    cover_traffic=st.integers(0, 3),
     layers=st.integers(1, 3),
 )
-def test_reports_come_out_as_they_went_in(reports: list[int], chaff: int, layers: int) -> None:
+def test_reports_come_out_as_they_went_in(
+    reports: list[int], cover_traffic: int, layers: int
+) -> None:
     values = np.array(reports, "<u4").reshape(-1, 1)
-    rows = seal_rows(pack_reports(values, chaff, FORM), [LOCK] * layers)
-    assert rows.shape == (len(reports) + chaff, sealed_form(FORM, layers).width)
+    rows = seal_rows(pack_reports(values, cover_traffic, FORM), [LOCK] * layers)
+    assert rows.shape == (len(reports) + cover_traffic, sealed_format(FORM, layers).width)
     for _ in range(layers):
         rows = open_rows(rows, KEY, CONTEXT)
     assert sorted(unpack_reports(rows, FORM)[:, 0].tolist()) == sorted(reports)
 
 
-def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
+def test_ciphertexts_of_other_keys_and_invalid_rows_are_skipped() -> None:
     values = np.arange(5, dtype="<u4")[:, None]
     own = seal_rows(pack_reports(values, 0, FORM), [LOCK])
     foreign = seal_rows(pack_reports(values, 0, FORM), [lock_to(OTHER)])
@@ -107,7 +109,7 @@ def test_boxes_of_another_key_and_rows_nobody_packs_are_left_out() -> None:
     assert sorted(unpack_reports(opened, FORM)[:, 0].tolist()) == [0, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
+def test_ciphertext_order_is_independent_of_report_order() -> None:
     values = np.arange(4, dtype="<u4")[:, None]
     orders: dict[tuple[int, ...], int] = {}
     rounds = 600
@@ -121,15 +123,19 @@ def test_the_order_of_boxes_says_nothing_of_the_order_of_reports() -> None:
     assert len(orders) == 24
 
 
-def test_boxes_are_as_long_whatever_is_in_them() -> None:
-    for form in (FORM, WordForm(np.dtype("u1"), width=17), WordForm(np.dtype("<u8"), width=2)):
+def test_ciphertexts_are_as_long_whatever_is_in_them() -> None:
+    for form in (
+        FORM,
+        MessageFormat(np.dtype("u1"), width=17),
+        MessageFormat(np.dtype("<u8"), width=2),
+    ):
         report = np.zeros((1, form.width), form.dtype)
         full = np.full((1, form.width), np.iinfo(form.dtype).max, form.dtype)
         widths = {
             seal_rows(pack_reports(rows[0], rows[1], form), [LOCK]).shape
             for rows in ((report, 0), (full, 0), (report[:0], 1))
         }
-        assert widths == {(1, sealed_form(form, 1).width)}
+        assert widths == {(1, sealed_format(form, 1).width)}
 
 
 def test_rows_increase_strictly_or_not() -> None:
@@ -146,7 +152,7 @@ def batch(examples: dict[str, Any]) -> Batch:
     return found
 
 
-def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batch) -> None:
+def test_sealed_batch_reveals_only_epoch_and_key(batch: Batch) -> None:
     record = seal_batch(batch, LOCK)
     sealed = decode_sealed_batch(record)
     assert sealed.key == key_id(LOCK.public_key)
@@ -155,34 +161,38 @@ def test_a_sealed_batch_shows_its_epoch_and_its_key_and_nothing_else(batch: Batc
         assert hidden not in record
 
 
-def test_a_batch_of_another_job_or_epoch_is_not_taken_out_of_its_box(batch: Batch) -> None:
+def test_unseal_rejects_batch_of_another_job_or_epoch(batch: Batch) -> None:
     sealed = decode_sealed_batch(seal_batch(batch, LOCK))
     others: dict[str, Any] = {"epoch": 8, "deployment": bytes(16), "fingerprint": bytes(16)}
     for name, value in others.items():
-        with pytest.raises(CodecError, match="of another job, deployment or epoch"):
+        with pytest.raises(
+            CodecError, match=("the sealed batch belongs to another job, deployment or epoch")
+        ):
             open_batch(replace(sealed, **{name: value}), KEY, CONTEXT)
-    with pytest.raises(CodecError, match="does not open"):
+    with pytest.raises(
+        CodecError, match=("decryption failed: the ciphertext was altered or sealed to another key")
+    ):
         open_batch(sealed, OTHER, CONTEXT)
     with pytest.raises(CodecError, match="too short"):
-        open_batch(replace(sealed, box=seal(b"", LOCK)), KEY, CONTEXT)
+        open_batch(replace(sealed, ciphertext=seal(b"", LOCK)), KEY, CONTEXT)
 
 
 def test_full_batches_fit_their_records(batch: Batch) -> None:
     rows = np.zeros((9_000, 7), "<u8")
-    for piece in split_words(Words(rows), SEALED_PAYLOAD_TARGET):
-        assert len(seal_batch(replace(batch, words=piece), LOCK)) <= RECORD_TARGET
+    for chunk in split_messages(Messages(rows), SEALED_PAYLOAD_TARGET):
+        assert len(seal_batch(replace(batch, words=chunk), LOCK)) <= RECORD_TARGET
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("key", b"short", "key has 5 bytes, must have 8"),
-        ("box", bytes(47), "box of 47 bytes, none has below 48"),
-        ("epoch", 0, "epoch is 0, must be 1"),
+        ("key", b"short", "key has 5 bytes; expected 8"),
+        ("ciphertext", bytes(47), "ciphertext has 47 bytes; expected at least"),
+        ("epoch", 0, "epoch is 0; expected 1"),
         ("deployment", b"", "deployment has 0 bytes"),
     ],
 )
-def test_what_no_sealed_batch_has_is_refused(field: str, value: Any, message: str) -> None:
+def test_invalid_sealed_batch_fields_are_rejected(field: str, value: Any, message: str) -> None:
     whole = SealedBatch(bytes(16), bytes(16), 7, bytes(8), bytes(48))
     assert decode_sealed_batch(encode_sealed_batch(whole)) == whole
     with pytest.raises(CodecError, match=message):

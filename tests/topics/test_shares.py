@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from dpstream.topics.fixed_sizes import table_cells
 from dpstream.topics.frames import RECORD_TARGET, CodecError
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray
 from dpstream.topics.sealing import Lock, sealing_context, unseal_all
 from dpstream.topics.shares import (
     MOST_SHARED,
     Counts,
     PartialSum,
-    ShareForm,
+    ShareFormat,
     ShareSum,
-    boxes_of,
+    ciphertexts_of,
     expand,
     joined_sums,
     share_table,
     table_of,
 )
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import WordArray
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2)]
 CONTEXTS = [sealing_context(name, bytes(16), bytes(16), 7) for name in ("a", "b")]
@@ -37,7 +37,7 @@ FIRST, SECOND = (
     Lock(key.public_key().public_bytes_raw(), context)
     for key, context in zip(KEYS, CONTEXTS, strict=True)
 )
-SMALL = ShareForm(3)
+SMALL = ShareFormat(3)
 
 # The table 1, 2, 2^32 - 1 of 5 devices, with the id and seed of `numbered`.
 ROW = (
@@ -54,11 +54,11 @@ def numbered() -> Callable[[int], bytes]:
     return lambda size: next(numbers).to_bytes(size, "big")
 
 
-def opened(rows: WordArray, party: int) -> list[bytes | None]:
-    return unseal_all(boxes_of(rows, party), KEYS[party], CONTEXTS[party])
+def opened(rows: MessageArray, party: int) -> list[bytes | None]:
+    return unseal_all(ciphertexts_of(rows, party), KEYS[party], CONTEXTS[party])
 
 
-def added(form: ShareForm, *tables: WordArray) -> tuple[ShareSum, ShareSum]:
+def added(form: ShareFormat, *tables: MessageArray) -> tuple[ShareSum, ShareSum]:
     sums = ShareSum.empty(form, 0), ShareSum.empty(form, 1)
     for rows in tables:
         for party, total in enumerate(sums):
@@ -66,13 +66,13 @@ def added(form: ShareForm, *tables: WordArray) -> tuple[ShareSum, ShareSum]:
     return sums
 
 
-def shared(table: list[int], contributors: int = 1) -> WordArray:
+def shared(table: list[int], contributors: int = 1) -> MessageArray:
     counts = np.array(table, "<u4")
-    form = ShareForm(len(table))
+    form = ShareFormat(len(table))
     return share_table(counts, contributors, form, (FIRST, SECOND), secrets.token_bytes)
 
 
-def read(form: ShareForm, total: ShareSum) -> PartialSum:
+def read(form: ShareFormat, total: ShareSum) -> PartialSum:
     return PartialSum.from_bytes(form, total.to_bytes())
 
 
@@ -92,7 +92,7 @@ def test_counts_beyond_2_31_add_up() -> None:
     assert sums.tolist() == [2**32 - 1, 2**32 - 1, 2**31]
 
 
-def test_a_share_says_nothing_of_the_table_beside_it() -> None:
+def test_share_is_independent_of_the_table() -> None:
     for value in (0, 1, 2**31):
         cells = 20_000
         rows = shared([value] * cells)
@@ -112,7 +112,7 @@ def test_the_stream_of_a_seed_is_that_of_aes_256_in_counter_mode() -> None:
 
 
 def test_no_seed_and_no_id_serves_twice() -> None:
-    form = ShareForm(40_000)
+    form = ShareFormat(40_000)
     drawn: list[bytes] = []
 
     def draw(size: int) -> bytes:
@@ -123,12 +123,12 @@ def test_no_seed_and_no_id_serves_twice() -> None:
     seeds = {each[24:] for each in opened(rows, 0) if each is not None}
     names = {each[:16] for each in opened(rows, 0) if each is not None}
     differences = {each[24:] for each in opened(rows, 1) if each is not None}
-    assert len(seeds) == len(names) == len(differences) == form.pieces == 3
+    assert len(seeds) == len(names) == len(differences) == form.chunks == 3
     assert seeds | names == set(drawn)
 
 
 @pytest.mark.parametrize(
-    ("cells", "pieces", "piece_cells"),
+    ("cells", "chunks", "chunk_cells"),
     [
         (1, 1, 2),
         (2, 1, 2),
@@ -139,44 +139,46 @@ def test_no_seed_and_no_id_serves_twice() -> None:
     ],
 )
 def test_tables_are_cut_into_rows_that_fit_a_record(
-    cells: int, pieces: int, piece_cells: int
+    cells: int, chunks: int, chunk_cells: int
 ) -> None:
-    form = ShareForm(cells)
-    assert (form.pieces, form.piece_cells) == (pieces, piece_cells)
-    assert form.row_form.report_bytes == 176 + 4 * piece_cells <= RECORD_TARGET - 128
+    form = ShareFormat(cells)
+    assert (form.chunks, form.chunk_cells) == (chunks, chunk_cells)
+    assert form.row_format.report_bytes == 176 + 4 * chunk_cells <= RECORD_TARGET - 128
     table = np.arange(cells, dtype="<u4")
     assert (form.joined(form.cut(table)) == table).all()
 
 
 def test_counts_beyond_a_table_are_no_table() -> None:
-    pieces = SMALL.cut(np.zeros(3, "<u4"))
-    pieces[0, 3] = 1
-    with pytest.raises(CodecError, match="counts beyond the 3 cells"):
-        SMALL.joined(pieces)
+    chunks = SMALL.cut(np.zeros(3, "<u4"))
+    chunks[0, 3] = 1
+    with pytest.raises(CodecError, match="counts exceed the 3 cells of a table"):
+        SMALL.joined(chunks)
 
 
 @pytest.mark.parametrize("cells", [0, MOST_SHARED + 1])
-def test_other_tables_are_refused(cells: int) -> None:
-    with pytest.raises(ValueError, match="shares are of 1 to 4,194,304 cells"):
-        ShareForm(cells)
+def test_other_tables_are_rejected(cells: int) -> None:
+    with pytest.raises(ValueError, match="cells; expected 1 to 4,194,304 for shares"):
+        ShareFormat(cells)
 
 
 def test_which_reports_are_cells_of_a_table() -> None:
-    assert table_cells(WordForm(np.dtype("u1"))) == 256
-    assert table_cells(WordForm(np.dtype("<u2"), distinct=300)) == 300
-    assert table_cells(WordForm(np.dtype("<u4"))) is None
-    assert table_cells(WordForm(np.dtype("u1"), 2)) is None
+    assert table_cells(MessageFormat(np.dtype("u1"))) == 256
+    assert table_cells(MessageFormat(np.dtype("<u2"), distinct=300)) == 300
+    assert table_cells(MessageFormat(np.dtype("<u4"))) is None
+    assert table_cells(MessageFormat(np.dtype("u1"), 2)) is None
 
 
 def test_words_become_a_table_counted_or_not() -> None:
     words = np.array([[1], [2]], "<u2")
     assert table_of(words, np.array([5, 2**32 - 1], "<u4"), 3).tolist() == [0, 5, 2**32 - 1]
     assert table_of(np.repeat(words, [5, 2], 0), None, 3).tolist() == [0, 5, 2]
-    with pytest.raises(CodecError, match="4,294,967,296 reports say the same"):
+    with pytest.raises(
+        CodecError, match=r"4,294,967,296 reports are equal; .* at most 4,294,967,295"
+    ):
         table_of(words[[0, 1, 1]], np.array([5, 1, 2**32 - 1], "<u8"), 3)
 
 
-def test_a_share_that_is_there_twice_counts_once_with_both_parties() -> None:
+def test_repeated_share_counts_once_for_both_parties() -> None:
     rows = shared([1, 2, 3], contributors=4)
     first, second = added(SMALL, rows, rows)
     assert first.contributors == second.contributors == [4]
@@ -185,7 +187,7 @@ def test_a_share_that_is_there_twice_counts_once_with_both_parties() -> None:
     assert len(first.seen) == 1
 
 
-def test_what_two_parties_opened_is_compared_whatever_its_order() -> None:
+def test_opened_shares_are_compared_in_any_order() -> None:
     tables = [shared([1, 2, 3]), shared([4, 5, 6])]
     first, _ = added(SMALL, *tables)
     _, second = added(SMALL, *reversed(tables))
@@ -194,28 +196,28 @@ def test_what_two_parties_opened_is_compared_whatever_its_order() -> None:
     assert read(SMALL, alone).digest != read(SMALL, first).digest
 
 
-def test_boxes_of_something_else_are_counted_and_left_out() -> None:
+def test_ciphertexts_of_something_else_are_counted_and_left_out() -> None:
     total = ShareSum.empty(SMALL, 0)
     header = bytes(16) + np.array([1, 1], "<u4").tobytes()
     total.add([None, b"", header + bytes(32), header + bytes(31)])
     assert (total.closed, total.seen, total.contributors) == (4, {}, [0])
-    assert not total.pieces.any()
+    assert not total.chunks.any()
 
 
 def test_a_sum_of_too_few_devices_is_not_handed_on() -> None:
     first, _ = added(SMALL, shared([1, 2, 3], contributors=4))
     assert first.of_fewer_than(5)
     assert not first.of_fewer_than(4)
-    found = PartialSum.from_bytes(SMALL, first.to_bytes(withheld=True))
-    assert (found.pieces, found.contributors, found.shares) == (None, (4,), 1)
-    with pytest.raises(CodecError, match="partial sum of 57 bytes, must be 56 or 72"):
-        PartialSum.from_bytes(SMALL, first.to_bytes(withheld=True) + b"\0")
+    found = PartialSum.from_bytes(SMALL, first.to_bytes(suppressed=True))
+    assert (found.chunks, found.contributors, found.shares) == (None, (4,), 1)
+    with pytest.raises(CodecError, match="partial sum has 57 bytes; expected 56 or 72"):
+        PartialSum.from_bytes(SMALL, first.to_bytes(suppressed=True) + b"\0")
 
 
 class TestGolden:
     def test_a_row_that_was_sealed_once_opens_to_the_same_shares(self) -> None:
         rows = np.frombuffer(bytes.fromhex(ROW), "<u8")[None, :]
-        assert rows.shape[1] == SMALL.row_form.width
+        assert rows.shape[1] == SMALL.row_format.width
         header = (1).to_bytes(16, "big") + np.array([0, 5], "<u4").tobytes()
         seed = (2).to_bytes(32, "big")
         difference = np.array([1, 2, 2**32 - 1, 0], "<u4") - expand(seed, 4)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpstream.topics.frames import U4_MAX, CodecError
 from dpstream.topics.manifests import (
-    Fate,
     Manifest,
+    WindowStatus,
     decode_manifest,
     encode_manifest,
     is_short,
@@ -36,10 +36,19 @@ HEADER = 120
 def manifest(epoch: int, inside: NDArray[np.bool_], populations: NDArray[np.int64]) -> Manifest:
     counts = populations[inside].tolist()
     return Manifest(
-        FINGERPRINT, DEPLOYMENT, epoch, Fate.RELEASED if sum(counts) else Fate.EMPTY,
-        10 * epoch, 10 * epoch + 9, 1, tuple(inside.tolist()), tuple(counts), sum(counts),
-        int(populations.sum()), 1_700_000_000_000 + epoch,
-    )  # fmt: skip
+        FINGERPRINT,
+        DEPLOYMENT,
+        epoch,
+        WindowStatus.RELEASED if sum(counts) else WindowStatus.EMPTY,
+        10 * epoch,
+        10 * epoch + 9,
+        1,
+        tuple(inside.tolist()),
+        tuple(counts),
+        sum(counts),
+        int(populations.sum()),
+        1_700_000_000_000 + epoch,
+    )
 
 
 def reader() -> ManifestReader:
@@ -73,7 +82,7 @@ def test_ten_thousand_producers_take_two_kilobytes_at_most(missing: int, most: i
     assert len(grown) <= 2_048
 
 
-def test_a_whole_manifest_is_written_when_much_differs_and_named_by_the_next() -> None:
+def test_complete_manifest_is_written_after_many_changes() -> None:
     populations, everybody = crowd(1_000), np.ones(1_000, np.bool_)
     writer = reader()
     records = []
@@ -83,7 +92,7 @@ def test_a_whole_manifest_is_written_when_much_differs_and_named_by_the_next() -
     assert [is_short(record) for record in records] == [False, True, False, True]
     # A record that cannot be read alone names the record it needs.
     for record, base in ((records[1], 7), (records[3], 21)):
-        with pytest.raises(CodecError, match=f"differs from the one at offset {base}$"):
+        with pytest.raises(CodecError, match=f"differences from the manifest at offset {base}$"):
             decode_manifest(record)
 
 
@@ -98,7 +107,7 @@ def test_one_producer_and_instances_have_whole_manifests() -> None:
     assert is_short(writer.encode(many)), "but of the first instance they are"
 
 
-def test_what_a_reader_has_not_read_is_passed_over_by_all_alike() -> None:
+def test_manifest_with_unread_base_is_rejected_consistently() -> None:
     said = manifest(2, np.ones(200, np.bool_), crowd(200))
     writer = reader()
     passed(writer, 5, replace(said, epoch=1))
@@ -108,7 +117,9 @@ def test_what_a_reader_has_not_read_is_passed_over_by_all_alike() -> None:
         each.decode(5, encode_manifest(replace(said, deployment=bytes(16))))
     for stranger in (late, other, ManifestReader(FINGERPRINT, DEPLOYMENT, 0)):
         stranger.decode(6, encode_manifest(said))
-        with pytest.raises(CodecError, match="at offset 5, which is not among the last 64 whole"):
+        with pytest.raises(
+            CodecError, match="at offset 5, which is not among the last 64 complete"
+        ):
             stranger.decode(7, short)
     for offset in range(6, 6 + BASES - 1):
         writer.decode(offset, encode_manifest(said))
@@ -136,15 +147,15 @@ def histories(draw: st.DrawFn) -> list[Manifest]:
 
 @settings(max_examples=25, deadline=None)
 @given(histories())
-def test_a_reader_of_the_log_reads_what_was_said(said: list[Manifest]) -> None:
+def test_manifest_reader_reproduces_written_manifests(said: list[Manifest]) -> None:
     writer, other = reader(), reader()
     for offset, each in enumerate(said):
         record = writer.encode(each)
         assert len(record) <= len(encode_manifest(each))
         assert writer.decode(offset, record) == other.decode(offset, record) == each
         head = read_head(record)
-        told = head.epoch, head.fate, head.contributors, head.instance
-        assert told == (each.epoch, each.fate, each.contributors, 1)
+        told = head.epoch, head.window_status, head.contributors, head.instance
+        assert told == (each.epoch, each.window_status, each.contributors, 1)
         assert (head.fingerprint, head.deployment) == (FINGERPRINT, DEPLOYMENT)
         places = range(len(each.producers) + 9)
         assert [head.has(place) for place in places] == [*each.producers, *[False] * 9]
@@ -168,19 +179,19 @@ def test_a_number_survives_its_bytes(number: int) -> None:
 @pytest.mark.parametrize(
     ("payload", "producers", "problem"),
     [
-        (b"", 0, "no bytes does not say"),
-        (b"\x02\x00", 100, "unknown form 2"),
-        (b"\x00\xff", 9, "the bitmap of 9 needs 3"),
-        (b"\x00\xff\x02", 9, "not said in the shortest way"),
-        (b"\x00" + b"\xff" * 16, 128, "not said in the shortest way"),
-        (b"\x01\x81\x00\x05", 100, "byte 1 is longer than it need be"),
-        (b"\x01\x80\x80\x80\x80\x80\x00", 100, "byte 1 has no end within 5 bytes"),
-        (b"\x01\x02\x05", 100, "byte 3 has no end"),
+        (b"", 0, "an empty payload does not list the included producers"),
+        (b"\x02\x00", 100, "membership has unknown format"),
+        (b"\x00\xff", 9, "bytes; the bitmap of 9 producers requires"),
+        (b"\x00\xff\x02", 9, "the included producers are not in their shortest encoding"),
+        (b"\x00" + b"\xff" * 16, 128, "the included producers are not in their shortest encoding"),
+        (b"\x01\x81\x00\x05", 100, "the number at byte 1 is not in its shortest encoding"),
+        (b"\x01\x80\x80\x80\x80\x80\x00", 100, "the number at byte 1 is longer than 5 bytes"),
+        (b"\x01\x02\x05", 100, "the number at byte 3 is longer than"),
         (b"\x01\x65", 100, "101 of 100 producers are missing"),
-        (b"\x01\x02\x05\x5e", 100, "producer 100 is missing, there are 100"),
+        (b"\x01\x02\x05\x5e", 100, "missing producer 100 is out of range: there are"),
     ],
 )
-def test_what_is_no_membership_is_refused(payload: bytes, producers: int, problem: str) -> None:
+def test_invalid_membership_is_rejected(payload: bytes, producers: int, problem: str) -> None:
     with pytest.raises(CodecError, match=problem):
         decode_membership(payload, producers)
 
@@ -207,12 +218,15 @@ def test_every_byte_of_a_short_manifest_is_checked(forge: Forge) -> None:
             other += 1
             assert writer.encode(said) == forged
     assert other > 20
-    for end, problem in ((b"\x00\x00", "change 0 of producer 60"), (b"\xbe\x01\x02", "250 of the")):
+    for end, problem in (
+        (b"\x00\x00", "change 0 of producer 60"),
+        (b"\xbe\x01\x02", "producer 250 .of 198 included"),
+    ):
         size = (len(record) - HEADER + len(end)).to_bytes(4, "little")
         longer = forge(record + end, (112, size))
         with pytest.raises(CodecError, match=problem):
             writer.decode(9, longer)
     negative = encode_number(2 * 2_000 - 1)
     less = forge(record[: HEADER + 6] + negative, (112, (6 + len(negative)).to_bytes(4, "little")))
-    with pytest.raises(CodecError, match="a population is less than 0, or too large"):
+    with pytest.raises(CodecError, match="a population is negative or too large"):
         writer.decode(9, less)

@@ -34,7 +34,7 @@ FEW_DEVICES = 100
     ("seeds", "tolerance"), [(20, 0.09), pytest.param(100, 0.04, marks=pytest.mark.verify)]
 )
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_intervals_err_as_predicted(
+def test_interval_errors_match_predictions(
     calibration: Literal["optimal", "published"], seeds: int, tolerance: float
 ) -> None:
     law = calibrate(FutureRandParameters(EPSILON, CHANGES, calibration), HORIZON)
@@ -108,7 +108,7 @@ def run(
     rng = seeded_generator(*keys, 1)
     for epoch in range(1, HORIZON + 1):
         aggregator.add(epoch, devices.report(epoch, streams[epoch], None, rng), None)
-    assert devices.frozen == 0
+    assert devices.exhausted == 0
     return aggregator
 
 

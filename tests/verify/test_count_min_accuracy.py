@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates, together
 from dpstream.randomizers.accounting.shuffled_oracles import published_mean
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
@@ -27,7 +27,7 @@ from dpstream.randomizers.count_min import (
     Estimator,
 )
 from dpstream.randomizers.count_min.calibration import calibrate
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.row_errors import clipped_errors, error_samples, zipf_counts
 from tests.verify.tables import print_table
@@ -67,7 +67,7 @@ def window_of(law: CountMinLaw, held: NDArray[np.int64], seed: int) -> CountMinA
     devices, aggregator = CountMin(law), CountMinAggregator(law)
     devices.enroll(len(held), seeded_generator(seed))
     words = devices.report(1, held[:, None], None, seeded_generator(1, seed))
-    assert isinstance(words, CountedWords)
+    assert isinstance(words, CountedMessages)
     aggregator.add(1, words.values, words.counts)
     return aggregator
 
@@ -76,22 +76,22 @@ def seeded_law(law: CountMinLaw, seed: int) -> CountMinLaw:
     return replace(law, code=HashedRows(SIZE, ROWS, BUCKETS, f"accuracy {seed}"))
 
 
-def measured(law: CountMinLaw, users: int, seed: int, asked: Estimator | None) -> Errors:
+def measured(law: CountMinLaw, users: int, seed: int, requested: Estimator | None) -> Errors:
     rng = seeded_generator(2, seed)
     counts = rng.multinomial(users, zipf_counts(SIZE, 1.0))
     held = np.repeat(np.arange(1, SIZE + 1), counts)
     aggregator = window_of(seeded_law(law, seed), held, seed)
-    aggregator.estimator = asked
-    window = aggregator.window([1], Attendance.constant(1, users))
+    aggregator.estimator = requested
+    window = aggregator.window([1], Participation.constant(1, users))
     assert window is not None
     chosen = np.concatenate([np.arange(TOP), TOP + rng.permutation(SIZE - TOP)[:RARE]])
     rows = window.estimates
     assert isinstance(rows, RowEstimates)
-    values, truth = rows.values(chosen + 1), counts[chosen]
+    values, ground_truth = rows.values(chosen + 1), counts[chosen]
     return Errors(
-        published=float(np.abs(values - truth).mean()),
-        cut=float(np.abs(np.maximum(values, 0.0) - truth).mean()),
-        stated=float(clipped_errors(rows.errors, truth).mean()),
+        published=float(np.abs(values - ground_truth).mean()),
+        cut=float(np.abs(np.maximum(values, 0.0) - ground_truth).mean()),
+        stated=float(clipped_errors(rows.errors, ground_truth).mean()),
         estimator=str(rows.estimator),
     )
 
@@ -102,7 +102,7 @@ def as_in_the_paper(law: CountMinLaw, users: int, seed: int) -> float:
     counts = rng.multinomial(users, zipf_counts(SIZE, 1.0))
     law = seeded_law(law, seed)
     aggregator = window_of(law, np.repeat(np.arange(1, SIZE + 1), counts), seed)
-    window = aggregator.window([1], Attendance.constant(1, users))
+    window = aggregator.window([1], Participation.constant(1, users))
     assert window is not None
     chosen = np.concatenate([np.arange(TOP), TOP + rng.permutation(SIZE - TOP)[:RARE]])
     values = window.cells[law.code.encode(chosen + 1)].min(axis=1)
@@ -114,9 +114,9 @@ def test_mean_absolute_error(users: int) -> None:
     law = law_of(users)
     runs = [measured(law, users, seed, None) for seed in range(SEEDS)]
     rows: list[tuple[str, list[Errors]]] = []
-    for asked in ESTIMATORS:
-        each = [measured(law, users, seed, asked) for seed in range(4)]
-        rows.append((asked, each))
+    for requested in ESTIMATORS:
+        each = [measured(law, users, seed, requested) for seed in range(4)]
+        rows.append((requested, each))
     rows.append(("chosen", runs))
     old = np.mean([as_in_the_paper(law_of(users, "published"), users, s) for s in range(4)])
     print_table(
@@ -136,7 +136,7 @@ def test_mean_absolute_error(users: int) -> None:
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
+def test_predicted_noise_error(estimator: Estimator) -> None:
     """Windows in which no item is held: 5 % are at least 4.5 standard errors."""
     users = 100_000
     law = law_of(users)
@@ -146,7 +146,7 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
         own = seeded_law(law, seed)
         aggregator = window_of(own, nothing, seed)
         aggregator.estimator = estimator
-        window = aggregator.window([1], Attendance.constant(1, users))
+        window = aggregator.window([1], Participation.constant(1, users))
         assert window is not None
         # The published minimum is at least 0, which would distort pure noise.
         read = together(window.cells[own.code.encode(everything)], estimator)
@@ -161,5 +161,5 @@ def test_the_noise_part_of_the_prediction(estimator: Estimator) -> None:
     assert np.mean(found) == pytest.approx(predicted, rel=0.05)
 
 
-def test_the_noise_is_a_200th_of_the_published() -> None:
+def test_noise_is_one_200th_of_published() -> None:
     assert published_mean(1.0, 1e-6, ROWS) > 200 * law_of(100_000).noise.mean

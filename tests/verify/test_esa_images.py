@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.count_mean_sketch import CountMeanSketchAggregator
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate as fragments
 from dpstream.randomizers.fragments.calibration import loss_of_report
@@ -114,11 +114,11 @@ if IMAGES.exists():
         [(image, bars) for image in (HORSE, NIGHT_LIGHTS, CAMERA) for bars in image.bars],
         ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else each.epsilon,
     )
-    def test_errors_are_those_of_independent_simulations(image: Image, bars: Bars) -> None:
+    def test_errors_match_independent_simulations(image: Image, bars: Bars) -> None:
         rows = []
-        source = ChangeLogFile(str(IMAGES / image.file), most_held=255)
-        asked = [("published", tau, bar) for tau, bar in bars.published.items()]
-        for calibration, tau, bar in [*asked, ("exact", 1, bars.exact)]:
+        source = ChangeLogFile(str(IMAGES / image.file), top_items=255)
+        requested = [("published", tau, bar) for tau, bar in bars.published.items()]
+        for calibration, tau, bar in [*requested, ("exact", 1, bars.exact)]:
             trial = run_trial(_job(image, bars.epsilon, calibration, tau).to_bytes(), source, 1)
             found = {name: each.rmse for name, each in trial.accuracies.items()}
             rows.append([calibration, f"{tau}", f"{bar}", f"{found['all, clipped']:.2f}"])
@@ -138,7 +138,7 @@ if IMAGES.exists():
         [(HORSE, 0.05, 107.4), (HORSE, 0.25, 25.8), (HORSE, 1, 7.7), (CAMERA, 1, 11.3)],
         ids=lambda each: each.file.partition("-")[0] if isinstance(each, Image) else None,
     )
-    def test_four_reports_of_the_bars_have_the_backstop_of_one(
+    def test_error_of_four_reports_with_backstop_of_one(
         image: Image, epsilon: float, bar: float
     ) -> None:
         """The bars use the first of two bounds alone; the smaller has up to 9 % less error."""
@@ -158,39 +158,43 @@ if IMAGES.exists():
 
     def _clipped_error(image: Image, law: FragmentsLaw) -> float:
         """Return the error of all cells at once, from the devices' distribution without devices."""
-        truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
+        ground_truth = pixels(read_plain(IMAGES / image.file)).reshape(-1).astype(np.int64)
         rng, users, backstop = seeded_generator(1), image.users, law.backstop_flips
         assert backstop is not None
-        behind = backstop.ones(truth, users, rng)
+        behind = backstop.ones(ground_truth, users, rng)
         sent = law.flips.ones(law.reports * behind, law.reports * users, rng)
         counts = sent / law.reports
         for flips in (law.flips, backstop):
             reversed_ = float(flips.probability)
             counts = (counts - users * reversed_) / (1 - 2 * reversed_)
-        return float(np.sqrt(np.square(np.clip(counts, 0, 255) - truth).mean()))
+        return float(np.sqrt(np.square(np.clip(counts, 0, 255) - ground_truth).mean()))
 
     @pytest.mark.parametrize(("epsilon", "bar"), [(0.25, 50.3), (1, 14.1)])
-    def test_a_sketch_with_the_published_odds(epsilon: float, bar: float) -> None:
+    def test_sketch_error_with_published_odds(epsilon: float, bar: float) -> None:
         """These odds count the messages of all rows as hidden among each other, which is wrong."""
         users, delta = HORSE.users, HORSE.delta
-        asked = CountMeanSketchParameters(epsilon, delta, Points(HORSE.grid), neighbors="removal")
+        requested = CountMeanSketchParameters(
+            epsilon, delta, Points(HORSE.grid), neighbors="removal"
+        )
         bits = FragmentsParameters(
             epsilon, delta, Points((BUCKETS,)), neighbors="removal", calibration="published"
         )
-        law = replace(sketch(asked, 1, users), bits=fragments(bits, last_epoch=1, minimum=users))
-        truth = pixels(read_plain(IMAGES / HORSE.file)).reshape(-1).astype(np.int64)
-        items = np.repeat(np.arange(1, len(truth) + 1), truth)
+        law = replace(
+            sketch(requested, 1, users), bits=fragments(bits, last_epoch=1, minimum=users)
+        )
+        ground_truth = pixels(read_plain(IMAGES / HORSE.file)).reshape(-1).astype(np.int64)
+        items = np.repeat(np.arange(1, len(ground_truth) + 1), ground_truth)
         devices, rng = CountMeanSketch(law), seeded_generator(1)
         devices.enroll(users, rng)
         reports = devices.report(1, items[:, None], None, rng)
         aggregator = CountMeanSketchAggregator(law)
-        if isinstance(reports, CountedWords):
+        if isinstance(reports, CountedMessages):
             aggregator.add(1, reports.values, reports.counts)
         else:
             aggregator.add(1, reports, None)
-        found = aggregator.window([1], Attendance.constant(1, users))
+        found = aggregator.window([1], Participation.constant(1, users))
         assert found is not None
-        error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - truth).mean()))
+        error = float(np.sqrt(np.square(np.clip(found.values, 0, 255) - ground_truth).mean()))
         print(f"sketch, epsilon {epsilon:g}: {error:.2f}, bar {bar}")
         assert error == pytest.approx(bar, rel=WITHIN)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.prefix_search import heavy_items
 from dpstream.randomizers.accounting.prefix_levels import PrefixPlan, plan_prefixes
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells
@@ -54,23 +54,23 @@ def run(plan: PrefixPlan, seed: int, cumulative: NDArray[np.float64]) -> Run:
     return measured(answer, np.bincount(items), time.perf_counter() - started)
 
 
-def measured(answer: FoundItems, counts: NDArray[np.int64], seconds: float) -> Run:
-    truth = np.argsort(-counts, kind="stable")[:TOP]
+def measured(answer: HeavyHitters, counts: NDArray[np.int64], seconds: float) -> Run:
+    ground_truth = np.argsort(-counts, kind="stable")[:TOP]
     values, lows, highs = answer.intervals
     held = counts[answer.items]
-    above = np.flatnonzero(counts > answer.found_above)
+    above = np.flatnonzero(counts > answer.detection_threshold)
     return Run(
-        recall=float(np.isin(truth, answer.items).mean()),
+        recall=float(np.isin(ground_truth, answer.items).mean()),
         covered=float(((lows <= held) & (held <= highs)).mean()),
         error=float(np.median(np.abs(values - held))),
-        deviation=answer.standard_deviation,
+        deviation=answer.standard_error,
         found=float(np.isin(above, answer.items).mean()),
         seconds=seconds,
     )
 
 
 @pytest.mark.parametrize("messages", [4.5, 6.5])
-def test_recall_of_found_items_is_as_planned(messages: float) -> None:
+def test_recall_matches_plan(messages: float) -> None:
     plan = plan_prefixes(BITS, USERS, 1.0, 1e-6, messages)
     cumulative = np.cumsum(np.arange(1, (1 << BITS) + 1) ** -EXPONENT)
     cumulative /= cumulative[-1]
@@ -82,7 +82,7 @@ def test_recall_of_found_items_is_as_planned(messages: float) -> None:
     print_table(
         f"{len(plan.levels)} levels, {plan.messages_per_user:.2f} messages a user, "
         f"{[(level.length, level.buckets) for level in plan.levels]}, "
-        f"predicted: counts from {plan.smallest_found:.0f}, sd {plan.standard_deviation:.0f}",
+        f"predicted: counts from {plan.smallest_found:.0f}, sd {plan.standard_error:.0f}",
         list(mean),
         [[f"{value:.4g}" for value in mean.values()]],
     )

@@ -37,7 +37,7 @@ with_mnist = pytest.mark.skipif(MNIST is None, reason="DPSTREAM_MNIST names no f
     [(Setting(30, 1, 300), 1.02, 0.805), (Setting(30, 1, 900), 1.87, 0.84)],
     ids=["300 steps", "900 steps"],
 )
-def test_a_model_is_as_accurate_as_the_bar(setting: Setting, epsilon: float, least: float) -> None:
+def test_model_reaches_baseline_accuracy(setting: Setting, epsilon: float, least: float) -> None:
     assert MNIST is not None
     learned_from, tested = examples_of(Path(MNIST))
     for seed in range(2):
@@ -50,7 +50,7 @@ def test_a_model_is_as_accurate_as_the_bar(setting: Setting, epsilon: float, lea
 
 
 @with_mnist
-def test_a_job_learns_as_well_from_rows_to_what_is_published(tmp_path: Path) -> None:
+def test_job_learns_as_well_end_to_end(tmp_path: Path) -> None:
     assert MNIST is not None
     prepare(Path(MNIST), tmp_path)
     parameters = {"epsilon": 1.9, "delta": 1e-5, "features": FEATURES, "classes": CLASSES}
@@ -73,10 +73,10 @@ def test_a_job_learns_as_well_from_rows_to_what_is_published(tmp_path: Path) -> 
     assert last.value >= 78
 
 
-def test_a_device_takes_twenty_microseconds() -> None:
+def test_device_takes_twenty_microseconds() -> None:
     """50,000 gradients per second on two cores, measured and printed. A tenth of that fails."""
-    asked = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
-    devices, rng = LdpSgd(calibrate(asked, 3, minimum=20_000)), cryptographic_generator()
+    requested = LdpSgdParameters(1.9, 1e-5, FEATURES, CLASSES)
+    devices, rng = LdpSgd(calibrate(requested, 3, minimum=20_000)), cryptographic_generator()
     devices.enroll(20_000, rng)
     examples = np.random.default_rng(1).integers(-500, 500, (20_000, 1 + FEATURES))
     examples[:, 0] = 1
@@ -86,6 +86,7 @@ def test_a_device_takes_twenty_microseconds() -> None:
         devices.report(epoch, examples, None, rng)
         taken.append(time.perf_counter() - started)
     print(
-        f"{20_000 / min(taken):,.0f} reports of {asked.features * asked.classes} numbers a second"
+        f"{20_000 / min(taken):,.0f} reports of {requested.features * requested.classes} numbers a "
+        "second"
     )
     assert 20_000 / min(taken) > 2_500

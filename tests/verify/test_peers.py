@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.audit.draw_comparison import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses
-from dpstream.pipeline.audit.hockey_stick import Sights
+from dpstream.pipeline.audit.hockey_stick import Observations
 from dpstream.pipeline.audit.plans import job_of
 from dpstream.pipeline.audit.sampling import Sample
 from dpstream.pipeline.conformance.cases import Stream
@@ -50,10 +50,12 @@ class Releases:
     seen: tuple[str, ...] = ("releases of one value",)
     epochs: int = 1
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+    def observations(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Observations, ...]:
         (value,) = stream
         releases = self.draw(value, trials)
-        return (Sights.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)
+        return (Observations.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)
 
 
 def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
@@ -66,7 +68,7 @@ def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
+def test_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
     space = (
         opendp.vector_domain(opendp.atom_domain(T=int)),
         opendp.l1_distance(T=int),
@@ -81,13 +83,13 @@ def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
 
     finding = observed(draw, claimed)
     print(f"discrete Laplace, {'half the noise' if broken else 'whole'}: {finding}")
-    assert finding.convicted == broken
+    assert finding.failed == broken
     assert (finding.observed > claimed) == broken
     assert finding.observed > 0.2 * claimed
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broken: bool) -> None:
+def test_randomized_response_of_another_package(opendp: Any, broken: bool) -> None:
     """The independent exact law matches the distribution of its draws."""
 
     class Response(FreshResponse):
@@ -103,8 +105,8 @@ def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broke
 
         @property
         def guarantee(self) -> Guarantee:
-            told = opendp.m.make_randomized_response_bool(prob=self.law.kept / WHOLE).map(1)
-            return replace(super().guarantee, epsilon=self.law.last_epoch * float(told))
+            loss = opendp.m.make_randomized_response_bool(prob=self.law.kept / WHOLE).map(1)
+            return replace(super().guarantee, epsilon=self.law.last_epoch * float(loss))
 
         def report(
             self,
@@ -123,7 +125,7 @@ def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broke
     entry = replace(PROTOCOL, randomizer=Response)
     case = cases_of(entry, ExactLaw)[0]
     (enumerated,) = enumerate_losses(case)
-    assert not enumerated.convicted, "the law and what OpenDP states of it go together"
+    assert not enumerated.failed, "the law and what OpenDP states of it go together"
     drawn = compare_draws(case, seeded_generator(2), windows=60, together=TRIALS, false_alarm=ALARM)
     print(f"randomized response, {'half the noise' if broken else 'whole'}: {drawn}")
-    assert drawn.convicted == broken
+    assert drawn.failed == broken

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.count_min import CountMinParameters
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 from dpstream.randomizers.projective_geometry.calibration import best_space, relative_variance
@@ -41,19 +41,19 @@ def least_deviation(epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
-    asked: dict[str, Any] = {
+def test_error_of_single_item_query(epsilon: float) -> None:
+    requested: dict[str, Any] = {
         "projective_geometry": ProjectiveGeometryParameters(epsilon, LABELS),
         "hadamard_values": HadamardValuesParameters(epsilon, 0, LABELS),
         "count_min": CountMinParameters(epsilon, 1e-6, LABELS),
     }
     rows, measured, planned = [], {}, {}
-    for name, parameters in asked.items():
+    for name, parameters in requested.items():
         entry = PROTOCOLS[name]
         law = entry.calibrate(parameters, 1, USERS)
         assert entry.planning is not None
         forecast = entry.planning.forecast(law, parameters, 1)
-        planned[name] = float(forecast.standard_deviations(USERS)[0])
+        planned[name] = float(forecast.standard_errors(USERS)[0])
         measured[name] = math.sqrt(
             np.mean([squared_error(name, law, parameters, trial) for trial in range(TRIALS)])
         )
@@ -61,12 +61,17 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
         rows.append(
             [
                 name,
-                "nobody" if trust.startswith("nobody") else "the shuffle stage",
+                "none"
+                if trust.startswith("none")
+                else (
+                    "the shuffler, to add its dummies, to shuffle, and to keep its noise key "
+                    "secret; it"
+                ),
                 f"{planned[name]:.1f}",
                 f"{measured[name]:.1f}",
             ]
         )
-    rows.append(["no local protocol", "nobody", f"{least_deviation(epsilon):.1f}", ""])
+    rows.append(["no local protocol", "none", f"{least_deviation(epsilon):.1f}", ""])
     print_table(
         f"{ITEMS:,} items, {USERS:,} users, Zipf 1.1, epsilon {epsilon:g}: RMSE of an item",
         ["protocol", "trusted", "predicted", "measured"],
@@ -87,16 +92,16 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     devices.enroll(USERS, rng)
     values = held if entry.values(parameters).slots is None else held[:, None]
     reports = devices.report(1, values, None, rng)
-    if isinstance(reports, CountedWords):
+    if isinstance(reports, CountedMessages):
         aggregator.add(1, reports.values, reports.counts)
     else:
         aggregator.add(1, reports, None)
-    estimate: Any = aggregator.estimate(1, Attendance.constant(1, USERS))
-    truth = np.bincount(held, minlength=ITEMS + 1)[1:]
-    return float(np.square(estimate.values - truth).mean())
+    estimate: Any = aggregator.estimate(1, Participation.constant(1, USERS))
+    ground_truth = np.bincount(held, minlength=ITEMS + 1)[1:]
+    return float(np.square(estimate.values - ground_truth).mean())
 
 
-def test_variances_beside_the_least() -> None:
+def test_variances_compared_with_minimum() -> None:
     """Variance of a rare item, computed and not measured."""
     sizes = (10, 100, 1024, 1 << 16, 1 << 20)
     rows = []
@@ -122,36 +127,36 @@ def test_variances_beside_the_least() -> None:
     )
 
 
-def test_what_is_found_of_open_domains() -> None:
+def test_items_found_in_open_domains() -> None:
     """Items at random numbers: those above the stated count, and false positives."""
     users, many, trials = 300_000, 5_000, 4
     rows, missed, false, listed = [], 0, 0, 0
     for epsilon, bits in ((1.0, 24), (2.0, 48), (4.0, 24), (4.0, 61)):
-        asked = ProjectiveGeometryParameters(epsilon, Bits(bits))
+        requested = ProjectiveGeometryParameters(epsilon, Bits(bits))
         entry = PROTOCOLS["projective_geometry"]
-        law: Any = entry.calibrate(asked, 1, users)
+        law: Any = entry.calibrate(requested, 1, users)
         correct, errors, above = [], [], []
         for trial in range(trials):
             drawn, rng = np.random.default_rng(trial), seeded_generator(2, trial)
             numbers = drawn.permutation(np.unique(drawn.integers(1, 1 << bits, 2 * many)))[:many]
             held = drawn.choice(many, users, p=zipf_counts(many, 1.0))
-            devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
+            devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, requested)
             devices.enroll(users, rng)
             words: Any = devices.report(1, numbers[held][:, None], None, rng)
             aggregator.add(1, words, None)
-            found: Any = aggregator.estimate(1, Attendance.constant(1, users))
+            found: Any = aggregator.estimate(1, Participation.constant(1, users))
             counts = np.bincount(held, minlength=many)
             items = dict(zip(found.items.tolist(), found.values.tolist(), strict=True))
             places = {int(number): place for place, number in enumerate(numbers)}
             right = [item for item in items if item in places]
-            sure = numbers[counts > found.found_above].tolist()
+            sure = numbers[counts > found.detection_threshold].tolist()
             missed += len(set(sure) - set(right))
             false += len(items) - len(right)
             listed += len(items)
             correct.append(len(right))
-            above.append(found.found_above)
+            above.append(found.detection_threshold)
             errors += [
-                (items[item] - counts[places[item]]) / found.standard_deviation for item in right
+                (items[item] - counts[places[item]]) / found.standard_error for item in right
             ]
         rows.append(
             [

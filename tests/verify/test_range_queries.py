@@ -68,19 +68,19 @@ def mean_absolute_error(
     rng = np.random.default_rng(seed + 1)
     grid = code if isinstance(code, Grid) else Grid((code,))
     points = drawn(grid.sizes, people, rng)
-    truth = np.zeros(grid.sizes)
-    np.add.at(truth, tuple(points.T), 1)
+    ground_truth = np.zeros(grid.sizes)
+    np.add.at(ground_truth, tuple(points.T), 1)
     ends = [np.triu_indices(size + 1, 1) for size in grid.sizes]
     chosen = [rng.integers(len(starts), size=QUERIES) for starts, _ in ends]
     corners = [(starts[at], stops[at]) for (starts, stops), at in zip(ends, chosen, strict=True)]
     errors = []
     for counts in windows(code, points, mean, runs, seed):
-        sums = np.pad(counts.values - truth, [(1, 0)] * truth.ndim)
-        for axis in range(truth.ndim):
+        sums = np.pad(counts.values - ground_truth, [(1, 0)] * ground_truth.ndim)
+        for axis in range(ground_truth.ndim):
             sums = np.cumsum(sums, axis=axis)
         boxes = np.zeros(QUERIES)
-        for sides in product((0, 1), repeat=truth.ndim):
-            sign = (-1) ** (truth.ndim - sum(sides))
+        for sides in product((0, 1), repeat=ground_truth.ndim):
+            sign = (-1) ** (ground_truth.ndim - sum(sides))
             boxes += (
                 sign * sums[tuple(pair[side] for pair, side in zip(corners, sides, strict=True))]
             )
@@ -89,7 +89,7 @@ def mean_absolute_error(
 
 
 @pytest.mark.verify
-def test_ranges_err_by_at_most_22_whatever_the_crowd() -> None:
+def test_range_error_is_at_most_22_for_any_crowd() -> None:
     best = best_levels(SIZE, noise_mean)
     codes: list[AxisCode] = [
         best,
@@ -135,7 +135,7 @@ def test_ranges_err_by_at_most_22_whatever_the_crowd() -> None:
 
 
 @pytest.mark.verify
-def test_boxes_err_as_predicted() -> None:
+def test_box_errors_match_predictions() -> None:
     sides = (SIDE, SIDE)
     affordable = best_grid(
         sides, noise_mean, lambda grid, mean: messages_per_user(grid, mean) <= MOST_MESSAGES
@@ -175,7 +175,7 @@ def test_boxes_err_as_predicted() -> None:
 
 
 @pytest.mark.verify
-def test_quantiles_err_by_at_most_a_thousandth_in_rank() -> None:
+def test_quantile_rank_error_is_at_most_one_thousandth() -> None:
     shares, rows = np.arange(1, 10) / 10, []
     codes: list[AxisCode] = [CHOSEN, Levels(SIZE, (32, 32)), KeptNodes(SIZE)]
     for (number, code), people in product(enumerate(codes), (PEOPLE, 10 * PEOPLE)):

@@ -37,7 +37,7 @@ class Setting:
     change_log: Path
     epochs: int
     epsilon: float
-    changes: int
+    max_changes: int
     online: float
     smoothed: float
     above: float
@@ -67,7 +67,7 @@ def check(setting: Setting) -> None:
     job = new_job(
         "real",
         "future_rand",
-        {"epsilon": setting.epsilon, "changes": setting.changes},
+        {"epsilon": setting.epsilon, "max_changes": setting.max_changes},
         count=setting.epochs,
     )
     done = 0
@@ -89,7 +89,7 @@ def check(setting: Setting) -> None:
     errors = {name: [column_errors([trial])[name] for trial in trials] for name in names(trials)}
     print_table(
         f"{setting.name}: {len(change_log.users):,} users, epsilon {setting.epsilon:g}, "
-        f"{setting.changes} changes, {setting.seeds} seeds, mean RMSE",
+        f"{setting.max_changes} changes, {setting.seeds} seeds, mean RMSE",
         ["estimate", "reference", "measured", "standard error"],
         [
             [

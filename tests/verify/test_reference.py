@@ -71,7 +71,7 @@ def test_predicted_errors() -> None:
     for (epochs, k), golden in ERRORS.items():
         orders = epochs.bit_length()
         same_everywhere = FutureRandLaw(epochs, 1.0, (1,) * orders, (optimal(k, 1.0),) * orders)
-        deviations = FutureRandForecast(same_everywhere, epochs, "prefix").standard_deviations(1)
+        deviations = FutureRandForecast(same_everywhere, epochs, "prefix").standard_errors(1)
         rows.append(
             [
                 *map(str, (epochs, k)),
@@ -94,7 +94,7 @@ def planned_error(epochs: int, changes: int, calibration: str) -> float:
         "future_rand",
         {
             "epsilon": 1,
-            "changes": changes,
+            "max_changes": changes,
             "calibration": calibration,
             "estimator": "tree" if calibration == "optimal" else "prefix",
         },

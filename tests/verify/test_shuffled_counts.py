@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.cell_noise_law import dummies_in_cell
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
 from tests.verify.tables import print_table
@@ -84,7 +84,7 @@ def test_students() -> None:
     streams = [values.astype(np.int8) for values in log.values_by_epoch()]
     for setting in STUDENTS:
         law = calibrated(setting.parameters, len(streams), len(log.users))
-        trials = run(law, setting.parameters, streams, log.truth(), STUDENT_SEEDS)
+        trials = run(law, setting.parameters, streams, log.ground_truth(), STUDENT_SEEDS)
         planned = root_mean_square(deviations_planned(law, setting.parameters, len(log.users)))
         found.append((setting, trials, planned))
         rows.append(
@@ -119,15 +119,15 @@ CROWD_PARAMETERS = [
 
 
 @pytest.mark.parametrize("parameters", CROWD_PARAMETERS, ids=["every-epoch", "boosted"])
-def test_errors_do_not_grow_with_the_crowd(parameters: Any) -> None:
+def test_errors_do_not_grow_with_crowd(parameters: Any) -> None:
     measured = []
     for users in CROWDS:
         streams = crowd(users)
-        truth = np.array([int(values.sum()) for values in streams])
+        ground_truth = np.array([int(values.sum()) for values in streams])
         law = calibrated(parameters, CROWD_EPOCHS, users)
-        measured.append(run(law, parameters, streams, truth, CROWD_SEEDS))
+        measured.append(run(law, parameters, streams, ground_truth, CROWD_SEEDS))
     print_table(
-        f"{type(parameters).__name__}, changes {parameters.changes}: {CROWD_SEEDS} seeds, "
+        f"{type(parameters).__name__}, changes {parameters.max_changes}: {CROWD_SEEDS} seeds, "
         f"{CROWD_EPOCHS} epochs",
         ["users", "RMSE", "coverage"],
         [
@@ -156,7 +156,7 @@ def calibrated(parameters: Any, last_epoch: int, users: int) -> Any:
 
 def deviations_planned(law: Any, parameters: Any, users: int) -> NDArray[np.float64]:
     forecast = protocol_of(parameters).planning.forecast(law, parameters, law.last_epoch)
-    planned: NDArray[np.float64] = forecast.standard_deviations(users)
+    planned: NDArray[np.float64] = forecast.standard_errors(users)
     return planned
 
 
@@ -169,7 +169,7 @@ def run(
     law: ShuffledCountsLaw,
     parameters: Any,
     streams: list[NDArray[np.int8]],
-    truth: NDArray[np.int64],
+    ground_truth: NDArray[np.int64],
     seeds: int,
 ) -> Trials:
     """Run trials with all users present at all epochs."""
@@ -189,32 +189,32 @@ def run(
     ):
         expected = real[epoch - 1] + dummies(law, epoch, users, again)
         assert (table_of(law, reports) == expected).all()
-    attendance = Attendance.constant(len(streams), users)
+    participation = Participation.constant(len(streams), users)
     errors, deviations = np.empty((2, seeds, len(streams)))
     for seed in range(seeds):
         rng = seeded_generator(2, seed)
         aggregator = protocol.aggregation.make(law, parameters)
         for epoch, messages in enumerate(real, 1):
-            reports = CountedWords.of_cells(
-                messages + dummies(law, epoch, users, rng), law.word_form.dtype
+            reports = CountedMessages.of_cells(
+                messages + dummies(law, epoch, users, rng), law.message_format.dtype
             )
             aggregator.add(epoch, reports.values, reports.counts)
-            estimate = aggregator.estimate(epoch, attendance)
-            errors[seed, epoch - 1] = estimate.value - truth[epoch - 1]
-            deviations[seed, epoch - 1] = estimate.standard_deviation
+            estimate = aggregator.estimate(epoch, participation)
+            errors[seed, epoch - 1] = estimate.value - ground_truth[epoch - 1]
+            deviations[seed, epoch - 1] = estimate.standard_error
     return Trials(errors, deviations)
 
 
 def reports_of(
     devices: Any, streams: list[NDArray[np.int8]], rng: np.random.Generator
-) -> Iterable[CountedWords]:
+) -> Iterable[CountedMessages]:
     devices.enroll(len(streams[0]), rng)
     for epoch, values in enumerate(streams, 1):
         yield devices.report(epoch, values, None, rng)
 
 
-def table_of(law: Any, reports: CountedWords) -> NDArray[np.int64]:
-    table = np.zeros(law.word_form.distinct, np.int64)
+def table_of(law: Any, reports: CountedMessages) -> NDArray[np.int64]:
+    table = np.zeros(law.message_format.distinct, np.int64)
     table[reports.values[:, 0]] = reports.counts
     return table
 

@@ -28,7 +28,7 @@ def test_students() -> None:
     values = {
         "name": "students",
         "protocol": "shuffled_counts",
-        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 4, "dummies": "shuffle"},
+        "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 4, "dummies": "shuffle"},
         "epochs": {"count": EPOCHS},
         "shuffle": {"minimum": users},
     }
@@ -46,7 +46,7 @@ def test_students() -> None:
     planning = PROTOCOLS["shuffled_counts"].planning
     assert planning is not None
     expected = planning.forecast(law, job.parameters, EPOCHS)
-    planned = math.sqrt(np.square(expected.standard_deviations(users)).mean())
+    planned = math.sqrt(np.square(expected.standard_errors(users)).mean())
     covered = coverage(trials)
     assert covered is not None
     print_table(

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
@@ -39,7 +39,7 @@ def test_students(
     students: ChangeLog, epsilon: float, changes: int, seeds: int, expected: float
 ) -> None:
     job = new_job(
-        "students", "value_stream", {"epsilon": epsilon, "changes": changes}, count=EPOCHS
+        "students", "value_stream", {"epsilon": epsilon, "max_changes": changes}, count=EPOCHS
     )
     done = 0
 
@@ -57,7 +57,7 @@ def test_students(
     )
     errors = [column_errors([trial])["online"] for trial in trials]
     law = calibrate(ValueStreamParameters(epsilon, changes), EPOCHS)
-    planned = ValueStreamForecast(law, EPOCHS).standard_deviations(len(students.users))
+    planned = ValueStreamForecast(law, EPOCHS).standard_errors(len(students.users))
     covered = coverage(trials)
     assert covered is not None
     print_table(
@@ -77,10 +77,10 @@ def test_students(
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "changes", "told", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
+    ("epsilon", "changes", "public", "expected"), [(1.0, 2, False, 1_266), (6.0, 8, True, None)]
 )
-def test_students_of_whom_some_are_silent_and_some_come_late(
-    students: ChangeLog, epsilon: float, changes: int, told: bool, expected: float | None
+def test_students_with_absent_and_late_users(
+    students: ChangeLog, epsilon: float, changes: int, public: bool, expected: float | None
 ) -> None:
     """20 % are absent at every epoch, and 10 % enroll at the sixtieth.
 
@@ -96,26 +96,26 @@ def test_students_of_whom_some_are_silent_and_some_come_late(
         order = rng.permutation(count)
         early = count - count // late
         devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
-        attendance = Attendance.empty(EPOCHS)
+        participation = Participation.empty(EPOCHS)
         devices.enroll(early, rng)
         for epoch in range(1, EPOCHS + 1):
             if epoch == arrival:
                 devices.enroll(count - early, rng)
             values = students.values_at(epoch)[order[: devices.population]]
             present = rng.random(len(values)) < 0.8
-            known = np.ones(len(values), np.bool_) if told else None
+            known = np.ones(len(values), np.bool_) if public else None
             words = devices.follow(epoch, values, present, rng, known)
             aggregator.add(epoch, words[:, None], None)
-            attendance.set(epoch, int(present.sum()), len(values))
-            estimate = aggregator.estimate(epoch, attendance)
+            participation.set(epoch, int(present.sum()), len(values))
+            estimate = aggregator.estimate(epoch, participation)
             assert estimate is not None
             assert estimate.value is not None
-            assert estimate.low is not None
-            assert estimate.high is not None
-            truth = int(values.sum())
-            errors.append(estimate.value - truth)
-            covered.append(estimate.low <= truth <= estimate.high)
-            published.append(estimate.standard_deviation)
+            assert estimate.ci95_low is not None
+            assert estimate.ci95_high is not None
+            ground_truth = int(values.sum())
+            errors.append(estimate.value - ground_truth)
+            covered.append(estimate.ci95_low <= ground_truth <= estimate.ci95_high)
+            published.append(estimate.standard_error)
     rmse = float(np.sqrt(np.square(errors).mean()))
     planned = float(np.sqrt(np.square(np.array(published, np.float64)).mean()))
     print_table(

@@ -1,7 +1,7 @@
 """Recompute losses of sets of several items: all cells in which two sets differ, seen together.
 
-Covers items with cells of their own, and items with overlapping words. Numbers of messages in a few
-cells are enumerated; truncation can only reduce the loss found.
+Covers items with cells of their own, and items with overlapping messages. Numbers of messages in a
+few cells are enumerated; truncation can only reduce the loss found.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate
 
-Word: TypeAlias = tuple[int, ...]
-Words: TypeAlias = frozenset[Word]
+Message: TypeAlias = tuple[int, ...]
+Messages: TypeAlias = frozenset[Message]
 
 # Relative floating-point error allowed in sums of positive numbers.
 _CERTAIN = 1e-9
 # Numbers of messages less likely than this are left out.
 _LEAST = 1e-6
-# Maximum mean of an item's dummies for which all words can be enumerated.
+# Maximum mean of an item's dummies for which all messages can be enumerated.
 _FEW = 5.0
-_PLANE: Sequence[Words] = tuple(
+_PLANE: Sequence[Messages] = tuple(
     frozenset((*d, (d[0] * x + d[1] * y) % 2) for d in ((1, 0), (1, 1), (0, 1)))
     for x, y in product(range(2), repeat=2)
 )
-"""Words of four items, each of which shares one of its three words with every other item."""
-_STAR: Sequence[Words] = tuple(frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4))
-"""Words of four items that all share the same one of their three words."""
+"""Messages of four items, each of which shares one of its three messages with every other item."""
+_STAR: Sequence[Messages] = tuple(
+    frozenset({(0,), (10 + each,), (20 + each,)}) for each in range(4)
+)
+"""Messages of four items that all share the same one of their three messages."""
 
 
 def sets_of_items() -> Iterator[Finding]:
     yield finding("sets of items", "two items of four, a cell for each", _own_cells())
     for name, sets in (("a plane", _PLANE), ("a star", _STAR)):
-        what = f"two items of four, whose words overlap like {name}"
+        what = f"two items of four, whose messages overlap like {name}"
         yield finding("sets of items", what, _overlapping(sets))
 
 
@@ -77,7 +79,7 @@ def _compared(what: str, noise: CellNoiseLaw, cells: int, epsilon: float, delta:
     # Counts with and without a message are all known, or none exist below.
     seen = np.arange(low + 1 if low else 0, high + 1)
     before = np.where(seen > 0, weights[seen - 1], 0.0)
-    return _told(
+    return _distinguished(
         what, [(before, weights[seen])] * cells + [(weights[seen], before)] * cells, epsilon, delta
     )
 
@@ -92,7 +94,7 @@ def _probabilities(noise: CellNoiseLaw, counts: NDArray[np.int64]) -> NDArray[np
     return np.asarray(found, np.float64)
 
 
-def _told(
+def _distinguished(
     what: str,
     cells: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
     epsilon: float,
@@ -124,8 +126,8 @@ def _less(
     )
 
 
-def _overlapping(sets: Sequence[Words]) -> Iterator[str]:
-    """Check users with the first two items against users with the others; dummies in every word."""
+def _overlapping(sets: Sequence[Messages]) -> Iterator[str]:
+    """Check users with the first two items against users with the others, with all dummies."""
     (overlap,) = {len(one & other) / len(one) for one in sets for other in sets if one != other}
     for mean in (3.0, 8.0):
         for delta in (0.45, 0.35, 0.2):
@@ -137,24 +139,28 @@ def _overlapping(sets: Sequence[Words]) -> Iterator[str]:
         yield from _either_view(sets, mean, epsilon, delta)
 
 
-def _either_view(sets: Sequence[Words], mean: float, epsilon: float, delta: float) -> Iterator[str]:
+def _either_view(
+    sets: Sequence[Messages], mean: float, epsilon: float, delta: float
+) -> Iterator[str]:
     what = f"{mean:.4g} dummies of each item"
     if mean < _FEW:
         yield _less(what, *_views(sets, mean), epsilon, delta)
     absent, present = _labeled(sets, mean)
     cells = [(present, absent)] * 2 + [(absent, present)] * 2
-    yield _told(f"{what}, reported with their items", cells, epsilon, delta)
+    yield _distinguished(f"{what}, reported with their items", cells, epsilon, delta)
 
 
-def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _labeled(
+    sets: Sequence[Messages], mean: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the distribution of an item's cell without and with a message, given item labels.
 
-    The bound is proven against an observer who learns for every word the item it is for. A dummy is
-    labeled with any of the items that have its word. Let W be the sum, over all words seen, of the
-    number of items that have them: a message makes an observation W / mean times as likely.
-    Observations with the same W are equivalent.
+    The bound is proven against an observer who learns for every message the item it is for. A dummy
+    is labeled with any of the items that have its message. Let W be the sum, over all messages
+    seen, of the number of items that have them: a message makes an observation W / mean times as
+    likely. Observations with the same W are equivalent.
     """
-    shared = [sum(word in each for each in sets) for word in sets[0]]
+    shared = [sum(message in each for each in sets) for message in sets[0]]
     by_weight = np.ones(1)
     for among in sorted(set(shared)):
         jumps = stats.poisson(mean * shared.count(among) / len(shared) / among)
@@ -167,9 +173,13 @@ def _labeled(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], N
     return by_weight[seen], (by_weight * weights / mean)[seen]
 
 
-def _views(sets: Sequence[Words], mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both worlds' distributions of message numbers, merging words of the same items."""
-    kinds = Counter(tuple(word in each for each in sets) for word in frozenset[Word]().union(*sets))
+def _views(
+    sets: Sequence[Messages], mean: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return both worlds' distributions of message numbers, merging messages of the same items."""
+    kinds = Counter(
+        tuple(message in each for each in sets) for message in frozenset[Message]().union(*sets)
+    )
     laws = [stats.poisson(mean * many / len(sets[0])) for many in kinds.values()]
     ranges = [np.arange(int(law.isf(1e-3)) + 2) for law in laws]
     worlds = []

@@ -23,7 +23,7 @@ from dpstream.randomizers.accounting.connected_dots import normal_deviation
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.composed import log_rounded_up
 from dpstream.randomizers.dummies import (
-    MISFIT,
+    REDRAW_PROBABILITY,
     BernoulliDummies,
     ClusteredDummies,
     Dummies,
@@ -76,8 +76,8 @@ def _odds() -> Iterator[str]:
 
 def _answers() -> Iterator[str]:
     items = tuple("abc")
-    asked = FragmentsParameters(1.0, 1e-3, items, permanent=True)
-    law = calibrate_fragments(asked, 2, 300)
+    requested = FragmentsParameters(1.0, 1e-3, items, permanent=True)
+    law = calibrate_fragments(requested, 2, 300)
     assert law.backstop is not None
     report, permanent = (Fraction(*each.weights) for each in (law.odds, law.backstop))
     if permanent > report:
@@ -137,7 +137,7 @@ def _clusters() -> Iterator[str]:
 
 
 def _room() -> Iterator[str]:
-    """Check the share of draws that is repeated, which is charged as `MISFIT`."""
+    """Check the share of draws that is repeated, which is charged as `REDRAW_PROBABILITY`."""
     for contributors in (1, 30, 10_000):
         for rate in (0.01, 0.7, 9.0):
             mean = rate * contributors
@@ -152,11 +152,11 @@ def _room() -> Iterator[str]:
 
 
 def _too_rare(logarithm: float, kind: str, contributors: int) -> str:
-    if math.isnan(logarithm) or logarithm <= math.log(MISFIT):
+    if math.isnan(logarithm) or logarithm <= math.log(REDRAW_PROBABILITY):
         return ""
     return (
         f"draws {kind} dummies of {contributors:,} contributors again with probability "
-        f"{math.exp(logarithm):.3g}, but charges {MISFIT:.3g}"
+        f"{math.exp(logarithm):.3g}, but charges {REDRAW_PROBABILITY:.3g}"
     )
 
 

@@ -37,8 +37,8 @@ _LEAST: Final = UNIT >> 36
 
 def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
     reason = next((each for each in reasons if each), "")
-    verdict = AuditOutcome.CONVICTED if reason else AuditOutcome.EXACT
-    return Finding(SUBJECT, attack, what, verdict, reason=reason)
+    outcome = AuditOutcome.FAILED if reason else AuditOutcome.EXACT
+    return Finding(SUBJECT, attack, what, outcome, reason=reason)
 
 
 def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str:

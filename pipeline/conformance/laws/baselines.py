@@ -20,7 +20,6 @@ from dpstream.randomizers.dyadic import FutureRandLaw
 
 
 def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
-    """Construct the exact law for the class of a law."""
     match law:
         case FutureRandLaw():
             return future_rand.ExactFutureRand(law, last_epoch)
@@ -28,7 +27,7 @@ def exact_law(law: object, last_epoch: int) -> cases.ExactLaw:
             return SplitResponses(law)
         case MemoizedResponseLaw():
             return MemoizedResponses(law)
-    raise TypeError(f"no exact law is known of {type(law).__name__}")
+    raise TypeError(f"{type(law).__name__} has no known exact law")
 
 
 class SplitResponses:
@@ -40,11 +39,9 @@ class SplitResponses:
         self.kept, _ = reversal(law.response)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(
             {((bit,),): self.kept if bit == value else 1 - self.kept for bit in (0, 1)}
             for value in stream
@@ -61,11 +58,9 @@ class MemoizedResponses:
         self.instantaneous = reversal(law.instantaneous)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for reversals in product((0, 1), repeat=2):
             drawn = prod(self.permanent[reversed_] for reversed_ in reversals)

@@ -23,11 +23,9 @@ class ExactCountMeanSketch:
         self.reversed = Fraction(reversed_, kept + reversed_)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(self._epoch(held[0]) for held in stream)
 
     def _epoch(self, item: int) -> dict[tuple[Report, ...], Fraction]:
@@ -37,8 +35,8 @@ class ExactCountMeanSketch:
             for others in product(rows, repeat=self.devices - 1):
                 share = Fraction(1, self.law.rows**self.devices)
                 users = [(own, *others).count(row) for row in rows]
-                for words, likely in self._given(item, own, users).items():
-                    found[words] += share * likely
+                for messages, likely in self._given(item, own, users).items():
+                    found[messages] += share * likely
         return dict(found)
 
     def _given(self, item: int, own: int, users: list[int]) -> dict[tuple[Report, ...], Fraction]:
@@ -49,7 +47,7 @@ class ExactCountMeanSketch:
             for each in range(self.law.buckets)
         ]
         return {
-            tuple((word,) for word, ones in enumerate(drawn) for _ in range(ones)): likely
+            tuple((message,) for message, ones in enumerate(drawn) for _ in range(ones)): likely
             for drawn, likely in independent(cells).items()
         }
 

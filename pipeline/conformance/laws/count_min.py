@@ -41,11 +41,9 @@ class ExactCountMin:
             self.noise = self._of_numbers(dummies)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(self._epoch(held) for held in stream)
 
     def _epoch(self, held: tuple[int, ...]) -> dict[tuple[Report, ...], Fraction]:

@@ -29,11 +29,9 @@ class ExactFragments:
         self.stopped = _reversed(law.backstop.weights) if law.backstop else Fraction()
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         if self.law.permanent:
             return self._permanent_views(stream)
         return independent(self._epoch(held) for held in stream)
@@ -72,13 +70,13 @@ class ExactFragments:
         return {self._seen(counts): likely for counts, likely in independent(cells).items()}
 
     def _seen(self, cells: Sequence[Counts]) -> tuple[Report, ...]:
-        words = sorted(
+        messages = sorted(
             report * self.law.items + cell
             for cell, counts in enumerate(cells)
             for report, count in enumerate(counts)
             for _ in range(count)
         )
-        return tuple((word,) for word in words)
+        return tuple((message,) for message in messages)
 
     def _cell(self, held: int) -> dict[Counts, Fraction]:
         found: defaultdict[Counts, Fraction] = defaultdict(Fraction)

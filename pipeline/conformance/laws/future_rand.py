@@ -33,7 +33,6 @@ class ExactFutureRand:
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.composed[0].k
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         orders = sum(self.law.order_weights)
         for order, order_weight in enumerate(self.law.order_weights):
@@ -55,9 +54,9 @@ class ExactFutureRand:
         ended = []
         for epoch, value in enumerate(stream, start=1):
             rng = cast(np.random.Generator, Coins((coins >> (epoch - 1) & 1).astype(np.uint8)))
-            words = devices.report(epoch, np.full(len(vector), value, np.int8), None, rng)
-            if len(words):
-                reports = np.hstack([reports, words])
+            messages = devices.report(epoch, np.full(len(vector), value, np.int8), None, rng)
+            if len(messages):
+                reports = np.hstack([reports, messages])
             ended.append(reports.shape[1])
         weights = [composed.weights[composed.k - int(kept)] for kept in vectors.sum(axis=1)]
         views = Counter[View]()

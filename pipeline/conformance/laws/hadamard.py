@@ -27,11 +27,9 @@ class ExactHadamard:
         self.blanket = int(law.blanket) * law.minimum
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         nothing = (0,) * self.law.slots
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 
@@ -39,11 +37,11 @@ class ExactHadamard:
         law = self.law
         rows = [item or law.items + 1 + slot for held in sets for slot, item in enumerate(held)]
         real = list(product(*(self._tuples(row) for row in rows)))
-        words = list(product(range(law.columns), repeat=law.rows))
+        messages = list(product(range(law.columns), repeat=law.rows))
         found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)
-        for blanket in combinations_with_replacement(words, self.blanket):
+        for blanket in combinations_with_replacement(messages, self.blanket):
             orders = factorial(len(blanket)) // prod(map(factorial, Counter(blanket).values()))
-            likely = Fraction(orders, len(words) ** len(blanket) * len(real))
+            likely = Fraction(orders, len(messages) ** len(blanket) * len(real))
             for sent in real:
                 found[tuple(sorted((*blanket, *sent)))] += likely
         return dict(found)

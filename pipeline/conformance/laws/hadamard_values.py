@@ -34,9 +34,8 @@ class ExactHadamardValues:
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return {
-            tuple(tuple((row << 8 | word,) for (word,) in sent) for sent in view): probability
+            tuple(tuple((row << 8 | message,) for (message,) in sent) for sent in view): probability
             / len(self.matrix)
             for row, tracked in enumerate(self._tracked(stream))
             for view, probability in self._views(tracked).items()

@@ -26,11 +26,9 @@ class ExactLdpSgd:
         self.likely = cache(self._report)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         nothing = (0,) * (1 + self.law.features)
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 

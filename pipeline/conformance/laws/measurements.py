@@ -32,11 +32,9 @@ class ExactMeasurements:
         self.law = law
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(
             {(report,): likely for report, likely in self._epoch(held[0]).items()}
             for held in stream
@@ -81,7 +79,7 @@ def column_of(law: MeasurementsLaw, item: int) -> list[int]:
             return _tested_column(law, item)
         case LaplaceHistogramLaw():
             return [int(cell == item) for cell in range(1, law.items + 1)]
-    raise TypeError(f"no columns are known of {type(law).__name__}")
+    raise TypeError(f"{type(law).__name__} has no known columns")
 
 
 def _tested_column(law: SparseRecoveryLaw, item: int) -> list[int]:

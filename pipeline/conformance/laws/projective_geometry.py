@@ -23,11 +23,9 @@ class ExactProjectiveGeometry:
         self.items = items(law.order, law.coordinates)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         return independent(
             {(report,): likely for report, likely in self._epoch(held).items()} for held in stream
         )
@@ -37,8 +35,8 @@ class ExactProjectiveGeometry:
         found: defaultdict[Report, Fraction] = defaultdict(Fraction)
         for item in held:
             weights = [
-                own if orthogonal(self.items[item], word, self.law.order) else other
-                for word in self.words
+                own if orthogonal(self.items[item], message, self.law.order) else other
+                for message in self.words
             ]
             for number, weight in enumerate(weights):
                 found[(number,)] += Fraction(weight, sum(weights) * len(held))

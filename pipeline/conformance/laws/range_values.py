@@ -32,7 +32,6 @@ class ExactRangeValues:
         )
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for level, (exact, nodes) in enumerate(
             zip(self.nodes, self._nodes(stream), strict=True), start=1
@@ -41,7 +40,9 @@ class ExactRangeValues:
             if not weight:
                 continue
             for view, probability in exact.views(nodes).items():
-                seen = tuple(tuple((level << SHIFT | word,) for (word,) in sent) for sent in view)
+                seen = tuple(
+                    tuple((level << SHIFT | message,) for (message,) in sent) for sent in view
+                )
                 probabilities[seen] += weight * probability
         return dict(probabilities)
 

@@ -40,13 +40,13 @@ class _OfBooleans:
         self.dummies = dummies_of_window(law.noise)
 
     def followed(self, stream: Stream) -> bool:
-        return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.changes
+        return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.max_changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         sent, made = [], 0
         for value, change in zip(stream, changes(stream), strict=True):
             made += abs(change)
-            boosted = change if made <= self.law.changes else 0
+            boosted = change if made <= self.law.max_changes else 0
             sent.append(self.law.boost * (self.devices + boosted) + value)
         found: dict[View, Fraction] = {}
         for drawn in product(self.dummies.items(), repeat=len(stream)):
@@ -100,18 +100,15 @@ class OfItems:
                 self.dummies[drawn] = likely * Fraction(orders, buckets**number)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def sent(self, item: int) -> list[int]:
-        """Return the messages of an item."""
         return [item - 1]
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
-        real = [word for item in stream if item for word in self.sent(item)]
+        real = [message for item in stream if item for message in self.sent(item)]
         return {
-            (tuple((word,) for word in sorted((*drawn, *real))),): likely
+            (tuple((message,) for message in sorted((*drawn, *real))),): likely
             for drawn, likely in self.dummies.items()
         }
 

@@ -21,11 +21,9 @@ class ExactSingleMessage:
         self.own, self.other = Fraction(own), Fraction(other)
 
     def followed(self, stream: Stream) -> bool:
-        """Return True for any stream."""
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         nothing = (0,) * self.law.slots
         return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 
@@ -46,12 +44,12 @@ class ExactSingleMessage:
 
     def _bits(self, held: tuple[int, ...]) -> dict[Report, Fraction]:
         likely: dict[Report, Fraction] = {}
-        for word in range(1 << self.law.items):
+        for message in range(1 << self.law.items):
             probability = Fraction(1)
             for item in range(1, self.law.items + 1):
-                right = (word >> item - 1 & 1) == (item in held)
+                right = (message >> item - 1 & 1) == (item in held)
                 probability *= (self.own if right else self.other) / (self.own + self.other)
-            likely[(word,)] = probability
+            likely[(message,)] = probability
         return likely
 
 

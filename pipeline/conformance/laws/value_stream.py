@@ -45,15 +45,13 @@ class ExactValueStream:
 
     def followed(self, stream: Stream) -> bool:
         """Return whether the number of changes is within the boosted number."""
-        return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.changes
+        return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.max_changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """Return the probability of every view."""
         noise, unit = self.law.noise, 1 << 64
         # By symbols sent: the weights of input-independent and of all other devices, each over its
-        # own
-        # total, and the state of the others.
-        begun = DeviceState(0.0, 0.0, self.law.clock)
+        # own total, and the state of the others.
+        begun = DeviceState(0.0, 0.0, self.law.squared_norm_budget)
         paths: dict[View, tuple[int, int, int, DeviceState]] = {
             (): (noise, unit - noise, unit, begun)
         }
@@ -61,14 +59,14 @@ class ExactValueStream:
         for value in stream:
             places <<= 62
             paths = {
-                (*sent, ((letter + 80,),)): (
-                    of_noise * weights()[letter + 72],
+                (*sent, ((symbol + 80,),)): (
+                    of_noise * weights()[symbol + 72],
                     of_others * mass,
                     total * of_all,
                     after,
                 )
                 for sent, (of_noise, of_others, total, state) in paths.items()
-                for letter, mass, of_all, after in self._letters(state, before, value)
+                for symbol, mass, of_all, after in self._letters(state, before, value)
             }
             before = value
         return {
@@ -83,7 +81,7 @@ class ExactValueStream:
         law, made = self.law, state.made
         followed = law.decay * state.followed
         if value != before:
-            followed += (law.boost if value else -law.boost) * (made < law.changes)
+            followed += (law.boost if value else -law.boost) * (made < law.max_changes)
             made += 1
         limit = min(law.boost + 0.5, math.sqrt(max(state.left - law.reserve, 0.0)))
         step = min(max(value - 0.5 + followed, -limit), limit)
@@ -96,10 +94,10 @@ class ExactValueStream:
         box = 2.0 ** (box_bits - 62)
         of_tail = math.floor(box / (box + bound) * 2**64)
         masses = []
-        for letter, weight, share in zip(
+        for symbol, weight, share in zip(
             LETTERS.tolist(), weights(), reached.tolist(), strict=True
         ):
-            if letter * (-1 if step < 0 else 1) <= BODY_AND_TAIL:
+            if symbol * (-1 if step < 0 else 1) <= BODY_AND_TAIL:
                 proposed = ((1 << 64) - of_tail) * weight
                 share /= bound
             else:
@@ -108,8 +106,8 @@ class ExactValueStream:
         total = sum(masses)
         after = replace(state, followed=followed, left=left, made=made)
         return [
-            (letter, mass, total, replace(after, moved=place))
-            for letter, mass, place in zip(LETTERS.tolist(), masses, moved.tolist(), strict=True)
+            (symbol, mass, total, replace(after, moved=place))
+            for symbol, mass, place in zip(LETTERS.tolist(), masses, moved.tolist(), strict=True)
         ]
 
 

@@ -28,13 +28,13 @@ import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.lifeline import follow
+from dpstream.pipeline.parent_watch import follow
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
-from dpstream.topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
+from dpstream.topics.envelopes import CONTENT_TYPE, ContentFormat, encode_body, encode_envelope
 
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
@@ -57,7 +57,7 @@ def job_text(now: datetime) -> str:
     return f"""\
 name: {NAME}
 protocol: value_stream
-parameters: {{epsilon: 4, changes: {CHANGES}}}
+parameters: {{epsilon: 4, max_changes: {CHANGES}}}
 epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{EPOCH_SECONDS}S}}
 shuffle: {{minimum: 100, grace: PT8S}}
 devices: {{late: PT4S}}
@@ -69,9 +69,9 @@ def have_it_on(record: EstimateRecord) -> str | None:
     estimate = record.headline
     if estimate is None or estimate.value is None:
         return None
-    assert estimate.low is not None
-    assert estimate.high is not None
-    known = known_count(estimate.value, estimate.low, estimate.high, record.population)
+    assert estimate.ci95_low is not None
+    assert estimate.ci95_high is not None
+    known = known_count(estimate.value, estimate.ci95_low, estimate.ci95_high, record.population)
     interval = "" if known.may_be_none else f" (95 % CI {known.low:,} to {known.high:,})"
     about, number = known.words
     return f"{about.lower()} {number} of {record.population:,} devices have it on{interval}"
@@ -92,19 +92,19 @@ _DAY: Final = 480.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobStatement:
     deployment: bytes
     fingerprint: bytes
     protocol: str
     law: Any
-    form: ContentForm
+    content_format: ContentFormat
     start: int
     length: int
     first: int
     count: int
 
     @classmethod
-    def read(cls, description: dict[str, str]) -> Told:
+    def read(cls, description: dict[str, str]) -> JobStatement:
         """Parse a description's statement; only the visitor's own device verifies the signature."""
         body = json.loads(base64.b64decode(description["statement"]))
         epochs = body["epochs"]
@@ -114,7 +114,7 @@ class Told:
             bytes.fromhex(body["fingerprint"]),
             body["protocol"],
             PROTOCOLS[body["protocol"]].law(parameters).from_json(body["law"]),
-            ContentForm(**body["content"]),
+            ContentFormat(**body["content"]),
             epochs["start"],
             epochs["milliseconds"],
             epochs["first"],
@@ -132,14 +132,13 @@ class Told:
 class Fleet:
     """Devices whose users occasionally turn something on and off.
 
-    `seed` determines the users' behavior, which is no secret here; the devices' randomness is
-    cryptographic.
+    `seed` determines the users' behavior, no secret here; the devices' randomness is cryptographic.
     """
 
-    def __init__(self, told: Told, count: int, seed: int) -> None:
-        self._told = told
+    def __init__(self, statement: JobStatement, count: int, seed: int) -> None:
+        self._statement = statement
         self._rng = cryptographic_generator()
-        self._devices = PROTOCOLS[told.protocol].randomizer(told.law)
+        self._devices = PROTOCOLS[statement.protocol].randomizer(statement.law)
         self._devices.enroll(count, self._rng)
         self._ids = [secrets.token_bytes(16) for _ in range(count)]
         self._enrolled = [False] * count
@@ -156,15 +155,15 @@ class Fleet:
 
     def draw(self, epoch: int, values: NDArray[np.int8]) -> list[tuple[int, bytes]]:
         """Return the number of each device and the body of its request, drawn once."""
-        told = self._told
+        statement = self._statement
         words = written_out(self._devices.report(epoch, values, None, self._rng))
         assert len(words) == len(self._ids)
         return [
             (
                 number,
                 encode_body(
-                    told.deployment,
-                    told.fingerprint,
+                    statement.deployment,
+                    statement.fingerprint,
                     epoch,
                     None,
                     [
@@ -172,7 +171,7 @@ class Fleet:
                             device,
                             secrets.token_bytes(16),
                             not self._enrolled[number],
-                            told.form.pack(words[number : number + 1]),
+                            statement.content_format.pack(words[number : number + 1]),
                         )
                     ],
                 ),
@@ -188,24 +187,26 @@ async def run(number: int, count: int, urls: Sequence[str]) -> None:
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        told = await _told(session, urls)
-        fleet = Fleet(told, count, number)
-        epoch = max(told.first, told.epoch_at(time.time()) + 1)
-        while epoch <= told.count:
-            await asyncio.sleep(max(0.0, told.begins(epoch) - time.time()))
-            values = fleet.values(told.begins(epoch) - told.begins(told.first))
-            outcomes = await _send(session, urls, told, fleet, epoch, fleet.draw(epoch, values))
+        statement = await _fetch_statement(session, urls)
+        fleet = Fleet(statement, count, number)
+        epoch = max(statement.first, statement.epoch_at(time.time()) + 1)
+        while epoch <= statement.count:
+            await asyncio.sleep(max(0.0, statement.begins(epoch) - time.time()))
+            values = fleet.values(statement.begins(epoch) - statement.begins(statement.first))
+            outcomes = await _send(
+                session, urls, statement, fleet, epoch, fleet.draw(epoch, values)
+            )
             line = {"epoch": epoch, "devices": count, "true": int(values.sum()), **outcomes}
             print(json.dumps(line), flush=True)
-            epoch = max(epoch + 1, told.epoch_at(time.time()))
+            epoch = max(epoch + 1, statement.epoch_at(time.time()))
 
 
-async def _told(session: aiohttp.ClientSession, urls: Sequence[str]) -> Told:
+async def _fetch_statement(session: aiohttp.ClientSession, urls: Sequence[str]) -> JobStatement:
     while True:
         try:
             async with session.get(f"{urls[0]}/v1/jobs/{NAME}") as answer:
                 if answer.status == 200:
-                    return Told.read(await answer.json(content_type=None))
+                    return JobStatement.read(await answer.json(content_type=None))
         except (aiohttp.ClientError, TimeoutError):
             pass
         await asyncio.sleep(_PAUSE)
@@ -214,13 +215,13 @@ async def _told(session: aiohttp.ClientSession, urls: Sequence[str]) -> Told:
 async def _send(
     session: aiohttp.ClientSession,
     urls: Sequence[str],
-    told: Told,
+    statement: JobStatement,
     fleet: Fleet,
     epoch: int,
     bodies: Sequence[tuple[int, bytes]],
 ) -> dict[str, int]:
     """Let every device send its report at a random time; return the number of each outcome."""
-    begins, length = told.begins(epoch), told.length / 1000
+    begins, length = statement.begins(epoch), statement.length / 1000
     moments = sorted(random.uniform(0, _LATEST) * length for _ in bodies)
     order = iter(list(zip(moments, random.sample(bodies, len(bodies)), strict=True)))
     outcomes: Counter[str] = Counter()

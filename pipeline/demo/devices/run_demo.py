@@ -33,7 +33,7 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.processes import dpstream_command, python_module
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.signals import Signals
-from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.managed_broker import ManagedBroker, Message
 from dpstream.pipeline.operations.up.run_up import address_of
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -60,14 +60,14 @@ class DemoSettings:
 
 
 @dataclass(slots=True)
-class _Truth:
+class _GroundTruth:
     parts: int = 0
     true: int = 0
     taken: int = 0
     others: dict[str, int] = field(default_factory=dict)
 
 
-def run_demo(settings: DemoSettings, say: Callable[[str], None]) -> None:
+def run_demo(settings: DemoSettings, print_message: Callable[[str], None]) -> None:
     """Run it until a signal arrives; no process is left when this returns or raises.
 
     Raises FolderInUse if another run uses the state folder. Others are LocalKafkaError,
@@ -75,21 +75,21 @@ def run_demo(settings: DemoSettings, say: Callable[[str], None]) -> None:
     """
     purpose = "dpstream demo devices"
     with FolderLock(state_home() / "up", purpose), Signals() as signals, ExitStack() as stack:
-        _Demo(settings, say, signals).run(stack)
+        _Demo(settings, print_message, signals).run(stack)
 
 
 class _Demo:
     def __init__(
-        self, settings: DemoSettings, say: Callable[[str], None], signals: Signals
+        self, settings: DemoSettings, print_message: Callable[[str], None], signals: Signals
     ) -> None:
         self._settings = settings
-        self._say = say
+        self._print_message = print_message
         self._signals = signals
         self._folder = private_folder(state_home() / "demo-devices")
-        self._truth_file = self._folder / "truth.jsonl"
+        self._ground_truth_file = self._folder / "ground-truth.jsonl"
         self._lines: Queue[str] = Queue()
-        self._truths: dict[int, _Truth] = {}
-        self._broker: KeptBroker | None = None
+        self._ground_truths: dict[int, _GroundTruth] = {}
+        self._broker: ManagedBroker | None = None
 
     def run(self, stack: ExitStack) -> None:
         connection = self._connect(stack)
@@ -104,10 +104,10 @@ class _Demo:
                 replace=True,
             )
             processes = stack.enter_context(
-                RestartedProcesses(self._say, hurry=self._signals.hurry)
+                RestartedProcesses(self._print_message, hurry=self._signals.hurry)
             )
             address = self._start(processes, connection, job)
-            self._say(f"Be a device: {address}")
+            self._print_message(f"Be a device: {address}")
             if self._settings.browser:
                 webbrowser.open(address)
             reader, published, over = EstimateReader(cluster, job), 0, False
@@ -124,7 +124,7 @@ class _Demo:
                 if self._settings.epochs is not None and published >= self._settings.epochs:
                     return
                 if published >= EPOCHS and not over:
-                    self._say("The last epoch is published. Stop with Ctrl-C")
+                    self._print_message("The last epoch is published. Stop with Ctrl-C")
                     over = True
                 time.sleep(_WAIT_SECONDS)
 
@@ -133,7 +133,7 @@ class _Demo:
         if settings.servers or settings.kafka_config:
             return find_cluster(settings.servers, settings.kafka_config)
         events: Queue[Message] = Queue()
-        self._broker = stack.enter_context(KeptBroker(events.put, hurry=self._signals.hurry))
+        self._broker = stack.enter_context(ManagedBroker(events.put, hurry=self._signals.hurry))
         while not self._signals.received:
             self._broker.check()
             try:
@@ -146,7 +146,7 @@ class _Demo:
                 case "ready":
                     return Connection((message["text"],))
                 case "progress":
-                    self._say(message["text"])
+                    self._print_message(message["text"])
         return None
 
     def _start(
@@ -169,9 +169,9 @@ class _Demo:
             "signer": job.signed_description.signer.hex(),
             "operators": address_of(operators, [NAME]),
             "devices": self._settings.devices,
-            "truth": str(self._truth_file),
+            "ground_truth": str(self._ground_truth_file),
         }
-        self._truth_file.write_text("")
+        self._ground_truth_file.write_text("")
         processes.start(
             "the visitors' page",
             [
@@ -193,7 +193,7 @@ class _Demo:
                 self._folder / f"fleet-{number + 1}.log",
                 on_line=self._lines.put,
             )
-        self._say(
+        self._print_message(
             f"{self._settings.devices:,} devices report every {EPOCH_SECONDS} s, to {COLLECTORS} "
             f"collectors: {', '.join(urls)}"
         )
@@ -205,25 +205,33 @@ class _Demo:
     def _hear(self) -> None:
         while True:
             try:
-                said = json.loads(self._lines.get_nowait())
+                text = json.loads(self._lines.get_nowait())
             except Empty:
                 return
             except ValueError:
                 continue
-            truth = self._truths.setdefault(said["epoch"], _Truth())
-            truth.parts += 1
-            truth.true += said["true"]
-            truth.taken += said.get("taken", 0)
-            if truth.parts == FLEETS:
-                line = {"epoch": said["epoch"], "true": truth.true, "taken": truth.taken}
-                with self._truth_file.open("a") as file:
+            ground_truth = self._ground_truths.setdefault(text["epoch"], _GroundTruth())
+            ground_truth.parts += 1
+            ground_truth.true += text["true"]
+            ground_truth.taken += text.get("taken", 0)
+            if ground_truth.parts == FLEETS:
+                line = {
+                    "epoch": text["epoch"],
+                    "true": ground_truth.true,
+                    "taken": ground_truth.taken,
+                }
+                with self._ground_truth_file.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
     def _tell(self, begins: str, record: EstimateRecord) -> None:
-        truth = self._truths.get(record.epoch)
-        said = have_it_on(record) or str(record.fate)
-        true = "" if truth is None else f"; ground truth {truth.true:,}, unknown to all servers"
-        self._say(f"{begins}: {record.contributors:,} devices reported; {said}{true}")
+        ground_truth = self._ground_truths.get(record.epoch)
+        text = have_it_on(record) or str(record.window_status)
+        true = (
+            ""
+            if ground_truth is None
+            else f"; ground truth {ground_truth.true:,}, unknown to all servers"
+        )
+        self._print_message(f"{begins}: {record.contributors:,} devices reported; {text}{true}")
 
 
 def _free_ports(count: int) -> list[int]:

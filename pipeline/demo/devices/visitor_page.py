@@ -23,7 +23,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
-from dpstream.pipeline.lifeline import follow
+from dpstream.pipeline.parent_watch import follow
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -44,12 +44,12 @@ class PublishedReader:
         self._epochs: dict[int, dict[str, Any]] = {}
         threading.Thread(target=self._follow, name="published", daemon=True).start()
 
-    def epochs(self, truth: Path) -> list[dict[str, Any]]:
+    def epochs(self, ground_truth: Path) -> list[dict[str, Any]]:
         """Return every epoch in order: its estimate, and the ground truth, known here."""
         known = {}
-        for line in truth.read_text().splitlines():
-            said = json.loads(line)
-            known[said["epoch"]] = said["true"]
+        for line in ground_truth.read_text().splitlines():
+            reply = json.loads(line)
+            known[reply["epoch"]] = reply["true"]
         return [
             {**record, "true": known.get(epoch)} for epoch, record in sorted(self._epochs.items())
         ]
@@ -68,9 +68,9 @@ def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
     return {
         "epoch": record.epoch,
         "value": record.summary.value,
-        "low": record.summary.low,
-        "high": record.summary.high,
-        "words": have_it_on(record),
+        "ci95_low": record.summary.ci95_low,
+        "ci95_high": record.summary.ci95_high,
+        "description": have_it_on(record),
         **assumption(job, record.flags),
     }
 
@@ -108,7 +108,7 @@ def application(settings: dict[str, Any], published: PublishedReader) -> web.App
         return web.json_response(public, headers=headers)
 
     async def estimates(request: web.Request) -> web.Response:
-        return web.json_response(published.epochs(Path(settings["truth"])), headers=headers)
+        return web.json_response(published.epochs(Path(settings["ground_truth"])), headers=headers)
 
     app = web.Application()
     app.router.add_get("/config.json", config)
@@ -140,13 +140,13 @@ def main() -> None:
     parser.add_argument("settings", type=json.loads)
     parser.add_argument("--bootstrap-servers")
     parser.add_argument("--kafka-config", type=Path)
-    given = parser.parse_args()
-    connection = find_cluster(given.bootstrap_servers, given.kafka_config)
-    published = PublishedReader(connection, given.settings["job"])
+    options = parser.parse_args()
+    connection = find_cluster(options.bootstrap_servers, options.kafka_config)
+    published = PublishedReader(connection, options.settings["job"])
     web.run_app(
-        application(given.settings, published),
+        application(options.settings, published),
         host="127.0.0.1",
-        port=given.port,
+        port=options.port,
         access_log=None,
         print=None,
     )

@@ -56,8 +56,7 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
-    # A job may be paused or drained for longer than Kafka's default of 7 days, and would then lose
-    # its position.
+    # A job may be paused or drained beyond Kafka's default of 7 days, and would lose its position.
     "offsets.retention.minutes": "2147483647",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -138,14 +137,14 @@ class LocalKafka:
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)
             if self._serves(timeout):
-                running = self._kept_port()
+                running = self._stored_port()
                 if port not in (None, running):
                     raise LocalKafkaError(
                         f"the local Kafka is already running on port {running}: stop it before "
                         f"starting it on port {port}"
                     )
                 return self.status()
-            before = self._kept_port()
+            before = self._stored_port()
             jars = kafka_jars(on_progress)
             on_progress("starting Apache Kafka")
             try:
@@ -155,7 +154,7 @@ class LocalKafka:
             except BaseException:
                 self._end(grace=0.0)
                 raise
-            after = self._kept_port()
+            after = self._stored_port()
             if before is not None and after != before:
                 on_progress(
                     f"the address changed from {HOST}:{before} to {HOST}:{after}: restart all "
@@ -173,7 +172,7 @@ class LocalKafka:
     def status(self) -> KafkaStatus:
         """Return whether the broker runs, and where; start and create nothing."""
         process = self._process()
-        port = self._kept_port()
+        port = self._stored_port()
         return KafkaStatus(
             running=process is not None,
             pid=process.pid if process else None,
@@ -275,10 +274,10 @@ class LocalKafka:
         )
         (self.directory / "log4j2.properties").write_text(logging)
 
-    def _choose_port(self, wanted: int | None) -> int:
-        kept = self._kept_port()
-        port = wanted or kept or free_port()
-        if port == kept:
+    def _choose_port(self, requested: int | None) -> int:
+        stored_port = self._stored_port()
+        port = requested or stored_port or free_port()
+        if port == stored_port:
             _wait_until_free(port)
         if not _is_free(port):
             raise LocalKafkaError(
@@ -287,7 +286,7 @@ class LocalKafka:
             )
         return port
 
-    def _kept_port(self) -> int | None:
+    def _stored_port(self) -> int | None:
         listeners = _read(self._properties_path).get("advertised.listeners")
         return int(listeners.value.split(",")[0].rpartition(":")[2]) if listeners else None
 
@@ -295,7 +294,7 @@ class LocalKafka:
         """Wait until the broker answers with its own ID; return False once it is not running."""
         deadline = time.monotonic() + timeout
         while self._process() is not None:
-            port = self._kept_port()
+            port = self._stored_port()
             identity = _read(self.directory / "data" / "meta.properties").get("cluster.id")
             if port and identity and _cluster_at(port) == identity.value:
                 return True
@@ -320,8 +319,8 @@ class LocalKafka:
 
     def _failure(self, what: str) -> LocalKafkaError:
         lines = self.log_path.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
-        telling = [line for line in lines if "ERROR" in line or "Exception" in line]
-        last = "\n  ".join((telling or lines)[-5:]) or "(nothing)"
+        error_lines = [line for line in lines if "ERROR" in line or "Exception" in line]
+        last = "\n  ".join((error_lines or lines)[-5:]) or "(nothing)"
         return LocalKafkaError(f"{what}; the end of its log {self.log_path}:\n  {last}")
 
 
@@ -400,7 +399,6 @@ def free_port(other_than: int | None = None) -> int:
 
 
 def _cluster_at(port: int) -> str | None:
-    """Return the ID of the cluster at ``port``, or None."""
     try:
         # Check the port first: the client logs an error for each attempt at a closed one.
         socket.create_connection((HOST, port), timeout=1.0).close()

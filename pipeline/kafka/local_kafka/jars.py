@@ -34,7 +34,7 @@ ATTEMPTS = 3
 # Downloads between two progress messages.
 PROGRESS_STEP = 10
 # Seconds to wait for another process that is fetching the same jars.
-PATIENCE = 600.0
+LOCK_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, 
     folder = (cache or cache_home()) / "jars"
     jars = locked_jars()
     if _missing(jars, folder):
-        with FolderLock(folder, "fetching Apache Kafka", wait=PATIENCE):
+        with FolderLock(folder, "fetching Apache Kafka", wait=LOCK_SECONDS):
             # Another process may have downloaded them during the wait.
             if missing := _missing(jars, folder):
                 _fetch(missing, folder, on_progress)

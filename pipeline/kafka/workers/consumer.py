@@ -16,13 +16,13 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.structs import OffsetAndMetadata
 from faust.types import TP
 
+from dpstream.pipeline.kafka.workers.broker_outage import RETRY_SECONDS, repeat_until_answered
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed
 from dpstream.pipeline.kafka.workers.internals import (
     ClientThread,
     PromptConsumer,
 )
-from dpstream.pipeline.kafka.workers.patience import RETRY_SECONDS, patiently
 from dpstream.pipeline.kafka.workers.timings import Timings
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class GroupMembership:
 
     async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]:
         where = [TP(self._topic, partition) for partition in partitions]
-        firsts = await patiently(lambda: self._consumer.earliest_offsets(*where))
+        firsts = await repeat_until_answered(lambda: self._consumer.earliest_offsets(*where))
         return {tp.partition: offset for tp, offset in firsts.items()}
 
     async def read_from(self, positions: Mapping[int, int]) -> None:

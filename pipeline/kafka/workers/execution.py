@@ -232,8 +232,7 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
-        # Deleting a topic deletes the group's offsets: a recreated topic must not look like a new
-        # start.
+        # Deleting a topic deletes the group's offsets: a recreated one must not look new.
         for partition, position in positions.items():
             self.reached[partition] = max(position, self.reached.get(partition, 0))
         # Offsets that the stage committed during its restoration are in neither mapping.

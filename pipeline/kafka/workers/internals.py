@@ -24,7 +24,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
 from mode import Service
 
-from dpstream.pipeline.kafka.cluster_errors import refused_kind
+from dpstream.pipeline.kafka.cluster_errors import rejected_kind
 from dpstream.pipeline.kafka.workers.timings import Timings
 
 _POLL_SECONDS = 0.02
@@ -47,8 +47,8 @@ class PromptConsumer(Consumer):
         If all have, waiting loses nothing, and each check costs an idle worker a millisecond of
         processor time. Arriving records end the wait at once, but a rebalance does not.
         """
-        patience = _POLL_SECONDS if self._paused_partitions else self.timings.idle
-        return super().getmany(patience if timeout >= _FAUST_SECONDS else min(timeout, patience))
+        wait = _POLL_SECONDS if self._paused_partitions else self.timings.idle
+        return super().getmany(wait if timeout >= _FAUST_SECONDS else min(timeout, wait))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
         # Without a partition with capacity, Faust sleeps for a second whatever the `timeout`.
@@ -73,8 +73,8 @@ class ClientThread(AIOKafkaConsumerThread):
         # Faust's 1,500 ms, which no setting changes, let one long poll over idle partitions delay
         # the busy one. Reading the attributes first fails if they no longer exist.
         consumer = super()._create_worker_consumer(transport)
-        patience = round(1000 * self.timings.fetch)
-        consumer._fetch_max_wait_ms = min(patience, consumer._fetch_max_wait_ms)
+        wait = round(1000 * self.timings.fetch)
+        consumer._fetch_max_wait_ms = min(wait, consumer._fetch_max_wait_ms)
         consumer._consumer_timeout = max(self.timings.look, consumer._consumer_timeout)
         return consumer
 
@@ -117,7 +117,7 @@ class ClientThread(AIOKafkaConsumerThread):
         return found.get(where)
 
     @property
-    def refusal(self) -> KafkaError | None:
+    def rejection(self) -> KafkaError | None:
         """The error that permanently keeps the client out of its group, or None.
 
         aiokafka raises it at the next fetch, which Faust does not make without partitions: the
@@ -125,7 +125,7 @@ class ClientThread(AIOKafkaConsumerThread):
         """
         coordinator = None if self._consumer is None else self._consumer._coordinator
         found: KafkaError | None = getattr(coordinator, "_pending_exception", None)
-        return found if found is not None and refused_kind(found) is not None else None
+        return found if found is not None and rejected_kind(found) is not None else None
 
     async def heartbeat(self) -> bool:
         """Return whether the group's coordinator accepts this client as a member of its generation.
@@ -241,7 +241,7 @@ def wait_long_for_all(
     short, look = fetcher._fetch_max_wait_ms, fetcher._get_actions_per_node
     seen: object = None
 
-    def look_patiently(assignment: Any) -> Any:
+    def look_with_wait(assignment: Any) -> Any:
         nonlocal seen
         states = {partition: assignment.state_value(partition) for partition in assignment.tps}
         positions = {
@@ -253,17 +253,17 @@ def wait_long_for_all(
         left_out = any(
             partition in fetcher._records or state.paused for partition, state in states.items()
         )
-        patience = quiet_milliseconds if nothing_came else milliseconds
-        fetcher._fetch_max_wait_ms = short if left_out else max(short, patience)
+        wait = quiet_milliseconds if nothing_came else milliseconds
+        fetcher._fetch_max_wait_ms = short if left_out else max(short, wait)
         fetcher._fetch_min_bytes = 1 if left_out or nothing_came else batch
         return look(assignment)
 
-    fetcher._get_actions_per_node = look_patiently
+    fetcher._get_actions_per_node = look_with_wait
 
 
-def refusal_of(app: AppT) -> KafkaError | None:
+def rejection_of(app: AppT) -> KafkaError | None:
     thread = getattr(app.consumer, "client_thread", None)
-    return thread.refusal if isinstance(thread, ClientThread) else None
+    return thread.rejection if isinstance(thread, ClientThread) else None
 
 
 def never_give_up(producer: AIOKafkaProducer) -> None:

@@ -31,11 +31,11 @@ from dpstream.pipeline.kafka.cluster_errors import (
     PositionDeletedError,
     RecordTooLargeError,
     is_too_large,
-    refused_kind,
+    rejected_kind,
 )
 from dpstream.pipeline.kafka.topic_ids import ask_ids
+from dpstream.pipeline.kafka.workers.broker_outage import repeat_until_answered
 from dpstream.pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
-from dpstream.pipeline.kafka.workers.patience import patiently
 from dpstream.topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
 
 
@@ -172,12 +172,12 @@ class KafkaLog:
                 raise AccessError(self._principal, "see", "topic", found["topic"])
 
     async def settings(self, roles: Iterable[Role]) -> dict[str, dict[str, str]]:
-        asked = [
+        requested = [
             ConfigResource(ConfigResourceType.TOPIC, self._topic(role), {TIMESTAMP_TYPE: None})
             for role in roles
         ]
         found: dict[str, dict[str, str]] = {}
-        for response in await self._admin.describe_configs(asked):
+        for response in await self._admin.describe_configs(requested):
             for code, _, _, name, entries in response.resources:
                 if not code:
                     found[name] = {entry[0]: entry[1] for entry in entries}
@@ -220,7 +220,7 @@ class KafkaLog:
         self._known.note((role, partition), record)
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        return await patiently(lambda: self._ends(places))
+        return await repeat_until_answered(lambda: self._ends(places))
 
     async def end_offsets(self, role: Role, partitions: Collection[int]) -> dict[int, int]:
         ends = await self._ends([(role, partition) for partition in partitions])
@@ -237,10 +237,14 @@ class KafkaLog:
         where = TopicPartition(self._topic(role), partition)
         async with self._reading:
             with self._asking("read", where.topic):
-                found = await patiently(lambda: self._read(where, start, stop))
-                first = found[0].offset if found else await patiently(lambda: self._first(where))
+                found = await repeat_until_answered(lambda: self._read(where, start, stop))
+                first = (
+                    found[0].offset
+                    if found
+                    else await repeat_until_answered(lambda: self._first(where))
+                )
         if first > start and role not in COMPACTED:
-            hole = await patiently(lambda: self._first(where)) <= start
+            hole = await repeat_until_answered(lambda: self._first(where)) <= start
             raise PositionDeletedError(where.topic, partition, start, first, hole=hole)
         records = tuple(
             LogRecord(
@@ -261,20 +265,22 @@ class KafkaLog:
             await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
 
     async def _ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        asked = {TopicPartition(self._topic(role), each): (role, each) for role, each in places}
+        requested = {TopicPartition(self._topic(role), each): (role, each) for role, each in places}
         try:
-            ends = await self._reader.end_offsets(list(asked))
+            ends = await self._reader.end_offsets(list(requested))
         except KafkaError as error:
-            refused = [each.topic for each in error.args if isinstance(each, TopicPartition)]
-            topic = refused[0] if refused else ", ".join(sorted({each.topic for each in asked}))
-            if (problem := self._refusal(error, "see", topic)) is not None:
+            rejected = [each.topic for each in error.args if isinstance(each, TopicPartition)]
+            topic = (
+                rejected[0] if rejected else ", ".join(sorted({each.topic for each in requested}))
+            )
+            if (problem := self._rejection(error, "see", topic)) is not None:
                 raise problem from error
             raise
-        return {asked[where]: end for where, end in ends.items()}
+        return {requested[where]: end for where, end in ends.items()}
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
-        begun = self._clock.begin()
-        sent: asyncio.Future[object] = await patiently(
+        sent_at = self._clock.begin()
+        sent: asyncio.Future[object] = await repeat_until_answered(
             lambda: self._producer.send(
                 self._topic(action.role),
                 action.value,
@@ -283,15 +289,15 @@ class KafkaLog:
                 headers=list(action.headers),
             )
         )
-        sent.add_done_callback(partial(self._read_clock, begun))
+        sent.add_done_callback(partial(self._read_clock, sent_at))
         return sent
 
-    def _read_clock(self, begun: float, sent: asyncio.Future[Any]) -> None:
+    def _read_clock(self, sent_at: float, sent: asyncio.Future[Any]) -> None:
         if sent.cancelled() or sent.exception() is not None:
             return
         written = sent.result()
         if written.timestamp_type == _LOG_APPEND_TIME:
-            self._clock.note(written.timestamp, begun)
+            self._clock.note(written.timestamp, sent_at)
 
     async def _read(
         self, where: TopicPartition, start: int, stop: int
@@ -326,12 +332,12 @@ class KafkaLog:
         try:
             yield
         except KafkaError as error:
-            if (refused := self._refusal(error, action, topic)) is not None:
-                raise refused from error
+            if (rejected := self._rejection(error, action, topic)) is not None:
+                raise rejected from error
             raise
 
-    def _refusal(self, error: BaseException, action: str, topic: str) -> AccessError | None:
-        kind = refused_kind(error)
+    def _rejection(self, error: BaseException, action: str, topic: str) -> AccessError | None:
+        kind = rejected_kind(error)
         return None if kind is None else AccessError(self._principal, action, kind, topic)
 
     def _acknowledged(self, action: Append, sent: asyncio.Future[Any]) -> None:
@@ -339,7 +345,7 @@ class KafkaLog:
         failure = None if sent.cancelled() else sent.exception()
         if failure is not None:
             topic = self._topic(action.role)
-            failure = self._refusal(failure, "write", topic) or failure
+            failure = self._rejection(failure, "write", topic) or failure
             if is_too_large(failure):
                 failure = RecordTooLargeError(topic, len(action.value))
         written = sent.result() if failure is None and not sent.cancelled() else None

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from dpstream.pipeline.errors import one_line
 from dpstream.pipeline.stages.environment import FinishedWindow
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 
 class Level(StrEnum):
@@ -27,8 +27,8 @@ class LogLines:
     """Write log lines about one worker, to standard error unless `stream` is set.
 
     In JSON, every line has ts (UTC, ISO 8601), level, job (null if about none), stage and worker. A
-    line about a window also has epoch, fate, contributors (null if unknown to the stage) and
-    seconds; every other line has a message. `on_error` is also called with errors.
+    line about a window also has epoch, window_status, contributors (null if unknown to the stage)
+    and seconds; every other line has a message. `on_error` is also called with errors.
     """
 
     job: str | None
@@ -57,12 +57,14 @@ class LogLines:
     def window(self, window: FinishedWindow) -> None:
         seconds = round(window.seconds(self.clock(), int(self.wall_clock() * 1000)), 3)
         people = window.contributors
-        told = "" if people is None else f", {people:,} contributor{'' if people == 1 else 's'}"
+        contributed = (
+            "" if people is None else f", {people:,} contributor{'' if people == 1 else 's'}"
+        )
         self._write(
-            Level.warning if window.fate is Fate.TOO_SMALL else Level.info,
-            f"epoch {window.epoch}: {window.fate}{told}, {seconds:g} s",
+            Level.warning if window.window_status is WindowStatus.SUPPRESSED else Level.info,
+            f"epoch {window.epoch}: {window.window_status}{contributed}, {seconds:g} s",
             epoch=window.epoch,
-            fate=window.fate.value,
+            window_status=window.window_status.value,
             contributors=people,
             seconds=seconds,
         )

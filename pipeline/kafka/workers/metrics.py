@@ -1,8 +1,8 @@
 """A worker's Prometheus metrics: a pure function of a snapshot of the worker.
 
 * Names are prefixed and in base units; counters end in ``_total`` and restart with the process.
-* Labels are bounded: the job, the stage, partitions, fates, reasons of rejection, a few items. No
-  user, producer, batch or epoch is a label.
+* Labels are bounded: the job, the stage, partitions, window statuses, reasons of rejection, a few
+  items. No user, producer, batch or epoch is a label.
 * The job's label is ``dpstream_job``, since Prometheus uses ``job`` and ``instance`` for its
   targets. Consumer lag has the names and labels of kafka-lag-exporter.
 * In some jobs, devices rely on the shuffler to hide how many messages they send
@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumber, PublishedNumbers
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
 
 
@@ -67,7 +67,7 @@ class WorkerSnapshot:
         broker_answers: True if the broker answered recently.
         records: Number of records read from the topic.
         heartbeat: Heartbeat of the stage, see `dpstream.pipeline.stages.stage.Stage`.
-        windows: Number of finished windows by fate.
+        windows: Number of finished windows by status.
         last_epoch: Highest epoch of a finished window; None before the first.
         last_window_at: Time of the last finished window, in seconds since 1970.
         window_seconds: Total duration of all windows.
@@ -86,7 +86,7 @@ class WorkerSnapshot:
     records: int = 0
     lag: Mapping[int, Lag] = field(default_factory=dict)
     heartbeat: Mapping[str, Any] = field(default_factory=dict)
-    windows: Mapping[Fate, int] = field(default_factory=dict)
+    windows: Mapping[WindowStatus, int] = field(default_factory=dict)
     last_epoch: int | None = None
     last_window_at: float | None = None
     window_seconds: float = 0.0
@@ -134,9 +134,12 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         )
     yield counter(
         "windows",
-        "Windows that this worker finished, by fate.",
-        {fate.value: snapshot.windows.get(fate, 0) for fate in Fate},
-        "fate",
+        "Windows that this worker finished, by status.",
+        {
+            window_status.value: snapshot.windows.get(window_status, 0)
+            for window_status in WindowStatus
+        },
+        "status",
     )
     yield counter(
         "window_seconds", "Total duration of these windows in seconds.", snapshot.window_seconds
@@ -188,12 +191,12 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
 
 
 def _facts(facts: JobFacts, own: Mapping[str, str]) -> Iterator[Metric]:
-    told = {
+    gauges = {
         "grace_seconds": (facts.grace_seconds, "Grace period of a window in seconds."),
         "minimum_contributors": (facts.minimum, "Minimum number of devices of a released window."),
         "epoch_seconds": (facts.epoch_seconds, "Length of an epoch in seconds."),
     }
-    for name, (value, text) in told.items():
+    for name, (value, text) in gauges.items():
         if value is not None:
             family = GaugeMetricFamily(_PREFIX + name, text, labels=list(own))
             family.add_metric(list(own.values()), value)
@@ -210,21 +213,21 @@ def _estimates(published: PublishedNumbers, own: Mapping[str, str]) -> Iterator[
     epoch = GaugeMetricFamily(f"{_PREFIX}estimate_epoch", text, labels=list(own))
     epoch.add_metric(list(own.values()), published.epoch)
     yield epoch
-    told: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
+    gauges: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
         "": ("Estimate of that epoch, of an item.", lambda each: each.value),
-        "_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
-        "_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
+        "_ci95_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
+        "_ci95_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
         "_change": ("Difference from the previous estimate.", lambda each: each.change),
-        "_change_low": (
+        "_change_ci95_low": (
             "Lower end of the 95 % interval of the change.",
             lambda each: _end(each.change_interval, 0),
         ),
-        "_change_high": (
+        "_change_ci95_high": (
             "Upper end of the 95 % interval of the change.",
             lambda each: _end(each.change_interval, 1),
         ),
     }
-    for name, (text, value_of) in told.items():
+    for name, (text, value_of) in gauges.items():
         family = GaugeMetricFamily(f"{_PREFIX}estimate{name}", text, labels=[*own, "item"])
         for number in published.numbers:
             value = value_of(number)

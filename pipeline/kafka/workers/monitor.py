@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.workers.watchdog import Health
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts, PublishedNumbers
 
 # Timeout of a client in seconds.
-_PATIENCE = 5.0
+_REQUEST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _PATIENCE
+    timeout = _REQUEST_SECONDS
     server_version = "dpstream"
     sys_version = ""
 
@@ -81,14 +81,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, kind, encode(self.server.registry))
         elif check is not None:
             health = check()
-            self._say(200 if health.good else 503, health.line)
+            self._respond(200 if health.good else 503, health.line)
         else:
-            self._say(404, "available: /metrics, /healthz and /readyz")
+            self._respond(404, "available: /metrics, /healthz and /readyz")
 
     def log_message(self, format: str, *args: object) -> None:
         """Log no scrapes."""
 
-    def _say(self, status: int, line: str) -> None:
+    def _respond(self, status: int, line: str) -> None:
         self._answer(status, "text/plain; charset=utf-8", f"{line}\n".encode())
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:

@@ -1,8 +1,7 @@
 """Take snapshots of a worker for its metrics.
 
 Lag in seconds is computed as in kafka-lag-exporter: record the ends of a partition over time, and
-interpolate when the first uncommitted record was written. This needs no further request to the
-broker.
+interpolate when the first uncommitted record was written. This needs no further request.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dpstream.pipeline.kafka.workers.metrics import Lag, WorkerSnapshot
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumbers
 from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener, ignore_window
 from dpstream.pipeline.stages.stage import Stage
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 # Beyond this number of points, every second one is dropped, so that the history covers any time.
 _POINTS = 256
@@ -30,14 +29,14 @@ class EndHistory:
     >>> history = EndHistory()
     >>> for second, end in enumerate([100, 100, 110, 120]):
     ...     history.note(second, end)
-    >>> history.seconds_behind(now=10, committed=105)
+    >>> history.lag_seconds(now=10, committed=105)
     8.5
-    >>> history.seconds_behind(now=10, committed=120)
+    >>> history.lag_seconds(now=10, committed=120)
     0.0
 
     A record written before the history started is at least as old as the history:
 
-    >>> history.seconds_behind(now=10, committed=7)
+    >>> history.lag_seconds(now=10, committed=7)
     10.0
     """
 
@@ -54,7 +53,7 @@ class EndHistory:
         if len(points) > _POINTS:
             del points[1:-1:2]
 
-    def seconds_behind(self, now: float, committed: int) -> float:
+    def lag_seconds(self, now: float, committed: int) -> float:
         """Return the age of the record at offset `committed`; 0 if not written yet."""
         points = self._points
         if not points or committed >= points[-1][1]:
@@ -67,24 +66,23 @@ class EndHistory:
 
 
 @dataclass(slots=True)
-class WindowTally:
+class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is never set. `wall_clock`, in seconds since 1970, should be the broker's, which dates
-    windows.
+    `clock` is steady. `wall_clock`, seconds since 1970, should be the broker's: it dates windows.
     """
 
     listener: WindowListener = ignore_window
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
-    fates: Counter[Fate] = field(default_factory=Counter)
+    windows_by_status: Counter[WindowStatus] = field(default_factory=Counter)
     last_epoch: int | None = None
     last_at: float | None = None
     seconds: float = 0.0
 
     def __call__(self, window: FinishedWindow) -> None:
         now = self.wall_clock()
-        self.fates[window.fate] += 1
+        self.windows_by_status[window.window_status] += 1
         self.last_epoch = max(window.epoch, self.last_epoch or window.epoch)
         self.last_at = now
         self.seconds += window.seconds(self.clock(), int(now * 1000))
@@ -101,7 +99,7 @@ class Observer:
     def __init__(
         self,
         blank: WorkerSnapshot,
-        windows: WindowTally,
+        windows: WindowCounters,
         estimates: Callable[[], PublishedNumbers | None] = lambda: None,
     ) -> None:
         self.snapshot = blank
@@ -133,14 +131,14 @@ class Observer:
             lag={
                 partition: Lag(
                     max(0, ends[partition] - committed),
-                    self._ends[partition].seconds_behind(now, committed),
+                    self._ends[partition].lag_seconds(now, committed),
                 )
                 for partition, committed in execution.committed.items()
                 if partition in ends
             },
             heartbeat=stage.heartbeat(),
             estimates=self._estimates(),
-            windows=dict(windows.fates),
+            windows=dict(windows.windows_by_status),
             last_epoch=windows.last_epoch,
             last_window_at=windows.last_at,
             window_seconds=windows.seconds,

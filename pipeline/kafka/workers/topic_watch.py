@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from dpstream.pipeline.kafka.cluster_errors import WorkerError
-from dpstream.pipeline.kafka.kept_state import begin_anew, made_again
+from dpstream.pipeline.kafka.stored_state import recreated, restart
 from dpstream.topics.names import Role
 
 
@@ -87,7 +87,7 @@ class TopicWatch:
         self._used = frozenset({role, Role.STATUS, *used})
         self._role = role
         self._bad_counts = self._bad_ends = 0
-        self._told: set[Role] = set()
+        self._logged: set[Role] = set()
 
     @property
     def partitions(self) -> int:
@@ -103,7 +103,7 @@ class TopicWatch:
         Raises WorkerError if a topic was gone, or had too few, for several checks.
         """
         wrong = None
-        notices = []
+        warnings = []
         for role in self.used:
             deployed, found = len(self._job.start_offsets[role]), counts.get(role, 0)
             topic = self._job.topic(role)
@@ -117,9 +117,9 @@ class TopicWatch:
                     f"topic {topic} has {found} partitions, but the job was deployed with "
                     f"{deployed}: the topic was deleted and recreated. {self._remedy}"
                 )
-            elif found > deployed and role not in self._told:
-                self._told.add(role)
-                notices.append(
+            elif found > deployed and role not in self._logged:
+                self._logged.add(role)
+                warnings.append(
                     f"topic {topic} has {found} partitions, but the job was deployed with "
                     f"{deployed}: the others are not read, because epoch e belongs in "
                     f"partition e mod {deployed}"
@@ -127,7 +127,7 @@ class TopicWatch:
         self._bad_counts = 0 if wrong is None else self._bad_counts + 1
         if wrong is not None and self._bad_counts >= _LOOKS:
             raise WorkerError(wrong)
-        return notices
+        return warnings
 
     def see_ids(self, ids: Mapping[str, str]) -> None:
         """Check Kafka's IDs of the topics, by name; missing topics have none.
@@ -137,7 +137,7 @@ class TopicWatch:
         for role in self.used:
             topic, deployed = self._job.topic(role), self._job.topic_ids.get(role)
             if deployed is not None and ids.get(topic, deployed) != deployed:
-                raise WorkerError(made_again(self._job.name, topic))
+                raise WorkerError(recreated(self._job.name, topic))
 
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
         """Check the ends of partitions, requested after the stage had `reached` these offsets.
@@ -162,4 +162,4 @@ class TopicWatch:
 
     @property
     def _remedy(self) -> str:
-        return begin_anew(self._job.name)
+        return restart(self._job.name)

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from dpstream.pipeline.kafka.workers.timings import Timings
 
-PULSE_SECONDS = 5.0
-_FILE = "pulse"
+HEARTBEAT_SECONDS = 5.0
+_FILE = "heartbeat"
 
 
-class FilePulse:
+class HeartbeatFile:
     """Touch a file in a worker's folder regularly; on a full disk, do nothing."""
 
     def __init__(self, folder: Path) -> None:
@@ -34,14 +34,14 @@ class FilePulse:
 
     def beat(self, now: float) -> None:
         """Record that the event loop runs; `now` in seconds that never go back."""
-        if now >= self._last + PULSE_SECONDS:
+        if now >= self._last + HEARTBEAT_SECONDS:
             self._last = now
             with suppress(OSError):
                 self._file.touch(mode=0o600)
                 os.utime(self._file)
 
 
-def pulse_of(folder: Path) -> int | None:
+def heartbeat_of(folder: Path) -> int | None:
     try:
         return (folder / _FILE).stat().st_mtime_ns
     except OSError:
@@ -53,7 +53,7 @@ _INTERVAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class EventLoopHeartbeat:
     """State of the event loop at its latest tick.
 
     ``work`` counts completed actions; ``positions`` and ``ends`` are the next offset to read and
@@ -73,39 +73,41 @@ class Watchdog:
     `beat` is called by the event loop, `check` by the watchdog's thread.
 
     >>> watchdog = Watchdog(Timings(unrestored=2))
-    >>> watchdog.beat(Pulse(restored=False, broker_answers=True, work=0))
+    >>> watchdog.beat(EventLoopHeartbeat(restored=False, broker_answers=True, work=0))
     >>> [watchdog.check(1.0) for second in range(3)]
-    [None, None, 'no partitions restored for 2 s although the broker answers']
+    [None, None, 'partitions were not restored for 2 s although the broker answers']
     """
 
     def __init__(self, timings: Timings) -> None:
         self._timings = timings
-        self._pulse = self._last = Pulse(restored=False, broker_answers=False, work=0)
+        self._heartbeat = self._last = EventLoopHeartbeat(
+            restored=False, broker_answers=False, work=0
+        )
         self._ticked = True
         self._silent = 0.0
         self._unrestored = 0.0
         self._stalled: dict[int, float] = {}
 
-    def beat(self, pulse: Pulse) -> None:
-        self._pulse = pulse
+    def beat(self, heartbeat: EventLoopHeartbeat) -> None:
+        self._heartbeat = heartbeat
         self._ticked = True
 
     def check(self, elapsed: float) -> str | None:
-        pulse, last = self._pulse, self._last
+        heartbeat, last = self._heartbeat, self._last
         self._silent = 0.0 if self._ticked else self._silent + elapsed
         self._ticked = False
-        if pulse.restored or not pulse.broker_answers or pulse.work != last.work:
+        if heartbeat.restored or not heartbeat.broker_answers or heartbeat.work != last.work:
             self._unrestored = 0.0
         else:
             self._unrestored += elapsed
         self._stalled = {
             partition: self._stalled.get(partition, 0.0) + elapsed
-            for partition, position in pulse.positions.items()
-            if pulse.broker_answers
-            and position < pulse.ends.get(partition, 0)
+            for partition, position in heartbeat.positions.items()
+            if heartbeat.broker_answers
+            and position < heartbeat.ends.get(partition, 0)
             and position == last.positions.get(partition)
         }
-        self._last = pulse
+        self._last = heartbeat
         return self.fault()
 
     @property
@@ -113,14 +115,14 @@ class Watchdog:
         return max(_INTERVAL, self._timings.tick)
 
     @property
-    def pulse(self) -> Pulse:
-        return self._pulse
+    def heartbeat(self) -> EventLoopHeartbeat:
+        return self._heartbeat
 
     def fault(self, share: float = 1.0) -> str | None:
         """Return the fault that has lasted longer than this share of its timeout, if any."""
         blocked, unrestored, stalled = (
-            share * patience
-            for patience in (self._timings.blocked, self._timings.unrestored, self._timings.stalled)
+            share * timeout
+            for timeout in (self._timings.blocked, self._timings.unrestored, self._timings.stalled)
         )
         if self._silent > blocked:
             return f"the event loop has been blocked for {blocked:g} s"
@@ -171,7 +173,7 @@ def liveness(watchdog: Watchdog) -> Health:
     fault = watchdog.fault(_SHARE)
     if fault is not None:
         return Health(False, fault)
-    return Health(True, "alive" if watchdog.pulse.broker_answers else "alive, without a broker")
+    return Health(True, "alive" if watchdog.heartbeat.broker_answers else "alive, without a broker")
 
 
 def readiness(watchdog: Watchdog) -> Health:
@@ -179,12 +181,12 @@ def readiness(watchdog: Watchdog) -> Health:
 
     A worker without assigned partitions stands by, and is ready for one.
     """
-    alive, pulse = liveness(watchdog), watchdog.pulse
+    alive, heartbeat = liveness(watchdog), watchdog.heartbeat
     if not alive.good:
         return alive
-    if not pulse.broker_answers:
+    if not heartbeat.broker_answers:
         return Health(False, "the broker is unreachable")
-    if not pulse.restored:
+    if not heartbeat.restored:
         return Health(False, "partitions are being assigned or restored")
-    owned = ", ".join(map(str, sorted(pulse.positions)))
+    owned = ", ".join(map(str, sorted(heartbeat.positions)))
     return Health(True, f"ready, partitions: {owned}" if owned else "standby, no partitions")

@@ -33,27 +33,27 @@ from dpstream.pipeline.kafka.cluster_errors import (
     RecordTooLargeError,
     WorkerError,
     access_problem,
-    refused_kind,
+    rejected_kind,
 )
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.workers import groups, topic_watch
 from dpstream.pipeline.kafka.workers.app import build_app
+from dpstream.pipeline.kafka.workers.broker_outage import Outage
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import group_name as group_name
-from dpstream.pipeline.kafka.workers.internals import refusal_of
+from dpstream.pipeline.kafka.workers.idle_note import IdleNote, IdleSettings, Quiet, idle_heartbeat
+from dpstream.pipeline.kafka.workers.internals import rejection_of
 from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
-from dpstream.pipeline.kafka.workers.patience import Outage
-from dpstream.pipeline.kafka.workers.resting import Quiet, Resting, RestNote, told_at_rest
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.topic_watch import GroupWatch, TopicWatch, UnassignedError
 from dpstream.pipeline.kafka.workers.watchdog import (
-    FilePulse,
-    Pulse,
+    EventLoopHeartbeat,
+    HeartbeatFile,
     Watchdog,
     guard,
     liveness,
@@ -86,11 +86,11 @@ def run_worker(
     directory: Path,
     timings: Timings | None = None,
     lines: LogLines | None = None,
-    windows: WindowTally | None = None,
+    windows: WindowCounters | None = None,
     monitor: MonitorAddress | None = None,
     clock: BrokerClock | None = None,
     used: Collection[Role] = (),
-    resting: Resting | None = None,
+    idle_settings: IdleSettings | None = None,
 ) -> int:
     """Run a stage until this process is stopped; return the exit code.
 
@@ -100,8 +100,8 @@ def run_worker(
     `directory` is the worker's own, locked folder. A worker restarted in it gets its partitions
     back without disturbing the others. `monitor` is the address of metrics and health.
     Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to check
-    for changes, including its own. With `resting`, the worker exits for lack of work, and leaves a
-    note in `directory`.
+    for changes, including its own. With `idle_settings`, the worker exits for lack of work, and
+    leaves a note in `directory`.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
@@ -119,10 +119,10 @@ def run_worker(
         lines,
         clock or BrokerClock(),
         used=used,
-        resting=resting,
+        idle_settings=idle_settings,
     )
     if monitor is not None:
-        process.watch(monitor, windows or WindowTally())
+        process.watch(monitor, windows or WindowCounters())
     try:
         with FolderLock(directory, f"worker {worker} of {job.name}"):
             return asyncio.run(process.run())
@@ -154,12 +154,12 @@ class _Process:
     lines: LogLines
     clock: BrokerClock
     used: Collection[Role] = ()
-    resting: Resting | None = None
-    rest: IdleCondition | None = None
+    idle_settings: IdleSettings | None = None
+    idle_condition: IdleCondition | None = None
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
-    refused: Callable[[], KafkaError | None] | None = None
+    rejected: Callable[[], KafkaError | None] | None = None
     monitor: MonitorAddress | None = None
     observer: Observer | None = None
     log: KafkaLog = field(init=False)
@@ -171,7 +171,7 @@ class _Process:
     clock_is_off: bool = False
     ended: asyncio.Future[None] = field(init=False)
 
-    def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
+    def watch(self, monitor: MonitorAddress, windows: WindowCounters) -> None:
         self.monitor = monitor
         blank = WorkerSnapshot(
             self.job.name,
@@ -225,10 +225,10 @@ class _Process:
         # Without a broker, Faust's threads stop with an error, which does not matter.
         threading.excepthook = lambda failure: None
         if code == 0:
-            await self._say_goodbye()
+            await self._send_stopped()
         await self._stop()
         if code == 0:
-            self.lines.info("stopped" if self.rest is None else "idle: no work left")
+            self.lines.info("stopped" if self.idle_condition is None else "idle: no work left")
         return code
 
     @property
@@ -271,7 +271,7 @@ class _Process:
         self._start(self._watch_topics())
         self._start(self._tick())
         self._start(self._tell_status())
-        self._start(self._rest_when_idle())
+        self._start(self._exit_when_idle())
         app = build_app(
             self.execution,
             self.connection,
@@ -283,7 +283,7 @@ class _Process:
             timings=self.timings,
         )
         self.faust = _FaustWorker(app)
-        self.refused = partial(refusal_of, app)
+        self.rejected = partial(rejection_of, app)
         await self.faust.start()
         raise self.faust.crash_reason or WorkerError("Faust has stopped")
 
@@ -292,19 +292,19 @@ class _Process:
             try:
                 await self.log.start()
             except KafkaConnectionError:
-                self.outage.asked(answered=False)
+                self.outage.requested(answered=False)
                 await asyncio.sleep(1.0)
             else:
-                self.outage.asked(answered=True)
+                self.outage.requested(answered=True)
                 return
 
     async def _beat(self) -> None:
-        execution, pulse = self.execution, FilePulse(self.directory)
+        execution, heartbeat_file = self.execution, HeartbeatFile(self.directory)
         while True:
             execution.beat()
-            pulse.beat(time.monotonic())
+            heartbeat_file.beat(time.monotonic())
             self.watchdog.beat(
-                Pulse(
+                EventLoopHeartbeat(
                     restored=execution.restored,
                     broker_answers=self.outage.over,
                     work=execution.actions,
@@ -336,25 +336,25 @@ class _Process:
             )
             await asyncio.sleep(self.timings.status)
 
-    async def _rest_when_idle(self) -> None:
-        if self.resting is None:
+    async def _exit_when_idle(self) -> None:
+        if self.idle_settings is None:
             return
-        RestNote.forget(self.directory)
-        quiet = Quiet(self.resting)
-        while self.rest is None:
+        IdleNote.delete(self.directory)
+        quiet = Quiet(self.idle_settings)
+        while self.idle_condition is None:
             await asyncio.sleep(self.timings.tick)
             idle = self.execution.restored and self._has_read(self.ends)
-            idle = idle and self.stage.rests() is not None
+            idle = idle and self.stage.idle_seconds() is not None
             if quiet.lasts(time.monotonic(), self.execution.done, idle=idle):
-                self.rest = await self._find_rest(self.resting.roles)
-                quiet.begin_anew()
+                self.idle_condition = await self._find_idle_condition(self.idle_settings.roles)
+                quiet.restart()
         self._end(None)
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
         positions = self.execution.positions
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
-    async def _find_rest(self, roles: Collection[Role]) -> IdleCondition | None:
+    async def _find_idle_condition(self, roles: Collection[Role]) -> IdleCondition | None:
         """Return what wakes the worker, or None if work is left in any partition."""
         starts, role = self.job.start_offsets, self.stage.role
         try:
@@ -371,12 +371,12 @@ class _Process:
             committed = await self.execution.membership.committed(partition)
             if max(groups.floor_of(committed), starts[role][partition]) != end:
                 return None
-        seconds = self.stage.rests()
+        seconds = self.stage.idle_seconds()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
             return None
         # Order by partition, not by answer.
-        told = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
-        return IdleCondition(told, seconds)
+        end_offsets = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
+        return IdleCondition(end_offsets, seconds)
 
     async def _tick(self) -> None:
         while True:
@@ -392,25 +392,25 @@ class _Process:
                     self.ends = await self.log.end_offsets(self.stage.role, partitions)
             except (KafkaError, TimeoutError):
                 if not await self._see_topics():
-                    self.outage.asked(answered=False)
+                    self.outage.requested(answered=False)
             else:
-                self.outage.asked(answered=True)
+                self.outage.requested(answered=True)
                 self.topics.see_ends(self.ends, reached)
-            if self.refused is not None and (refusal := self.refused()) is not None:
-                raise refusal
+            if self.rejected is not None and (rejection := self.rejected()) is not None:
+                raise rejection
             await asyncio.sleep(self.timings.ends)
 
     async def _watch_topics(self) -> None:
-        told: tuple[str, ...] = ()
+        logged: tuple[str, ...] = ()
         group = GroupWatch(self.topics.partitions, self.timings.session)
         while True:
             await asyncio.sleep(self.timings.topics)
             await self._see_topics()
             group.see(await self._assigned(), time.monotonic())
             wrong = await self._topics_of_other_clocks()
-            if wrong and wrong != told:
+            if wrong and wrong != logged:
                 self.lines.warning(clock_problem(self.job.name, wrong))
-            told = wrong
+            logged = wrong
 
     async def _assigned(self) -> Collection[int] | None:
         if len(self.execution.positions) == self.topics.partitions:
@@ -443,8 +443,8 @@ class _Process:
         except (KafkaError, TimeoutError):
             return False
         self.topics.see_ids(ids)
-        for notice in self.topics.see_partitions(counts):
-            self.lines.warning(notice)
+        for message in self.topics.see_partitions(counts):
+            self.lines.warning(message)
         return True
 
     async def _tell_status(self) -> None:
@@ -464,7 +464,7 @@ class _Process:
                 now - before,
             )
             before, records = now, execution.records
-            await self._say(words)
+            await self._send_heartbeat(words)
             self._check_clock()
             await asyncio.sleep(self.timings.status)
 
@@ -482,12 +482,12 @@ class _Process:
             return error.asking_for(self.stage_name)
         if isinstance(error, WorkerError | RecordTooLargeError):
             return text
-        if refused_kind(error) == "group":
+        if rejected_kind(error) == "group":
             group = group_name(self.job, self.stage_name)
             return access_problem(
                 self.connection.principal, "join", "group", group, self.stage_name
             )
-        if refused_kind(error) == "cluster":
+        if rejected_kind(error) == "cluster":
             # Kafka's answer to an idempotent producer without write access to any topic.
             topic = self.job.topic(Role.STATUS)
             return access_problem(
@@ -502,25 +502,31 @@ class _Process:
             )
         return _unexpected(error)
 
-    async def _say_goodbye(self) -> None:
+    async def _send_stopped(self) -> None:
         self.stopping = True
         with suppress(Exception):
             # Keep the count of finalized windows, which must survive the worker.
-            kept = {key: said for key, said in self.stage.heartbeat().items() if key == "decided"}
-            words = {"stopped": True, **kept} if self.rest is None else told_at_rest(**kept)
+            finalized = {
+                key: entry for key, entry in self.stage.heartbeat().items() if key == "finalized"
+            }
+            words = (
+                {"stopped": True, **finalized}
+                if self.idle_condition is None
+                else idle_heartbeat(**finalized)
+            )
             async with asyncio.timeout(_GOODBYE_SECONDS):
-                await self._say(words)
-                if self.rest is not None and self.resting is not None:
+                await self._send_heartbeat(words)
+                if self.idle_condition is not None and self.idle_settings is not None:
                     # Write the note only after the heartbeat, which the note's reader repeats.
-                    RestNote(self.rest, self.resting.version, self._word(words)).write(
-                        self.directory, self._metrics()
-                    )
+                    IdleNote(
+                        self.idle_condition, self.idle_settings.version, self._word(words)
+                    ).write(self.directory, self._metrics())
 
     def _metrics(self) -> str:
         observer = self.observer
         return "" if observer is None else metrics_text(observer.snapshot)
 
-    async def _say(self, words: Mapping[str, object]) -> None:
+    async def _send_heartbeat(self, words: Mapping[str, object]) -> None:
         value = json.dumps(self._word(words), allow_nan=False, separators=(",", ":")).encode()
         key = f"{self.stage_name}/{self.worker}".encode()
         await self.log.write(Append(Role.STATUS, 0, value, key=key))

@@ -19,29 +19,29 @@ from dataclasses import replace
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
-from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
-from dpstream.pipeline.kafka.kept_topics import kept_starts, topic_ids
-from dpstream.pipeline.operations.dead_letter_log import DeadLetterLog, place_of
+from dpstream.pipeline.kafka.stored_state import StageOffsets, StoredState, contradictions
+from dpstream.pipeline.kafka.stored_topics import stored_starts, topic_ids
+from dpstream.pipeline.operations.dead_letter_log import DeadLetterLog, log_position
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
     TopicStatus,
     WorkerStatus,
 )
+from dpstream.pipeline.operations.status.health_rules import find_issues, find_notes
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.operations.status.judging import find_notes, find_problems
 from dpstream.pipeline.operations.status.lags import ComparedClock, Lags
 from dpstream.pipeline.results.kinds.known_kinds import kind_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary, SummarizedDecisions
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import DECIDED_FATES, Fate
+from dpstream.topics.manifests import MANIFEST_STATUSES, WindowStatus
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial
 from dpstream.topics.short_manifests import base_of
@@ -99,15 +99,15 @@ class JobWatch:
         self._steady = steady
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
-        self._kept = KeptState()
+        self._stored_state = StoredState()
         self._offsets: dict[str, StageOffsets] = {}
         self._dead_letters = DeadLetterLog(cluster, job)
         self._hidden = False
-        self._refused: list[tuple[tuple[str, int, int], str]] = []
-        self._roster = Roster(job)
-        self._decided = TalliedDecisions(job)
-        self._tally: Tally | None = None
-        self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
+        self._rejected: list[tuple[tuple[str, int, int], str]] = []
+        self._registry = ProducerRegistry(job)
+        self._decided = SummarizedDecisions(job)
+        self._summary: ManifestSummary | None = None
+        self._missing: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
     def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
         """Return the status and issues of the job at `now`, in milliseconds since 1970.
@@ -117,23 +117,23 @@ class JobWatch:
         """
         self._counts = self._cluster.partition_counts()
         self._see_settings()
-        heard = self._heartbeats.newest
+        latest = self._heartbeats.newest
         self._catch_up()
         newest = self._heartbeats.newest
         if self._job.topic(Role.STATUS) not in self._other_clocks:
-            self._clock.compare(now, None if newest == heard else newest)
+            self._clock.compare(now, None if newest == latest else newest)
         now = self._clock.broker_time(now)
         job, published = self._job, self._published
         workers = sorted(
-            self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
+            self._heartbeats.workers(now), key=lambda worker: (not worker.up, worker.worker)
         )
         letters, known = self._dead_letters, self._decided
-        settled = letters.redriven | letters.dismissed
-        refused = Counter(reason for place, reason in self._refused if place not in settled)
+        settled = letters.redriven | letters.discarded
+        rejected = Counter(reason for place, reason in self._rejected if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
         added_up = max(self._added_up.values(), default=None)
-        kept = replace(
-            self._kept,
+        stored = replace(
+            self._stored_state,
             stages=self._offsets,
             decided=self._decisions.decided.highest,
             aggregated=added_up,
@@ -146,32 +146,32 @@ class JobWatch:
             last_epoch=job.last_epoch,
             published=published,
             stages=stages,
-            dead_letters=dict(sorted(refused.items())),
+            dead_letters=dict(sorted(rejected.items())),
             position="" if published is None else job.position_of(published.epoch),
             headline=self._headline,
             assumption=None if job.change_limit is None else str(job.change_limit),
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
-            windows={f.value: known.windows[f.value] for f in DECIDED_FATES if known.counted},
-            producers=len(self._roster) if job.devices is None else None,
-            silent=self._silent_producers(),
+            windows={f.value: known.windows[f.value] for f in MANIFEST_STATUSES if known.counted},
+            producers=len(self._registry) if job.devices is None else None,
+            missing_producers=self._missing_producers(),
             redriven=len(letters.redriven),
-            dismissed=len(letters.dismissed - letters.redriven),
-            withheld=self._withheld(),
+            discarded=len(letters.discarded - letters.redriven),
+            suppressed=self._count_suppressed(),
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
-            contradictions=tuple(contradictions(job, kept)),
+            contradictions=tuple(contradictions(job, stored)),
             clock_ahead=self._clock.ahead,
             collectors=tuple(
                 sorted(
                     self._heartbeats.collectors(now),
-                    key=lambda collector: (not collector.alive, collector.collector),
+                    key=lambda collector: (not collector.up, collector.collector),
                 )
             ),
         )
         return replace(
             status,
-            problems=tuple(find_problems(job, status)),
+            issues=tuple(find_issues(job, status)),
             notes=(*find_notes(job, status), *([_HIDDEN] if self._hidden else [])),
         )
 
@@ -185,13 +185,13 @@ class JobWatch:
             for record in self._new(role, at_most=1, skip=True):
                 self._note_partial(stage, record.value)
         for record in self._new(Role.PRODUCERS):
-            self._roster.apply(record)
+            self._registry.apply(record)
         self._pass_over_manifests()
         self._decided.apply_all(self._new(Role.MANIFESTS))
         if self._exists(Role.DEAD_LETTERS) and not self._hidden:
             try:
                 for letter in self._dead_letters.read():
-                    self._refused.append((place_of(letter), letter.reason.value))
+                    self._rejected.append((log_position(letter), letter.reason.value))
             except AccessError:
                 # Dead letters hold reports, which not every login with access to status may read.
                 self._hidden = True
@@ -217,14 +217,14 @@ class JobWatch:
 
     def _pass_over_manifests(self) -> None:
         """Read only the latest manifests; a worker reports how many precede them."""
-        known, tally = Role.MANIFESTS in self._positions, self._heartbeats.tally
-        told = tally is not None and tally != self._tally and not self._decided.counted
-        if not self._exists(Role.MANIFESTS) or (known and not told):
+        known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
+        newer = summary is not None and summary != self._summary and not self._decided.counted
+        if not self._exists(Role.MANIFESTS) or (known and not newer):
             return
-        self._tally = tally
+        self._summary = summary
         topic, enough = self._job.topic(Role.MANIFESTS), self._decided.enough
         (end, *_) = self._cluster.end_offsets(topic)
-        for each in (tally,) if known or tally is None else (tally, None):
+        for each in (summary,) if known or summary is None else (summary, None):
             stop = end if each is None else each.offset
             if stop - enough <= self._job.start_offset(Role.MANIFESTS):
                 continue
@@ -262,26 +262,26 @@ class JobWatch:
         self._published = record
         self._headline = str(kind_of(self._job.domain).headline(self._job.domain, record))
 
-    def _silent_producers(self) -> tuple[str, ...]:
-        state, _ = self._silent
-        now = len(self._roster), self._positions.get(Role.MANIFESTS, 0)
+    def _missing_producers(self) -> tuple[str, ...]:
+        state, _ = self._missing
+        now = len(self._registry), self._positions.get(Role.MANIFESTS, 0)
         if state != now:
             following = self._decisions.decided.highest + 1
-            self._silent = (
+            self._missing = (
                 now,
                 tuple(
                     producer.name
-                    for producer in self._roster
+                    for producer in self._registry
                     if producer.reports_at(following)
                     and self._decisions.missed(producer.index, producer.first_epoch, following)
                 ),
             )
-        return self._silent[1]
+        return self._missing[1]
 
-    def _withheld(self) -> int:
+    def _count_suppressed(self) -> int:
         count, epoch = 0, self._decisions.decided.highest
         while (outcome := self._decisions.recent(epoch)) is not None:
-            if outcome.fate is Fate.RELEASED:
+            if outcome.window_status is WindowStatus.RELEASED:
                 break
             count, epoch = count + 1, epoch - 1
         return count
@@ -339,9 +339,9 @@ class JobWatch:
             name for name, topic in existing.items() if wrong_clock(topic.configs) is not None
         )
         there = [role for role in job.start_offsets if job.topic(role) in existing]
-        self._kept = KeptState(
+        self._stored_state = StoredState(
             ids=topic_ids(cluster, job),
-            starts=kept_starts(cluster, job, there),
+            starts=stored_starts(cluster, job, there),
             settings={role: existing[job.topic(role)].configs for role in there},
         )
 
@@ -354,4 +354,4 @@ class JobWatch:
                 self._cluster.exists(name)
             if found != deployed:
                 added = self._cluster.end_offsets(name)[deployed:] if found else []
-                yield TopicStatus(name, found, deployed, stray=any(added))
+                yield TopicStatus(name, found, deployed, unexpected_records=any(added))

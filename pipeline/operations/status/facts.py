@@ -10,10 +10,10 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 # Maximum age in seconds of the last heartbeat of a live worker.
-SILENCE = 10.0
+HEARTBEAT_TIMEOUT = 10.0
 
 # The same for an idle worker, whose idle heartbeat is sent every minute.
-RESTING_SILENCE = 180.0
+IDLE_HEARTBEAT_TIMEOUT = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class WorkerStatus:
             since the worker started.
         contradicting_reports: Device reports that differ from an earlier one of the same device and
             epoch, since the worker started.
-        resting: True if it exited for lack of work and is restarted on demand.
+        idle: True if it exited for lack of work and is restarted on demand.
     """
 
     stage: str
@@ -70,11 +70,11 @@ class WorkerStatus:
     ahead: Mapping[str, int] = field(default_factory=dict)
     unusable_reports: int = 0
     contradicting_reports: int = 0
-    resting: bool = False
+    idle: bool = False
 
     @property
-    def alive(self) -> bool:
-        return self.age <= (RESTING_SILENCE if self.resting else SILENCE)
+    def up(self) -> bool:
+        return self.age <= (IDLE_HEARTBEAT_TIMEOUT if self.idle else HEARTBEAT_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CollectorStatus:
         age: Seconds since the heartbeat.
         received: Number of reports examined.
         acknowledged: Number of reports stored.
-        refused: Number of rejected requests by reason.
+        rejected: Number of rejected requests by reason.
         waiting: Number of requests that waited for Kafka.
         stored_per_second: Recent rate of stored reports; None after a single heartbeat.
     """
@@ -95,13 +95,13 @@ class CollectorStatus:
     age: float
     received: int
     acknowledged: int
-    refused: Mapping[str, int]
+    rejected: Mapping[str, int]
     waiting: int
     stored_per_second: float | None = None
 
     @property
-    def alive(self) -> bool:
-        return self.age <= SILENCE
+    def up(self) -> bool:
+        return self.age <= HEARTBEAT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,13 @@ class TopicStatus:
     Attributes:
         partitions: Current number of partitions; 0 if there is no such topic.
         deployed: Number of partitions at deployment.
-        stray: True if partitions beyond those contain records.
+        unexpected_records: True if partitions beyond those contain records.
     """
 
     name: str
     partitions: int
     deployed: int
-    stray: bool = False
+    unexpected_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +149,17 @@ class JobStatus:
         last_epoch: Last epoch of the job; None if unlimited.
         stages: Stages in the order of the data flow.
         dead_letters: Number of rejected records neither requeued nor discarded, by reason.
-        problems: Sentences on issues that require action.
+        issues: Sentences on issues that require action.
         position: Description of the latest estimate's epoch.
         headline: Description of the latest estimate: for items the largest, for numbers the median.
         assumption: Assumption of the headline's interval; None without one.
         phase: Phase that an operator requested.
         replay_of: For a replay, the original job.
-        windows: Number of finalized windows by fate; with a long history, empty until a worker
+        windows: Number of finalized windows by status; with a long history, empty until a worker
             reports it.
         producers: Number of registered producers; None if devices report for themselves.
-        silent: Missing producers, not waited for until they return.
-        withheld: Number of consecutive unreleased epochs, up to the last finalized one.
+        missing_producers: Missing producers, not waited for until they return.
+        suppressed: Number of consecutive unreleased epochs, up to the last finalized one.
         other_clocks: Names of topics that use the writers' clocks.
         contradictions: Sentences on stored data that contradicts itself.
         clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;
@@ -174,7 +174,7 @@ class JobStatus:
     published: EstimateRecord | None
     stages: tuple[StageStatus, ...]
     dead_letters: Mapping[str, int]
-    problems: tuple[str, ...] = ()
+    issues: tuple[str, ...] = ()
     position: str = ""
     headline: str = ""
     assumption: str | None = None
@@ -182,10 +182,10 @@ class JobStatus:
     replay_of: str | None = None
     windows: Mapping[str, int] = field(default_factory=dict)
     producers: int | None = 0
-    silent: tuple[str, ...] = ()
+    missing_producers: tuple[str, ...] = ()
     redriven: int = 0
-    dismissed: int = 0
-    withheld: int = 0
+    discarded: int = 0
+    suppressed: int = 0
     topics: tuple[TopicStatus, ...] = ()
     other_clocks: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()

@@ -17,11 +17,11 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.pipeline.stages.device_decision import COLLECT
-from dpstream.pipeline.stages.tallies import Tally
+from dpstream.pipeline.stages.manifest_summaries import ManifestSummary
 
 # Age in seconds of the last heartbeat after which a worker is no longer listed.
-FORGOTTEN = 86_400.0
-_REFUSED = "refused "
+LISTED_SECONDS = 86_400.0
+_REJECTED = "rejected "
 _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
 
@@ -35,7 +35,7 @@ class Heartbeats:
         self._job = job
         self._deployment = job.deployment.hex()
         self._last: dict[bytes, list[_Beat]] = {}
-        self._tallies: dict[bytes, Tally] = {}
+        self._summaries: dict[bytes, ManifestSummary] = {}
         self.newest: int | None = None
 
     def apply(self, record: LogRecord) -> None:
@@ -47,10 +47,10 @@ class Heartbeats:
         own = isinstance(body, dict) and body.get("deployment") in (None, self._deployment)
         if not own or not record.key:
             return
-        tally = Tally.from_json(body.get("decided"))
-        if tally is not None:
+        summary = ManifestSummary.from_json(body.get("finalized"))
+        if summary is not None:
             # Also from the heartbeat of a stopped worker.
-            self._tallies[record.key] = tally
+            self._summaries[record.key] = summary
         if body.get("stopped"):
             self._last.pop(record.key, None)
         else:
@@ -60,9 +60,9 @@ class Heartbeats:
             ]
 
     @property
-    def tally(self) -> Tally | None:
+    def summary(self) -> ManifestSummary | None:
         """The most complete count of finalized windows reported by any shuffle worker."""
-        return max(self._tallies.values(), key=lambda tally: tally.offset, default=None)
+        return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
         """Yield all workers not stopped; `now` by the broker's clock, milliseconds since 1970."""
@@ -72,7 +72,7 @@ class Heartbeats:
                 worker = _worker(self._job, beats, now)
             except _OTHER_WORDS:
                 continue
-            if worker.age <= FORGOTTEN and worker.stage != COLLECT:
+            if worker.age <= LISTED_SECONDS and worker.stage != COLLECT:
                 yield worker
 
     def collectors(self, now: int) -> Iterator[CollectorStatus]:
@@ -81,7 +81,7 @@ class Heartbeats:
                 collector = _collector(beats, now)
             except _OTHER_WORDS:
                 continue
-            if collector is not None and collector.age <= FORGOTTEN:
+            if collector is not None and collector.age <= LISTED_SECONDS:
                 yield collector
 
 
@@ -100,10 +100,10 @@ def _collector(beats: Sequence[_Beat], now: int) -> CollectorStatus | None:
         age=max(0, now - written) / 1000,
         received=int(counts["received"]),
         acknowledged=int(counts["reports"]),
-        refused={
-            key.removeprefix(_REFUSED): int(count)
+        rejected={
+            key.removeprefix(_REJECTED): int(count)
             for key, count in counts.items()
-            if key.startswith(_REFUSED)
+            if key.startswith(_REJECTED)
         },
         waiting=int(body["waiting"]),
         stored_per_second=_reports_per_second(beats),
@@ -129,7 +129,7 @@ def _worker(job: DeployedJob, beats: Sequence[_Beat], now: int) -> WorkerStatus:
         ahead={each["producer"]: int(each["epochs"]) for each in beat.get("ahead", ())},
         unusable_reports=int(beat.get("counts", {}).get("unusable_reports", 0)),
         contradicting_reports=int(beat.get("counts", {}).get("contradicting_reports", 0)),
-        resting=beat.get("resting") is True,
+        idle=beat.get("idle") is True,
     )
 
 

@@ -71,17 +71,17 @@ class Worker:
         self.process = None
         return code, reason
 
-    def silent(self, pulse: object, now: float) -> float:
+    def stalled(self, heartbeat: object, now: float) -> float:
         """Return the seconds for which its process's heartbeat has not changed.
 
         It compares heartbeats at calls and relies on no clock that can be set. `now` is in seconds
         that never go back and stand still while the machine sleeps.
 
         >>> worker = Worker("a")
-        >>> [worker.silent(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]
+        >>> [worker.stalled(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]
         [0.0, 40.0, 0.0, 10.0]
         """
-        felt = self.started_at, pulse
+        felt = self.started_at, heartbeat
         if self._felt[0] != felt:
             self._felt = felt, now
         return now - self._felt[1]

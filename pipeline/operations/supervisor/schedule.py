@@ -14,7 +14,7 @@ BACK_OFF_FIRST = 1.0
 BACK_OFF_MAX = 60.0
 """Maximum seconds before a failed worker is restarted; the wait doubles with each failure."""
 
-PATIENCE = 10.0
+TERMINATE_SECONDS = 10.0
 """Seconds between asking a worker to end and ending it by force."""
 
 
@@ -42,37 +42,37 @@ Step = Start | Terminate | Kill
 
 @dataclass(slots=True)
 class _Slot:
-    wanted: bytes | None = None
+    target: bytes | None = None
     running: bytes | None = None
-    resting: bytes | None = None
+    idle: bytes | None = None
     failed: bytes | None = None
     started_at: float = 0.0
-    asked_at: float | None = None
+    stop_requested_at: float | None = None
     killed: bool = False
     back_off: BackOff = field(default_factory=lambda: BackOff(BACK_OFF_FIRST, BACK_OFF_MAX))
     restart_at: float = 0.0
 
     def end(self) -> tuple[bytes | None, bool]:
         """Mark the worker as ended; return its version and whether it was requested to end."""
-        ran, asked = self.running, self.asked_at is not None
-        self.running, self.asked_at, self.killed = None, None, False
-        return ran, asked
+        ran, requested = self.running, self.stop_requested_at is not None
+        self.running, self.stop_requested_at, self.killed = None, None, False
+        return ran, requested
 
     @property
-    def rests(self) -> bool:
-        return self.running is None and self.resting is not None and self.resting == self.wanted
+    def is_idle(self) -> bool:
+        return self.running is None and self.idle is not None and self.idle == self.target
 
 
 class Schedule:
     """Decide which workers to start and to end.
 
-    `wanted` and `ended` report events to it, and `steps` returns what to do. A `Start` counts as
+    `target` and `ended` report events to it, and `steps` returns what to do. A `Start` counts as
     done until `ended` reports a failure. At most one worker of a job runs at a time. A version is
     what a worker runs, as bytes; a worker of another version replaces it. Times are seconds on any
     clock that never goes back.
 
     >>> schedule = Schedule()
-    >>> schedule.wanted({"students": b"1"})
+    >>> schedule.target({"students": b"1"})
     >>> list(schedule.steps(0.0))
     [Start(job='students', version=b'1')]
     >>> schedule.ended("students", 5.0)  # seconds until it is started again
@@ -83,19 +83,19 @@ class Schedule:
     An idle worker has exited for lack of work. It is not started until it is woken or another
     version is requested:
 
-    >>> schedule.rests("students")
-    >>> list(schedule.steps(500.0)), schedule.resting
+    >>> schedule.idled("students")
+    >>> list(schedule.steps(500.0)), schedule.idle
     ([], frozenset({'students'}))
     >>> schedule.woken("students")
     >>> list(schedule.steps(501.0))
     [Start(job='students', version=b'1')]
 
-    Workers are ended by force `patience` seconds after the request to end. At most `at_once`
+    Workers are ended by force `timeout` seconds after the request to end. At most `at_once`
     workers are started within `START_SECONDS`, longest waiting first; None for no limit.
     """
 
-    def __init__(self, patience: float = PATIENCE, at_once: int | None = None) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float = TERMINATE_SECONDS, at_once: int | None = None) -> None:
+        self._timeout = timeout
         self._at_once = at_once
         self._slots: dict[str, _Slot] = {}
 
@@ -103,26 +103,26 @@ class Schedule:
     def jobs(self) -> frozenset[str]:
         return frozenset(self._slots)
 
-    def wanted(self, versions: Mapping[str, bytes]) -> None:
+    def target(self, versions: Mapping[str, bytes]) -> None:
         for job in versions.keys() | self._slots.keys():
-            self._slots.setdefault(job, _Slot()).wanted = versions.get(job)
-        self._forget()
+            self._slots.setdefault(job, _Slot()).target = versions.get(job)
+        self._drop()
 
     @property
-    def resting(self) -> frozenset[str]:
-        return frozenset(job for job, slot in self._slots.items() if slot.rests)
+    def idle(self) -> frozenset[str]:
+        return frozenset(job for job, slot in self._slots.items() if slot.is_idle)
 
-    def rests(self, job: str) -> None:
+    def idled(self, job: str) -> None:
         """Record that a worker exited, or was not started, for lack of work."""
         slot = self._slots[job]
-        ran, asked = slot.end()
+        ran, requested = slot.end()
         slot.back_off.failures, slot.failed = 0, None
-        slot.resting = None if asked else ran
-        self._forget()
+        slot.idle = None if requested else ran
+        self._drop()
 
     def woken(self, job: str) -> None:
         if (slot := self._slots.get(job)) is not None:
-            slot.resting = None
+            slot.idle = None
 
     def ended(self, job: str, now: float) -> float | None:
         """Record that a worker ended or could not be started.
@@ -130,13 +130,13 @@ class Schedule:
         Returns the seconds until its restart, or None if it was requested to end.
         """
         slot, wait = self._slots[job], None
-        ran, asked = slot.end()
-        if asked:
+        ran, requested = slot.end()
+        if requested:
             slot.back_off.failures, slot.failed = 0, None
         else:
             wait = slot.back_off.failed(now - slot.started_at)
             slot.failed, slot.restart_at = ran, now + wait
-        self._forget()
+        self._drop()
         return wait
 
     def steps(self, now: float) -> Iterator[Step]:
@@ -145,32 +145,32 @@ class Schedule:
             for slot in self._slots.values()
         )
         for job, slot in self._slots.items():
-            if slot.rests:
+            if slot.is_idle:
                 continue
             if slot.running is None:
                 # A failure does not delay another version.
-                if slot.wanted != slot.failed:
+                if slot.target != slot.failed:
                     slot.back_off.failures = 0
-                rested = slot.back_off.failures == 0 or now >= slot.restart_at
+                waited = slot.back_off.failures == 0 or now >= slot.restart_at
                 room = self._at_once is None or young < self._at_once
-                if slot.wanted is not None and rested and room:
-                    slot.running, slot.started_at, slot.resting = slot.wanted, now, None
+                if slot.target is not None and waited and room:
+                    slot.running, slot.started_at, slot.idle = slot.target, now, None
                     young += 1
-                    yield Start(job, slot.wanted)
-            elif slot.asked_at is None:
-                if slot.wanted != slot.running:
-                    slot.asked_at = now
+                    yield Start(job, slot.target)
+            elif slot.stop_requested_at is None:
+                if slot.target != slot.running:
+                    slot.stop_requested_at = now
                     yield Terminate(job)
-            elif not slot.killed and now >= slot.asked_at + self._patience:
+            elif not slot.killed and now >= slot.stop_requested_at + self._timeout:
                 slot.killed = True
                 yield Kill(job)
 
     def hurry(self) -> None:
-        self._patience = 0.0
+        self._timeout = 0.0
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         self._slots = {
             job: slot
             for job, slot in self._slots.items()
-            if slot.wanted is not None or slot.running is not None
+            if slot.target is not None or slot.running is not None
         }

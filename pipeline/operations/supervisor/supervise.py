@@ -20,15 +20,19 @@ from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.jobs_follower import Away, Follower
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.watchdog import PULSE_SECONDS, pulse_of
+from dpstream.pipeline.kafka.workers.watchdog import HEARTBEAT_SECONDS, heartbeat_of
 from dpstream.pipeline.operations.forks import Forks
 from dpstream.pipeline.operations.processes import Starter, end_all, how_it_ended, start_process
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.supervisor.children import HUNG_SECONDS, Worker
+from dpstream.pipeline.operations.supervisor.idle_monitor import (
+    IdleMonitor,
+    initial_idle_job,
+    noted_idle_job,
+)
 from dpstream.pipeline.operations.supervisor.lines import Lines
-from dpstream.pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_rest
 from dpstream.pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
-from dpstream.pipeline.operations.supervisor.wanted import Tasks, tasks_of
+from dpstream.pipeline.operations.supervisor.target_tasks import Tasks, tasks_of
 from dpstream.pipeline.operations.supervisor.watch import (
     View,
     Watched,
@@ -57,7 +61,6 @@ WORKER_MODULES = (
     # A worker needs one of these; which one is not known yet.
     *sorted({f"dpstream.pipeline.protocols.{module_of(protocol)}" for protocol in OWN}),
 )
-"""Modules that workers import."""
 # Seconds until the reason that a worker cannot be started is logged again.
 _SAY_AGAIN_SECONDS = 60.0
 
@@ -71,7 +74,7 @@ class SupervisorSettings:
         pattern: Shell pattern of job names.
         noise_keys: Folder with one file per job; None for the default locations.
         monitor: Address of all workers' metrics and health; None to serve none.
-        rest_after: Seconds without work after which a worker becomes idle; None for never.
+        idle_timeout: Seconds without work after which a worker becomes idle; None for never.
     """
 
     stage: str
@@ -81,7 +84,7 @@ class SupervisorSettings:
     keys: Path | None = None
     as_json: bool = False
     monitor: MonitorAddress | None = None
-    rest_after: float | None = None
+    idle_timeout: float | None = None
 
     def noise_key(self, job: str) -> Path:
         return noise_key_file(job) if self.noise_keys is None else self.noise_keys / job
@@ -93,8 +96,8 @@ class SupervisorSettings:
             command += ["--noise-key", str(self.noise_key(job))]
         if self.keys is not None:
             command += ["--keys", str(self.keys)]
-        if self.rest_after is not None:
-            command += ["--rest-after", str(self.rest_after)]
+        if self.idle_timeout is not None:
+            command += ["--idle-timeout", str(self.idle_timeout)]
         return [*command, *connection.arguments()]
 
 
@@ -120,11 +123,11 @@ class _Supervisor:
         self._settings = settings
         self._signals = signals
         self._lines = Lines(settings.stage, settings.name, settings.as_json)
-        self._schedule = Schedule(at_once=None if settings.rest_after is None else _AT_ONCE)
+        self._schedule = Schedule(at_once=None if settings.idle_timeout is None else _AT_ONCE)
         self._workers: dict[str, Worker] = {}
         # A string is the name of a job to wake.
         self._events: Queue[Tasks | str | Away | Exception | None] = Queue()
-        self._rests = RestWatch(settings.stage, settings.name, self._events.put)
+        self._idle_monitor = IdleMonitor(settings.stage, settings.name, self._events.put)
         self._tasks = Tasks({}, frozenset())
         self._felt_at = 0.0
         self._informed = False
@@ -145,9 +148,9 @@ class _Supervisor:
         which = "all jobs" if settings.pattern == "*" else f"jobs {settings.pattern}"
         self._lines.info(None, f"supervising {which}")
         meaning = partial(tasks_of, pattern=settings.pattern)
-        look = [] if settings.rest_after is None else [self._rests.look]
+        look = [] if settings.idle_timeout is None else [self._idle_monitor.look]
         with ExitStack() as stack:
-            if settings.rest_after is not None:
+            if settings.idle_timeout is not None:
                 # Workers start often: none should import everything again.
                 log = supervisor_folder(settings.stage, settings.name) / "forker.log"
                 self._start_process = stack.enter_context(Forks(WORKER_MODULES, log)).start
@@ -167,7 +170,7 @@ class _Supervisor:
         return 0
 
     def _end_all(self) -> None:
-        end_all((each.process for each in self._workers.values() if each.process), patience=0.0)
+        end_all((each.process for each in self._workers.values() if each.process), timeout=0.0)
         for worker in self._workers.values():
             worker.close()
 
@@ -181,8 +184,8 @@ class _Supervisor:
                 raise event
             case Away(reason):
                 self._broker_answers = False
-                away = reason if event.refused else f"Kafka does not answer ({reason})"
-                waiting = "waiting for this right" if event.refused else "waiting"
+                away = reason if event.rejected else f"Kafka does not answer ({reason})"
+                waiting = "waiting for this right" if event.rejected else "waiting"
                 self._lines.warning(None, f"{away}; {waiting}")
             case None:
                 self._broker_answers = True
@@ -198,7 +201,7 @@ class _Supervisor:
         self._informed = True
         for job in sorted(tasks.unreadable - self._tasks.unreadable):
             self._lines.warning(job, "not run: deployed by an incompatible version of dpstream")
-        for job in self._schedule.resting:
+        for job in self._schedule.idle:
             before, after = (each.tasks.get(job) for each in (self._tasks, tasks))
             if before and after and before.phase is not after.phase:
                 # Draining a job needs its workers.
@@ -206,14 +209,14 @@ class _Supervisor:
         self._tasks = tasks
         if not self._stopping:
             stage = self._settings.stage
-            self._schedule.wanted(
+            self._schedule.target(
                 {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
             )
 
     def _obey_signals(self) -> None:
         if self._signals.received and not self._stopping:
             self._stopping = True
-            self._schedule.wanted({})
+            self._schedule.target({})
         if self._signals.hurry():
             self._schedule.hurry()
 
@@ -230,31 +233,31 @@ class _Supervisor:
                 case Kill(job) if worker.process:
                     self._lines.warning(job, "the worker does not stop: killing it")
                     worker.process.kill()
-        self._rests.keep(self._schedule.resting)
+        self._idle_monitor.keep(self._schedule.idle)
         for job in self._workers.keys() - self._schedule.jobs:
             self._workers.pop(job).close()
 
     def _end_what_hangs(self) -> None:
         """End workers whose heartbeat has stopped; they cannot end themselves."""
         now, settings = time.monotonic(), self._settings
-        if now < self._felt_at + PULSE_SECONDS:
+        if now < self._felt_at + HEARTBEAT_SECONDS:
             return
         self._felt_at = now
         for job, worker in self._workers.items():
             if worker.process is None:
                 continue
-            pulse = pulse_of(worker_folder(job, settings.stage, settings.name))
-            silent = worker.silent(pulse, now)
-            if silent > HUNG_SECONDS:
+            heartbeat = heartbeat_of(worker_folder(job, settings.stage, settings.name))
+            stalled = worker.stalled(heartbeat, now)
+            if stalled > HUNG_SECONDS:
                 self._lines.warning(
-                    job, f"no heartbeat from the worker for {silent:.0f} s: killing it"
+                    job, f"no heartbeat from the worker for {stalled:.0f} s: killing it"
                 )
                 worker.process.kill()
 
     def _start(self, worker: Worker, now: float) -> None:
         settings, job = self._settings, worker.job
         worker.started_at = now
-        if self._lay_to_rest(worker):
+        if self._mark_idle(worker):
             return
         try:
             if settings.stage == SHUFFLE and self._tasks.tasks[job].deployed.needs_noise_key:
@@ -273,29 +276,29 @@ class _Supervisor:
             worker.warned_at = float("-inf")
             self._lines.info(job, f"starting a worker, process {process.pid}")
 
-    def _lay_to_rest(self, worker: Worker, *, ended: bool = False) -> bool:
+    def _mark_idle(self, worker: Worker, *, ended: bool = False) -> bool:
         """Mark a worker idle if it has no work; `ended`: it has just exited for lack of work.
 
         A draining job keeps its workers, and a woken worker becomes idle only by its own decision.
         """
         settings, task = self._settings, self._tasks.tasks.get(worker.job)
-        if settings.rest_after is None or task is None:
+        if settings.idle_timeout is None or task is None:
             return False
         if not ended and (worker.awake or task.phase is not Phase.RUNNING):
             return False
-        rest = noted_rest(task.deployed, task.version, settings.stage, settings.name)
-        if rest is None and not ended:
-            rest = first_rest(task.deployed, settings.stage, settings.name)
-        worker.awake = rest is None
-        if rest is None:
+        idle_job = noted_idle_job(task.deployed, task.version, settings.stage, settings.name)
+        if idle_job is None and not ended:
+            idle_job = initial_idle_job(task.deployed, settings.stage, settings.name)
+        worker.awake = idle_job is None
+        if idle_job is None:
             return False
-        self._schedule.rests(worker.job)
-        self._rests.add(rest, said=ended)
+        self._schedule.idled(worker.job)
+        self._idle_monitor.add(idle_job, reported=ended)
         return True
 
     def _take_note(self, worker: Worker, code: int, reason: str) -> None:
         job, how = worker.job, how_it_ended(code)
-        if code == 0 and self._lay_to_rest(worker, ended=True):
+        if code == 0 and self._mark_idle(worker, ended=True):
             return
         wait = self._schedule.ended(job, time.monotonic())
         if wait is None:
@@ -316,7 +319,7 @@ class _Supervisor:
         return "the job's record has changed" if task.phase.works else f"the job is {task.phase}"
 
     def _look(self) -> None:
-        resting, told = self._schedule.resting, self._rests.metrics()
+        idle, idle_metrics = self._schedule.idle, self._idle_monitor.metrics()
         workers = (self._workers.get(job, Worker(job)) for job in sorted(self._schedule.jobs))
         self._view = View(
             at=time.monotonic(),
@@ -326,7 +329,7 @@ class _Supervisor:
                     each.job,
                     each.port,
                     each.started_at,
-                    told.get(each.job, "") if each.job in resting else None,
+                    idle_metrics.get(each.job, "") if each.job in idle else None,
                     each.restarts,
                 )
                 for each in workers

@@ -1,7 +1,6 @@
 """Serve the metrics and health of all workers of a supervisor as one.
 
-Each request queries all workers at once. A worker that does not answer is left out of a scrape and
-is unhealthy.
+Each request queries all workers at once. One that does not answer is unhealthy and not in a scrape.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _LOOP_SECONDS = 15.0
 class Watched:
     """The worker of a job, started at `since` (monotonic seconds).
 
-    `port` is on 127.0.0.1, or None if it is not running. `rested` holds the last Prometheus metrics
-    of an idle worker, else None. `restarts` counts since the supervisor started.
+    `port` is on 127.0.0.1, or None if it is not running. `idle_metrics` holds the last Prometheus
+    metrics of an idle worker, else None. `restarts` counts since the supervisor started.
     """
 
     job: str
     port: int | None
     since: float
-    rested: str | None = None
+    idle_metrics: str | None = None
     restarts: int = 0
 
 
@@ -78,7 +77,7 @@ def liveness(view: View, now: float, ask: Ask = ask) -> Health:
     if now - view.at > _LOOP_SECONDS:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
     starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}
-    waiting = [each for each in view.workers if each.port is None and each.rested is None]
+    waiting = [each for each in view.workers if each.port is None and each.idle_metrics is None]
     more = f", {len(waiting)} waiting for restart" if waiting else ""
     faults = list(_faults(view.workers, "/healthz", ask, starting))
     return Health(not faults, "; ".join(faults) or f"alive, workers: {_counted(view)}{more}")
@@ -91,7 +90,7 @@ def readiness(view: View, now: float, ask: Ask = ask) -> Health:
         return Health(False, "the jobs topic has not been read yet")
     if not view.broker_answers:
         return Health(False, "the broker is unreachable")
-    waiting = [each for each in view.workers if each.port is None and each.rested is None]
+    waiting = [each for each in view.workers if each.port is None and each.idle_metrics is None]
     faults = [f"job {worker.job} is not running" for worker in waiting]
     faults += _faults(view.workers, "/readyz", ask)
     return Health(not faults, "; ".join(faults) or f"ready, workers: {_counted(view)}")
@@ -108,9 +107,9 @@ def _faults(
 
 
 def _counted(view: View) -> str:
-    resting = sum(worker.rested is not None for worker in view.workers)
+    idle = sum(worker.idle_metrics is not None for worker in view.workers)
     running = sum(worker.port is not None for worker in view.workers)
-    return f"{running}{f', {resting} idle' if resting else ''}"
+    return f"{running}{f', {idle} idle' if idle else ''}"
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
@@ -158,22 +157,24 @@ class _Supervised(Collector):
             "Workers that exited unexpectedly and were restarted.",
             labels=["dpstream_job", "stage"],
         )
-        resting = GaugeMetricFamily(
-            "dpstream_worker_resting",
+        idle = GaugeMetricFamily(
+            "dpstream_worker_idle",
             "1 if the worker is idle: it was stopped, and is started on demand.",
             labels=["dpstream_job", "stage"],
         )
         for worker in view.workers:
             restarts.add_metric([worker.job, view.stage], worker.restarts)
-            resting.add_metric([worker.job, view.stage], worker.rested is not None)
-        yield from (jobs, restarts, resting)
+            idle.add_metric([worker.job, view.stage], worker.idle_metrics is not None)
+        yield from (jobs, restarts, idle)
         scrapes = [
             (job, answer[1])
             for job, answer in _ask_all(view.workers, "/metrics", self._ask)
             if answer is not None and answer[0] == 200
         ]
         # An idle worker's last metrics still hold: no record has arrived since.
-        scrapes += [(worker.job, worker.rested) for worker in view.workers if worker.rested]
+        scrapes += [
+            (worker.job, worker.idle_metrics) for worker in view.workers if worker.idle_metrics
+        ]
         families = ((job, text_string_to_metric_families(text)) for job, text in scrapes)
         yield from merge(families, view.stage)
 

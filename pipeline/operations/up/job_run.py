@@ -13,14 +13,14 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.producer_input import (
     enrollment,
-    input_notices,
+    input_warnings,
     load_input,
-    value_notices,
+    value_warnings,
 )
-from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
@@ -94,11 +94,13 @@ class JobInput:
     job: Job
     settings: UpSettings
     values: ValueLog
-    truths: Truths
+    ground_truths: GroundTruths
 
     @classmethod
-    def load(cls, job_file: Path, settings: UpSettings, say: Callable[[str], None]) -> JobInput:
-        """Read a job file and its input; call `say` with notices.
+    def load(
+        cls, job_file: Path, settings: UpSettings, print_message: Callable[[str], None]
+    ) -> JobInput:
+        """Read a job file and its input; call `print_message` with warnings.
 
         The deployed job is what `adapted` returns, so producer and page read the input alike.
         Raises JobError or InputError if a file is wrong.
@@ -112,18 +114,20 @@ class JobInput:
             to_epoch=settings.to_epoch,
             skip_bad_rows=settings.skip_bad_rows,
         )
-        for notice in (
-            *input_notices(values),
+        for warning in (
+            *input_warnings(values),
             enrollment(values),
-            *value_notices(values, job.domain),
+            *value_warnings(values, job.domain),
         ):
-            say(notice)
-        return cls(job, settings, values, values.truths(job.domain))
+            print_message(warning)
+        return cls(job, settings, values, values.ground_truths(job.domain))
 
     @property
     def last_epoch(self) -> int:
         """Last epoch of the run. A recurring job continues, but its input ends."""
-        return min(self.truths.last_epoch, self.job.last_epoch or self.truths.last_epoch)
+        return min(
+            self.ground_truths.last_epoch, self.job.last_epoch or self.ground_truths.last_epoch
+        )
 
 
 SmoothedHorizons = Mapping[int, SmoothedHorizon]
@@ -135,21 +139,21 @@ class JobRun:
     """A job in progress. A thread posts its events; everything else happens in the caller's thread.
 
     `post` is called with every event, in the thread. There, `prepare` waits until processes can be
-    started. `say` prints a permanent message.
+    started. `print_message` prints a permanent message.
     """
 
     def __init__(
         self,
         given: JobInput,
         post: Callable[[JobRun, JobEvent], None],
-        say: Callable[[str], None],
+        print_message: Callable[[str], None],
         prepare: Callable[[], None],
     ) -> None:
         self.job = given.job
         self.deployed: DeployedJob | None = None
         self._given = given
         self._post = post
-        self._say = say
+        self._print_message = print_message
         self._prepare = prepare
         self._over = threading.Event()
         self._observer: threading.Thread | None = None
@@ -158,7 +162,7 @@ class JobRun:
         self._smoothed: SmoothedHorizons | None = None
         self._activity = ""
         self._noise_key = worker_folder(given.job.name, "shuffle", WORKER) / "noise-key"
-        self._deployed_at = self._heard_at = time.monotonic()
+        self._deployed_at = self._heartbeat_at = time.monotonic()
 
     @property
     def complete(self) -> bool:
@@ -179,19 +183,21 @@ class JobRun:
                 self._start_children(event, workers)
             case EstimateRecord():
                 assert self.deployed is not None
-                self._rows.append(Row.of(self.deployed, event, self._given.truths))
+                self._rows.append(Row.of(self.deployed, event, self._given.ground_truths))
                 self._activity = ""
-                self._heard_at = time.monotonic()
+                self._heartbeat_at = time.monotonic()
             case _:
                 self._smoothed = event
 
     def notice_silence(self) -> None:
         waiting = self.deployed is not None and not self.complete
-        if not waiting or time.monotonic() < self._heard_at + _SILENCE_SECONDS:
+        if not waiting or time.monotonic() < self._heartbeat_at + _SILENCE_SECONDS:
             return
-        self._heard_at = time.monotonic()
+        self._heartbeat_at = time.monotonic()
         logs = worker_folder(self.job.name, "STAGE", WORKER) / "log"
-        self._say(f"no estimate for {_SILENCE_SECONDS:.0f} s; the logs of the stages are in {logs}")
+        self._print_message(
+            f"no estimate for {_SILENCE_SECONDS:.0f} s; the logs of the stages are in {logs}"
+        )
 
     def outcome(self) -> Outcome:
         assert self.deployed is not None
@@ -200,8 +206,8 @@ class JobRun:
             job=self.deployed,
             rows=tuple(self._rows),
             users=len(self._given.values.users),
-            seconds=self._heard_at - self._deployed_at,
-            truths=self._given.truths,
+            seconds=self._heartbeat_at - self._deployed_at,
+            ground_truths=self._given.ground_truths,
             values=self._given.values,
             smoothed=self._smoothed,
         )
@@ -257,7 +263,7 @@ class JobRun:
     def _start_children(self, job: DeployedJob, workers: RestartedProcesses) -> None:
         assert self._connection is not None
         self.deployed = job
-        self._deployed_at = self._heard_at = time.monotonic()
+        self._deployed_at = self._heartbeat_at = time.monotonic()
         self._activity = "starting the producer and a worker for each stage"
         commands = {
             stage: ["run", stage, job.name, "--name", WORKER]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, OUTSIDE, Estimate
+from dpstream.pipeline.devices.ground_truths import GroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.results.coverage import (
@@ -30,7 +30,7 @@ from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 NOT_PRIVATE = "demo: not private"
 """Label of the ground truth wherever it is shown."""
@@ -40,18 +40,18 @@ NOT_PRIVATE = "demo: not private"
 class Row:
     """One published epoch with its ground truth.
 
-    `truths` is int64: the number of users with value 1, shape (1,), or with each estimated item,
-    shape (items,). It comes from the input alone and is never published; None if the input cannot
-    determine it.
+    `ground_truths` is int64: the number of users with value 1, shape (1,), or with each estimated
+    item, shape (items,). It comes from the input alone and is never published; None if the input
+    cannot determine it.
     """
 
     record: EstimateRecord
-    truths: NDArray[np.int64] | None
+    ground_truths: NDArray[np.int64] | None
     domain: ValueDomain = BOOLEAN
 
     @classmethod
-    def of(cls, job: DeployedJob, record: EstimateRecord, truths: Truths) -> Row:
-        return cls(record, truths.of(record.epoch, record.estimate), job.domain)
+    def of(cls, job: DeployedJob, record: EstimateRecord, ground_truths: GroundTruths) -> Row:
+        return cls(record, ground_truths.of(record.epoch, record.estimate), job.domain)
 
     @property
     def epoch(self) -> int:
@@ -65,7 +65,7 @@ class Row:
     @property
     def headline(self) -> Headline:
         """The epoch in one number, with the ground truth; recomputed at each access."""
-        return kind_of(self.domain).headline(self.domain, self.record, self.truths)
+        return kind_of(self.domain).headline(self.domain, self.record, self.ground_truths)
 
     @property
     def intervals(self) -> NDArray[np.float64]:
@@ -76,23 +76,33 @@ class Row:
     @property
     def notes(self) -> list[str]:
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
-        fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
+        window_status = (
+            []
+            if self.record.window_status is WindowStatus.RELEASED
+            else [self.record.window_status.value]
+        )
         # Omit `outside`: the numbers shown with it are cut, so it would be read as a ground truth
         # outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
-        return [*fate, *([f"{name}, the largest"] if name else []), *flags]
+        return [*window_status, *([f"{name}, the largest"] if name else []), *flags]
 
     def to_json(self) -> dict[str, Any]:
-        found, truth = self.record.estimate, None if self.truths is None else self.truths.tolist()
-        said: dict[str, Any] = {"epoch": self.epoch, "fate": self.record.fate.value}
+        found, ground_truth = (
+            self.record.estimate,
+            None if self.ground_truths is None else self.ground_truths.tolist(),
+        )
+        body: dict[str, Any] = {
+            "epoch": self.epoch,
+            "window_status": self.record.window_status.value,
+        }
         if kind_of(self.domain).single:
-            said |= {**self.estimate.to_json(), "estimate": self.estimate.value}
-            truth = truth[0] if truth else None
+            body |= {**self.estimate.to_json(), "estimate": self.estimate.value}
+            ground_truth = ground_truth[0] if ground_truth else None
         else:
-            said |= {"items": None if found is None else found.to_json()}
-            if found is not None and found.found_above is not None:
-                said |= {"labels": self.domain.labels(found.numbers)}
-        return {**said, "population": self.record.population, "truth": truth}
+            body |= {"items": None if found is None else found.to_json()}
+            if found is not None and found.detection_threshold is not None:
+                body |= {"labels": self.domain.labels(found.numbers)}
+        return {**body, "population": self.record.population, "ground_truth": ground_truth}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +120,7 @@ class Outcome:
     rows: tuple[Row, ...]
     users: int
     seconds: float
-    truths: Truths
+    ground_truths: GroundTruths
     values: ValueLog | None = None
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
 
@@ -121,27 +131,27 @@ class Outcome:
     @property
     def known(self) -> dict[int, NDArray[np.int64]] | None:
         """Ground truth by epoch; None if the input cannot determine it."""
-        known = {row.epoch: row.truths for row in self.rows if row.truths is not None}
+        known = {row.epoch: row.ground_truths for row in self.rows if row.ground_truths is not None}
         return known or None
 
     @property
     def rmse(self) -> float | None:
         """RMSE against the ground truth, in users; None without any estimate."""
         return _rmse(
-            row.intervals[0] - row.truths
+            row.intervals[0] - row.ground_truths
             for row in self.rows
-            if row.intervals.size and row.truths is not None
+            if row.intervals.size and row.ground_truths is not None
         )
 
     @property
     def smoothed_rmse(self) -> float | None:
         return _rmse(
-            found["smoothed"][0] - row.truths
+            found["smoothed"][0] - row.ground_truths
             for row in self.rows
             for found in [
                 columns(row.record, self.smoothed.get(self.job.epochs.horizon_of(row.epoch)))
             ]
-            if "smoothed" in found and row.truths is not None
+            if "smoothed" in found and row.ground_truths is not None
         )
 
     @property
@@ -157,16 +167,20 @@ class Outcome:
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
         """Yield, by epoch, whether each interval that claims to contain the ground truth does."""
         for row in self.rows:
-            if row.truths is not None and row.intervals.size and GAP not in row.estimate.flags:
+            if (
+                row.ground_truths is not None
+                and row.intervals.size
+                and GAP not in row.estimate.flags
+            ):
                 _, low, high = row.intervals
-                yield row.epoch, (low <= row.truths) & (row.truths <= high)
+                yield row.epoch, (low <= row.ground_truths) & (row.ground_truths <= high)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, named as in ``dpstream simulate --json`` where that has them too."""
         held, claimed = self.covered
         spans = EpochSpans(self.job)
         estimates = (record.estimate for record in self.records)
-        found = any(each is not None and each.found_above is not None for each in estimates)
+        found = any(each is not None and each.detection_threshold is not None for each in estimates)
         items = None if found else self.job.domain.items
         return {
             "job": self.job.name,
@@ -180,7 +194,7 @@ class Outcome:
             "coverage_over_time": coverage_over_time(self.covered_by_epoch()),
             "assumes_changes": self.job.assumes_changes,
             "seconds": round(self.seconds, 3),
-            "truth": NOT_PRIVATE,
+            "ground_truth": NOT_PRIVATE,
             **({} if items is None else {"labels": items}),
             "epochs": [spans.dated(row.to_json()) for row in self.rows],
         }
@@ -218,7 +232,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         parts = coverage_over_time(outcome.covered_by_epoch())
         yield from coverage_lines(outcome.job, parts, outcome.values)
     yield "guarantee", guarantee
-    yield "truth", f"{NOT_PRIVATE}; taken from the input on this machine, never sent"
+    yield "ground truth", f"{NOT_PRIVATE}; taken from the input on this machine, never sent"
 
 
 def next_steps(

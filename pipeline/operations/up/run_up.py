@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up.job_run import JobEvent, JobInput, JobRun, UpSettings
-from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.managed_broker import ManagedBroker, Message
 from dpstream.pipeline.operations.up.outcome import Outcome
 from dpstream.pipeline.operations.up.screen import Screen
 from dpstream.pipeline.state import FolderInUse, FolderLock, state_home
@@ -33,7 +33,6 @@ MODULES = (
     "dpstream.pipeline.kafka.workers.worker",
     "dpstream.pipeline.cli.produce",
 )
-"""Modules that workers and producers import."""
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
 """Function that receives the outcomes in the order of jobs, and the address of a lasting page."""
@@ -43,13 +42,13 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end; no process is left when this returns or raises.
 
     Nothing was started after JobError, InputError or FolderInUse (another run uses the state
-    folder). Nothing was deployed after UnaskedError: losses or charges are not agreed to. Others
-    are SignaledError, ProcessError (a process failed repeatedly), LocalKafkaError and
+    folder). Nothing was deployed after UnconfirmedLossError: losses or charges are not agreed to.
+    Others are SignaledError, ProcessError (a process failed repeatedly), LocalKafkaError and
     ClusterError.
     """
     given = [
-        # The jobs share one input: print its notices only once.
-        JobInput.load(file, settings, screen.say if index == 0 else lambda sentence: None)
+        # The jobs share one input: print its warnings only once.
+        JobInput.load(file, settings, screen.print_message if index == 0 else lambda sentence: None)
         for index, file in enumerate(settings.job_files)
     ]
     with _only_run(given[0].job.name) as lock, Signals() as signals:
@@ -95,19 +94,19 @@ class _Run:
             JobRun(
                 each,
                 lambda job, event: self._events.put((job, event)),
-                screen.say,
+                screen.print_message,
                 self._forks.wait,
             )
             for each in given
         ]
         self._connection: Connection | None = None
-        self._broker: KeptBroker | None = None
+        self._broker: ManagedBroker | None = None
         self._page: str | None = None
         self._serving = False
         self._activity = "starting"
 
     def run(self, finished: Finished, over: Callable[[], None]) -> None:
-        self._forget_secrets()
+        self._drop_secrets()
         try:
             with ExitStack() as stack:
                 with self._screen:
@@ -126,14 +125,14 @@ class _Run:
                     time.sleep(_WAIT_SECONDS)
                     self._check(pages)
         finally:
-            self._forget_secrets()
+            self._drop_secrets()
 
     def _begin(self, stack: ExitStack) -> None:
         settings = self._settings
         if settings.servers or settings.kafka_config:
             self._connect(find_cluster(settings.servers, settings.kafka_config))
         else:
-            broker = KeptBroker(self._events.put, hurry=self._signals.hurry)
+            broker = ManagedBroker(self._events.put, hurry=self._signals.hurry)
             self._broker = stack.enter_context(broker)
 
     def _work(self, pages: RestartedProcesses) -> list[Outcome]:
@@ -157,7 +156,7 @@ class _Run:
 
     def _processes(self) -> RestartedProcesses:
         return RestartedProcesses(
-            self._screen.say, hurry=self._signals.hurry, start=self._forks.start
+            self._screen.print_message, hurry=self._signals.hurry, start=self._forks.start
         )
 
     def _check(self, *processes: RestartedProcesses) -> None:
@@ -165,8 +164,8 @@ class _Run:
             each.check()
 
     def _connect(self, connection: Connection) -> None:
-        for notice in connection.notices:
-            self._screen.say(notice)
+        for warning in connection.warnings:
+            self._screen.print_message(warning)
         if not self._settings.agreed:
             self._activity = "checking what is deployed"
             self._show()
@@ -201,8 +200,8 @@ class _Run:
         command = ["serve"]
         for job in self._jobs:
             # A measure does not determine the published quantity.
-            truth = ["--truth", f"{job.job.name}={self._settings.input}"]
-            command += [job.job.name, *([] if job.job.domain.measure else truth)]
+            ground_truth = ["--ground-truth", f"{job.job.name}={self._settings.input}"]
+            command += [job.job.name, *([] if job.job.domain.measure else ground_truth)]
         pages.start(
             "serve",
             dpstream_command(*command, *self._connection.arguments()),
@@ -215,7 +214,7 @@ class _Run:
         if port is None or self._page is not None:
             return
         self._page = address_of(port, [job.job.name for job in self._jobs])
-        self._screen.say(f"watch the jobs in a browser: {self._page}")
+        self._screen.print_message(f"watch the jobs in a browser: {self._page}")
         if self._settings.browser:
             webbrowser.open(self._page)
 
@@ -228,12 +227,12 @@ class _Run:
             case "progress" if self._connection is None:
                 self._activity = message["text"]
             case "progress":
-                self._screen.say(message["text"])
+                self._screen.print_message(message["text"])
 
     def _show(self) -> None:
         first, *others = self._jobs
         self._screen.show(first.view(self._activity), *(job.view() for job in others))
 
-    def _forget_secrets(self) -> None:
+    def _drop_secrets(self) -> None:
         for job in self._jobs:
             job.forget_secrets()

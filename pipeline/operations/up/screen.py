@@ -47,7 +47,7 @@ class Screen:
     def __exit__(self, *error: object) -> None:
         self._bars.stop()
 
-    def say(self, sentence: str) -> None:
+    def print_message(self, sentence: str) -> None:
         self._console.print(Text(sentence), soft_wrap=True)
 
     def show(self, *views: ScreenState) -> None:
@@ -57,9 +57,9 @@ class Screen:
             activity = view.activity.partition(":")[0]
             if activity and activity != self._activity.get(number):
                 self._activity[number] = activity
-                self.say(name + view.activity)
+                self.print_message(name + view.activity)
             for row in self._due(number, view):
-                self.say(name + line_of(row, view.job))
+                self.print_message(name + line_of(row, view.job))
             done = view.rows[-1].epoch if view.rows else 0
             if number not in self._tasks:
                 self._tasks[number] = self._bars.add_task("", total=view.last_epoch)
@@ -78,13 +78,17 @@ class Screen:
 def line_of(row: Row, job: Job) -> str:
     headline, calendar = row.headline, job.epochs.calendar
     measure = "estimate" if headline.numbers is None else "median"
-    truth = "" if row.truths is None else f"truth ({NOT_PRIVATE}) {headline.shown(headline.truth)}"
+    ground_truth = (
+        ""
+        if row.ground_truths is None
+        else f"ground truth ({NOT_PRIVATE}) {headline.shown(headline.ground_truth)}"
+    )
     cells = (
         f"epoch {row.epoch}",
         "" if calendar is None else calendar.shown(row.epoch),
         f"{headline.name if headline.percent else measure} {headline.shown(headline.value)}",
         f"95 % {headline.interval}",
-        truth,
+        ground_truth,
         f"{job.people} {row.record.contributors:,}",
         ", ".join(row.notes),
     )

@@ -63,7 +63,7 @@ class MemoryReplay:
             for worker in self._workers:
                 worker.run(worker.drain())
             yield from self._new_estimates()
-            self._forget()
+            self._drop()
 
     def _new_estimates(self) -> Iterable[EstimateRecord]:
         end = self.log.end(Role.ESTIMATES, 0)
@@ -72,7 +72,7 @@ class MemoryReplay:
             yield from estimates_in(found.records)
             self._read = found.end
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         """Drop records below the commits of all readers; both stages have seen everything."""
         floors: dict[tuple[Role, int], int] = {}
         for worker in self._workers:

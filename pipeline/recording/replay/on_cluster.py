@@ -28,7 +28,7 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs, set_phase
-from dpstream.pipeline.kafka.kept_topics import topic_ids
+from dpstream.pipeline.kafka.stored_topics import topic_ids
 from dpstream.pipeline.kafka.topic_reader import reply_from
 from dpstream.pipeline.ledger.ledger_topic import write_entries
 from dpstream.pipeline.ledger.writing import of_replay
@@ -79,24 +79,26 @@ class ClusterReader:
             self._ends |= reply
         return reply
 
-    def _range(self, wanted: ReadRange) -> LogSlice:
-        place = wanted.role, wanted.partition
+    def _range(self, replay_range: ReadRange) -> LogSlice:
+        place = replay_range.role, replay_range.partition
         start, held = self._ahead.get(place, (0, LogSlice((), 0)))
-        if start <= wanted.start < held.end:
-            part = _part(held, wanted)
-            if part.records or part.end == wanted.stop:
+        if start <= replay_range.start < held.end:
+            part = _part(held, replay_range)
+            if part.records or part.end == replay_range.stop:
                 return part
-        ahead = min(wanted.start + _RECORDS_AHEAD, self._ends.get(place, 0))
-        further = replace(wanted, stop=max(wanted.stop, ahead))
+        ahead = min(replay_range.start + _RECORDS_AHEAD, self._ends.get(place, 0))
+        further = replace(replay_range, stop=max(replay_range.stop, ahead))
         found = reply_from(self._cluster, self._job, further)
         assert isinstance(found, LogSlice)
-        self._ahead[place] = wanted.start, found
-        return _part(found, wanted)
+        self._ahead[place] = replay_range.start, found
+        return _part(found, replay_range)
 
 
-def _part(held: LogSlice, wanted: ReadRange) -> LogSlice:
-    records = (record for record in held.records if wanted.start <= record.offset < wanted.stop)
-    return LogSlice(tuple(records), min(held.end, wanted.stop))
+def _part(held: LogSlice, replay_range: ReadRange) -> LogSlice:
+    records = (
+        record for record in held.records if replay_range.start <= record.offset < replay_range.stop
+    )
+    return LogSlice(tuple(records), min(held.end, replay_range.stop))
 
 
 class ClusterReplay:
@@ -213,7 +215,7 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
     """
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
-    another = "give another name for the replay with --as"
+    another = "give another name for the replay with --new-name"
     if job.name in state.unreadable:
         raise ReplayError(
             f"job {job.name} was deployed by an incompatible version of dpstream: {another}"
@@ -240,7 +242,7 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
     return running
 
 
-def begin_replay(
+def start_replay(
     cluster: Cluster,
     original: DeployedJob,
     job: Job,

@@ -23,9 +23,9 @@ class ReplayProgress:
         self._last = last
         self._tell = tell
         self._clock = clock
-        self._told_at = clock()
+        self._notified_at = clock()
         self._is = f"no epoch of {last:,} is finished yet"
-        self._told = ""
+        self._notified = ""
 
     def reached(self, epoch: int, what: str) -> None:
         self._is = f"epoch {epoch:,} of {self._last:,} is {what}"
@@ -33,12 +33,12 @@ class ReplayProgress:
 
     def waiting(self) -> None:
         waiting = f"{self._is}; waiting for the next one"
-        self._tell_after(_WAITING_SECONDS, waiting if self._told == self._is else self._is)
+        self._tell_after(_WAITING_SECONDS, waiting if self._notified == self._is else self._is)
 
     def _tell_after(self, seconds: float, text: str) -> None:
         now = self._clock()
-        if now - self._told_at >= seconds:
-            self._told_at, self._told = now, self._is
+        if now - self._notified_at >= seconds:
+            self._notified_at, self._notified = now, self._is
             self._tell(text)
 
 

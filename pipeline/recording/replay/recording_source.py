@@ -12,9 +12,9 @@ from dpstream.pipeline.recording.recording_index import RecordingFile, RecordKin
 from dpstream.pipeline.recording.recordings import Recording, RecordingError
 from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import Messages, pairs_are_smaller
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, pairs_are_smaller
 
 
 class RecordingSource:
@@ -27,7 +27,7 @@ class RecordingSource:
         self.job = DeployedJob.from_bytes(recording.job_record)
         self.place = f"the recording {recording.path}"
         self._recording = recording
-        index, form = recording.index, self.job.form_of(Role.SHUFFLED)
+        index, form = recording.index, self.job.format_of(Role.SHUFFLED)
         if (self.job.deployment, self.job.fingerprint) != (index.deployment, index.fingerprint):
             raise RecordingError(
                 f"{self.place} belongs to another deployment than its recorded job"
@@ -39,7 +39,7 @@ class RecordingSource:
             )
         self._released = EpochSet()
         for manifest in self.manifests():
-            if manifest.fate is Fate.RELEASED:
+            if manifest.window_status is WindowStatus.RELEASED:
                 self._released.add(manifest.epoch)
         self._windows = recording.windows()
         self._reached = 0
@@ -68,7 +68,7 @@ class RecordingSource:
     def manifests(self) -> Iterator[Manifest]:
         return self._recording.manifests()
 
-    def window(self, epoch: int) -> Words:
+    def window(self, epoch: int) -> Messages:
         if epoch <= self._reached:
             self._windows = self._recording.windows(epoch)
         for found, words in self._windows:
@@ -91,9 +91,9 @@ class RecordingSource:
         files = self._recording.index.of_kind(kind)
         return [file for file in files if file.last_epoch >= first and file.first_epoch <= last]
 
-    def _canonical(self, words: Words) -> Words:
+    def _canonical(self, words: Messages) -> Messages:
         assert words.counts is not None
-        form = self.job.form_of(Role.SHUFFLED)
+        form = self.job.format_of(Role.SHUFFLED)
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:
             raise RecordingError(
                 f"{self.place}: got the message {int(words.values[-1, 0])}; "
@@ -101,4 +101,4 @@ class RecordingSource:
             )
         if pairs_are_smaller(form.report_bytes, words.rows, words.messages):
             return words
-        return Words(np.repeat(words.values, words.counts.astype(np.intp), axis=0))
+        return Messages(np.repeat(words.values, words.counts.astype(np.intp), axis=0))

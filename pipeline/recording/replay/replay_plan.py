@@ -9,11 +9,11 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.replay.sources import ReplaySource, Stored, in_words
 from dpstream.pipeline.values.times import iso
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplayRange:
     """Requested epochs of a replay.
 
     Attributes:
@@ -38,7 +38,7 @@ class ReplayPlan:
         first: First epoch of the replay. Estimates of a protocol with memory depend on all epochs
             of their horizon, so it starts with a horizon.
         windows_from: First epoch whose window is aggregated again; earlier partials are copied.
-        withheld: Number of epochs that were not released, and are not released now.
+        suppressed: Number of epochs that were not released, and are not released now.
         stored: Amount of window data to read.
     """
 
@@ -48,7 +48,7 @@ class ReplayPlan:
     last: int
     windows: int
     copied: int
-    withheld: int
+    suppressed: int
     stored: Stored
 
     @property
@@ -64,7 +64,10 @@ class ReplayPlan:
             if manifest.epoch < self.first:
                 continue
             payload = None
-            if manifest.epoch < self.windows_from and manifest.fate is Fate.RELEASED:
+            if (
+                manifest.epoch < self.windows_from
+                and manifest.window_status is WindowStatus.RELEASED
+            ):
                 epoch, payload = next(payloads, (None, b""))
                 if epoch != manifest.epoch:
                     raise ReplayError(
@@ -80,7 +83,7 @@ class _Decided:
     timestamp: int
 
 
-def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
+def plan_replay(source: ReplaySource, replay_range: ReplayRange) -> ReplayPlan:
     """Choose the epochs of a replay.
 
     Raises `ReplayError` if no epoch or not all of its input exists; the message names the epochs
@@ -90,10 +93,14 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     begins = 1
     for manifest in source.manifests():
         begins = manifest.first_epoch if not decided else begins
-        decided.append(_Decided(manifest.epoch, manifest.fate is Fate.RELEASED, manifest.timestamp))
+        decided.append(
+            _Decided(
+                manifest.epoch, manifest.window_status is WindowStatus.RELEASED, manifest.timestamp
+            )
+        )
     if not decided:
         raise ReplayError(f"no epoch is finalized in {source.place}: there is nothing to replay")
-    start = _start(source, decided, wanted)
+    start = _start(source, decided, replay_range)
     first = start
     if not source.job.protocol_entry.per_epoch:
         first = max(begins, source.job.epochs.horizon_of(start) * source.job.epochs.count + 1)
@@ -103,8 +110,8 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
             f"estimates from epoch {start:,} depend on them: replay a source that contains them"
         )
     chosen = [each for each in decided if each.epoch >= first]
-    last = _last(source, chosen, start, wanted)
-    windows_from = last + 1 if wanted.from_partials else start
+    last = _last(source, chosen, start, replay_range)
+    windows_from = last + 1 if replay_range.from_partials else start
     chosen = [each for each in chosen if each.epoch <= last]
     released = [each.epoch for each in chosen if each.released]
     copied = [epoch for epoch in released if epoch < windows_from]
@@ -118,46 +125,50 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
         last=last,
         windows=len(again),
         copied=len(copied),
-        withheld=len(chosen) - len(released),
+        suppressed=len(chosen) - len(released),
         stored=source.stored(again),
     )
 
 
-def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int:
+def _start(source: ReplaySource, decided: list[_Decided], replay_range: ReplayRange) -> int:
     last = decided[-1]
-    if wanted.from_time is not None:
+    if replay_range.from_time is not None:
         for each in decided:
-            if each.timestamp >= wanted.from_time:
+            if each.timestamp >= replay_range.from_time:
                 return each.epoch
         moment = iso(max(each.timestamp for each in decided))
         raise ReplayError(
-            f"no epoch of {source.place} was finalized at {iso(wanted.from_time)} or later: "
+            f"no epoch of {source.place} was finalized at {iso(replay_range.from_time)} or later: "
             f"the latest one was at {moment}"
         )
-    if wanted.from_epoch is None:
+    if replay_range.from_epoch is None:
         return decided[0].epoch
-    if wanted.from_epoch > last.epoch:
+    if replay_range.from_epoch > last.epoch:
         raise ReplayError(
-            f"epoch {wanted.from_epoch:,} is not finalized in {source.place}: the last one is "
-            f"{last.epoch:,}"
+            f"epoch {replay_range.from_epoch:,} is not finalized in {source.place}: the last one "
+            f"is {last.epoch:,}"
         )
-    return max(wanted.from_epoch, decided[0].epoch)
+    return max(replay_range.from_epoch, decided[0].epoch)
 
 
-def _last(source: ReplaySource, found: list[_Decided], start: int, wanted: Wanted) -> int:
-    there = found[0].epoch - 1
-    for each in found:
-        whole = not wanted.from_partials and each.epoch >= start and source.has_window(each.epoch)
+def _last(
+    source: ReplaySource, decided: list[_Decided], start: int, replay_range: ReplayRange
+) -> int:
+    last_decided = decided[0].epoch - 1
+    for each in decided:
+        whole = (
+            not replay_range.from_partials and each.epoch >= start and source.has_window(each.epoch)
+        )
         if each.released and not whole and not source.has_partial(each.epoch):
             break
-        there = each.epoch
-    last = there if wanted.to_epoch is None else wanted.to_epoch
-    if wanted.to_epoch is not None and last < start:
+        last_decided = each.epoch
+    last = last_decided if replay_range.to_epoch is None else replay_range.to_epoch
+    if replay_range.to_epoch is not None and last < start:
         raise ReplayError(f"epoch {last:,} is before the first one to replay, {start:,}")
-    if not start <= last <= there:
+    if not start <= last <= last_decided:
         finished = (
-            f"epoch {there:,} is the last one"
-            if there >= found[0].epoch
+            f"epoch {last_decided:,} is the last one"
+            if last_decided >= decided[0].epoch
             else "no epoch is finished"
         )
         raise ReplayError(
@@ -167,25 +178,25 @@ def _last(source: ReplaySource, found: list[_Decided], start: int, wanted: Wante
 
 
 def _check_partials(source: ReplaySource, copied: list[int]) -> None:
-    gone = [epoch for epoch in copied if not source.has_partial(epoch)]
-    if gone:
+    missing = [epoch for epoch in copied if not source.has_partial(epoch)]
+    if missing:
         raise ReplayError(
-            f"the partials of {in_words(gone)} are not in {source.place}, but later estimates "
+            f"the partials of {in_words(missing)} are not in {source.place}, but later estimates "
             "depend on them: replay a recording that contains them"
         )
 
 
 def _check_windows(source: ReplaySource, again: list[int]) -> None:
-    gone = [epoch for epoch in again if not source.has_window(epoch)]
-    if not gone:
+    missing = [epoch for epoch in again if not source.has_window(epoch)]
+    if not missing:
         return
     possible = ["replay a recording that contains them"]
-    if again[-1] > gone[-1]:
-        possible.append(f"--from-epoch {gone[-1] + 1}")
-    if all(map(source.has_partial, gone)):
+    if again[-1] > missing[-1]:
+        possible.append(f"--from-epoch {missing[-1] + 1}")
+    if all(map(source.has_partial, missing)):
         possible.append("--from-partials, which estimates again from the counts")
     raise ReplayError(
-        f"the windows of {in_words(gone)} are no longer in {source.place} "
+        f"the windows of {in_words(missing)} are no longer in {source.place} "
         f"({_retention(source.job)}): {', or '.join(possible)}"
     )
 

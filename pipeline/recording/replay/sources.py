@@ -9,7 +9,7 @@ from itertools import groupby
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ReplaySource(typing.Protocol):
         """
         ...
 
-    def window(self, epoch: int) -> Words:
+    def window(self, epoch: int) -> Messages:
         """Return the multiset of a window, in canonical order; fastest in the order of epochs.
 
         Raises `ReplayError` if it is gone.

@@ -15,17 +15,17 @@ from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.environment import Scratch, temporary_file
+from dpstream.pipeline.stages.environment import OpenSpillFile, temporary_file
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.manifests import Manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words
 
 
 class TopicSource:
     """The topics of a deployment, as they are at construction.
 
-    `windows` is False if none will be read; `scratch` opens spill files for large windows.
+    `windows` is False if none will be read; `open_spill_file` opens spill files for large windows.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class TopicSource:
         read: Run,
         *,
         windows: bool = True,
-        scratch: Scratch = temporary_file,
+        open_spill_file: OpenSpillFile = temporary_file,
     ) -> None:
         self.job = job
         self.place = f"the topics of job {job.name}"
         self._read = read
-        self._scratch = scratch
+        self._open_spill_file = open_spill_file
         self._index = WindowIndex(job)
         self._partials = PartialLog(job)
         self._manifests_end = read(end_offset(Role.MANIFESTS, 0))
@@ -78,8 +78,8 @@ class TopicSource:
                 yield waiting.pop(epoch)
                 epoch += 1
 
-    def window(self, epoch: int) -> Words:
-        words = self._read(self._index.read(epoch, self._scratch))
+    def window(self, epoch: int) -> Messages:
+        words = self._read(self._index.read(epoch, self._open_spill_file))
         if words is None:
             raise ReplayError(
                 f"{in_words([epoch])} of job {self.job.name} was deleted by retention during "
@@ -89,7 +89,7 @@ class TopicSource:
         return words
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        wanted = deque(epoch for epoch in range(first, last + 1) if self.has_partial(epoch))
+        replay_range = deque(epoch for epoch in range(first, last + 1) if self.has_partial(epoch))
         found: dict[int, bytes] = {}
 
         def keep(epoch: int, payload: bytes) -> None:
@@ -99,8 +99,8 @@ class TopicSource:
         partials = PartialLog(self.job, keep)
         cursor = self.job.cursor(Role.PARTIALS, partials.apply)
         cursor.end = self._partials_end
-        while wanted:
-            while wanted[0] not in found:
+        while replay_range:
+            while replay_range[0] not in found:
                 if not self._read(cursor.read_some()):
                     return
-            yield wanted[0], found.pop(wanted.popleft())
+            yield replay_range[0], found.pop(replay_range.popleft())

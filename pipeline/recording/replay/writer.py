@@ -1,7 +1,7 @@
 """Write the topics of a replay, sans I/O: manifests, windows, and copied partials.
 
-* A manifest repeats the original under the replay's own deployment. Fates are copied: no window is
-  closed again, and suppressed windows stay suppressed.
+* A manifest repeats the original under the replay's own deployment. Statuses are copied: no window
+  is closed again, and suppressed windows stay suppressed.
 * A window is the same multiset, in canonical order and new chunks.
 * A restarted replay checks what it has written and writes the rest. Windows and partials are
   written in attempts, of which the first complete one counts.
@@ -20,12 +20,12 @@ from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.messages import split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.words import split_words
 
 
 class ReplayWriter:
@@ -59,7 +59,7 @@ class ReplayWriter:
         if began is not None and began != self._plan.first:
             raise ReplayError(
                 f"job {self._job.name} is a replay that starts with epoch {began:,}; this one "
-                f"would start with {self._plan.first:,}: give another name with --as"
+                f"would start with {self._plan.first:,}: give another name with --new-name"
             )
         yield from self._job.cursor(Role.PARTIALS, self._partials.apply).catch_up()
         yield from self._windows.find_end()
@@ -71,7 +71,7 @@ class ReplayWriter:
         if epoch not in self._decisions.decided:
             return False
         return (
-            manifest.fate is not Fate.RELEASED
+            manifest.window_status is not WindowStatus.RELEASED
             or epoch in self._partials.complete
             or epoch in self._windows.places
         )
@@ -87,7 +87,7 @@ class ReplayWriter:
                 yield Append(Role.MANIFESTS, 0, value)
         yield from self._manifest_log.flush()
         for manifest, payload in todo:
-            if manifest.fate is not Fate.RELEASED:
+            if manifest.window_status is not WindowStatus.RELEASED:
                 continue
             if payload is None:
                 yield from self._write_window(manifest.epoch)
@@ -109,9 +109,9 @@ class ReplayWriter:
         )
 
     def _write_window(self, epoch: int) -> Steps[None]:
-        pieces = Pieces.of(split_words(self._source.window(epoch)))
+        chunks = Chunks.of(split_messages(self._source.window(epoch)))
         offset, attempt = self._offsets[epoch], self._identifiers()
-        yield from chunks_of_attempt(self._job, Role.SHUFFLED, epoch, offset, attempt, pieces)
+        yield from chunks_of_attempt(self._job, Role.SHUFFLED, epoch, offset, attempt, chunks)
 
     def _copy_partial(self, epoch: int, payload: bytes) -> Steps[None]:
         parts = split_partial(

@@ -15,16 +15,16 @@ class Headline:
     Attributes:
         name: The item, "median", or the measure of a learning job; empty for a single count.
         value: In users, or a value of the domain; None without an estimate.
-        truth: Ground truth of the same item or median, if known.
+        ground_truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for others.
         population: Number of users, which clips displayed values; None if it does not count users.
     """
 
     name: str = ""
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    truth: float | None = None
+    ci95_low: float | None = None
+    ci95_high: float | None = None
+    ground_truth: float | None = None
     numbers: NumericDomain | None = None
     percent: bool = False
     population: int | None = None
@@ -42,19 +42,19 @@ class Headline:
     @property
     def interval(self) -> str:
         """The 95 % interval; for a median its ends are edges of buckets."""
-        if self.low is None or self.high is None:
+        if self.ci95_low is None or self.ci95_high is None:
             return "-"
         if self.numbers is None:
-            return f"{self.shown(self.low)} to {self.shown(self.high)}"
+            return f"{self.shown(self.ci95_low)} to {self.shown(self.ci95_high)}"
         return " to ".join(self.edges)
 
     @property
     def edges(self) -> tuple[str, str]:
         assert self.numbers is not None
-        assert self.low is not None
-        assert self.high is not None
+        assert self.ci95_low is not None
+        assert self.ci95_high is not None
         width = self.numbers.width
-        return edge_text(self.low, width), edge_text(self.high, width)
+        return edge_text(self.ci95_low, width), edge_text(self.ci95_high, width)
 
     @property
     def _digits(self) -> int:
@@ -71,5 +71,5 @@ class Headline:
         '202 (95 % CI 198 to 202)'
         """
         about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
-        said = "no estimate" if self.value is None else self.shown(self.value)
-        return about + said + ("" if self.low is None else f" (95 % CI {self.interval})")
+        value = "no estimate" if self.value is None else self.shown(self.value)
+        return about + value + ("" if self.ci95_low is None else f" (95 % CI {self.interval})")

@@ -13,10 +13,10 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.counts_queries import Answer, CountsQuery, Items, Query, Top
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.results.phrases import Sentence, nothing, title_label
-from dpstream.pipeline.results.questions import Answer, Items, Query, Question, Top
 from dpstream.pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -28,13 +28,13 @@ _MOST_FOUND = 200
 class FoundKind(PublishedKind):
     """Counts of the most frequent items, which may differ between epochs."""
 
-    in_one: ClassVar[Question] = Top(1)
-    in_few: ClassVar[Question] = Top(3)
+    in_one: ClassVar[CountsQuery] = Top(1)
+    in_few: ClassVar[CountsQuery] = Top(3)
 
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         return Items()
 
-    def overview(self, records: Sequence[EstimateRecord], count: int) -> Question:
+    def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
         """Return those with the largest mean over all epochs."""
         return Top(count).steady(records, count)
 
@@ -61,7 +61,7 @@ class FoundKind(PublishedKind):
             )
         first_low, _ = wide[0]
         # Its interval is shown where all items have theirs.
-        largest = known_count(answers[0].value, answers[0].low, answers[0].high, people)
+        largest = known_count(answers[0].value, answers[0].ci95_low, answers[0].ci95_high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
         opening = f"{lead}Most frequent {when.at}: "
@@ -73,7 +73,9 @@ class FoundKind(PublishedKind):
         tie = f" (a statistical tie). The estimate for {names[0]} is {first}."
         return Sentence((opening, listed, tie))
 
-    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
+    def smoothed_estimate(
+        self, smoothed: SmoothedEstimates, index: int, reports: int
+    ) -> ItemEstimates:
         return smoothed.items_at(index, reports)
 
     def find(self, domain: ValueDomain, id: str) -> Series:
@@ -101,7 +103,7 @@ class FoundKind(PublishedKind):
 class ItemsKind(FoundKind):
     same_items: ClassVar[bool] = True
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         return Items() if domain.items is not None and len(domain.items) <= most else None
 
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
@@ -131,8 +133,8 @@ def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
     """
     factor = _factor(job)
     return (
-        answer.value - factor * (answer.value - answer.low),
-        answer.value + factor * (answer.high - answer.value),
+        answer.value - factor * (answer.value - answer.ci95_low),
+        answer.value + factor * (answer.ci95_high - answer.value),
     )
 
 

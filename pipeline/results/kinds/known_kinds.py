@@ -27,5 +27,5 @@ def kind_of(domain: ValueDomain) -> PublishedKind:
 def _kind(name: str) -> PublishedKind:
     module_name, kind = _KINDS[name]
     module = import_module(f"dpstream.pipeline.results.kinds.{module_name}")
-    made: PublishedKind = getattr(module, kind)()
-    return made
+    published_kind: PublishedKind = getattr(module, kind)()
+    return published_kind

@@ -14,10 +14,10 @@ from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.counts_queries import QUARTILES, Boxes, CountsQuery, Quantiles, Query
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.phrases import Sentence, nothing, title_label
-from dpstream.pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query, Question
 from dpstream.pipeline.results.series import (
     LONGEST_ID,
     QUARTILE_SERIES,
@@ -36,27 +36,27 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 class NumbersKind(PublishedKind):
     """Counts of all buckets of a range of numbers."""
 
-    in_one: ClassVar[Question] = Quantiles((0.5,))
-    in_few: ClassVar[Question] = Quantiles(QUARTILES)
+    in_one: ClassVar[CountsQuery] = Quantiles((0.5,))
+    in_few: ClassVar[CountsQuery] = Quantiles(QUARTILES)
     largest_are: ClassVar[str] = "range"
     quantiles: ClassVar[tuple[Series, ...]] = QUARTILE_SERIES
 
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         labels = enumerate(domain.items or ())
         return Boxes(tuple(Box(label, (place,), (place + 1,)) for place, label in labels))
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         return self.in_one
 
     def headline(
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         assert isinstance(domain, NumericDomain)
-        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.low, answer.high, answer.truth
+        for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
             return Headline("median", *numbers, domain)
         return Headline(numbers=domain)
 
@@ -64,11 +64,11 @@ class NumbersKind(PublishedKind):
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
         lead = title_label(job.title) if titled else ""
-        found = self.headline(job.domain, record)
-        if found.value is None:
+        headline = self.headline(job.domain, record)
+        if headline.value is None:
             return Sentence((nothing(job, record),))
-        low, high = found.edges
-        value = found.shown(found.value)
+        low, high = headline.edges
+        value = headline.shown(headline.value)
         return Sentence(
             (
                 f"{lead}Half of the {job.people} have values below ",
@@ -77,12 +77,14 @@ class NumbersKind(PublishedKind):
             )
         )
 
-    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
+    def smoothed_estimate(
+        self, smoothed: SmoothedEstimates, index: int, reports: int
+    ) -> ItemEstimates:
         items = smoothed.items_at(index, reports)
         if smoothed.level_variances is None:
             return LevelEstimates.of_values(items)
         variances = tuple(smoothed.level_variances[:, index].tolist())
-        deviation, width = items.standard_deviation, items.half_width
+        deviation, width = items.standard_error, items.half_width
         return RangeEstimates(
             items.values, deviation, width, *items.about, level_variances=variances
         )
@@ -112,9 +114,9 @@ class NumbersKind(PublishedKind):
         return tuple(range_series(domain))[:count]
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
-        found = np.full((len(QUARTILE_SERIES), 3), np.nan)
+        rows_of_quartiles = np.full((len(QUARTILE_SERIES), 3), np.nan)
         if known(estimate):
             answers = Query(domain, self.in_few).answers(estimate)
-            for row, answer in zip(found, answers, strict=False):
-                row[:] = answer.value, answer.low, answer.high
-        return found
+            for row, answer in zip(rows_of_quartiles, answers, strict=False):
+                row[:] = answer.value, answer.ci95_low, answer.ci95_high
+        return rows_of_quartiles

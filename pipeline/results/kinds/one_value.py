@@ -11,11 +11,11 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName, period
+from dpstream.pipeline.results.counts_queries import Count, CountsQuery, Query
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count, step_of
 from dpstream.pipeline.results.phrases import Sentence, how_sure, is_plain
-from dpstream.pipeline.results.questions import Count, Query, Question
 from dpstream.pipeline.results.series import VALUE, Series, SeriesError, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -26,37 +26,43 @@ class CountKind(PublishedKind):
 
     single: ClassVar[bool] = True
     same_items: ClassVar[bool] = True
-    in_one: ClassVar[Question] = Count()
-    in_few: ClassVar[Question] = Count()
+    in_one: ClassVar[CountsQuery] = Count()
+    in_few: ClassVar[CountsQuery] = Count()
 
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         return self.in_one
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         return self.in_one
 
     def headline(
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         """See `PublishedKind`; ground truth is also known for epochs without an estimate."""
-        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.low, answer.high, answer.truth
+        for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
             return Headline("", *numbers, population=record.population)
-        return Headline(truth=None if truth is None or not len(truth) else int(truth[0]))
+        return Headline(
+            ground_truth=None
+            if ground_truth is None or not len(ground_truth)
+            else int(ground_truth[0])
+        )
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        found = self.headline(job.domain, record)
-        assert found.value is not None
-        assert found.low is not None
-        assert found.high is not None
+        headline = self.headline(job.domain, record)
+        assert headline.value is not None
+        assert headline.ci95_low is not None
+        assert headline.ci95_high is not None
         lead, noun = self.counted(job)
         lead = lead if titled else ""
-        known = known_count(found.value, found.low, found.high, record.population)
+        known = known_count(
+            headline.value, headline.ci95_low, headline.ci95_high, record.population
+        )
         word, number = known.words
         return Sentence((f"{lead}{word} ", number, f" {noun} {when.at}{how_sure(known)}."))
 
@@ -67,22 +73,22 @@ class CountKind(PublishedKind):
         return f"{job.people} {state}" if is_plain(state) else f"{job.people} with value “{state}”"
 
     def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
-        found = change.summary
-        assert found.value is not None
-        assert found.low is not None
-        assert found.high is not None
-        step = step_of(found.low, found.high)
-        half = -(-(found.high - found.low) / 2 // step) * step
-        value = round(found.value / step) * step
+        headline = change.summary
+        assert headline.value is not None
+        assert headline.ci95_low is not None
+        assert headline.ci95_high is not None
+        step = step_of(headline.ci95_low, headline.ci95_high)
+        half = -(-(headline.ci95_high - headline.ci95_low) / 2 // step) * step
+        value = round(headline.value / step) * step
         before = f"the {period(job)} before"
-        if found.low > 0 or found.high < 0:
+        if headline.ci95_low > 0 or headline.ci95_high < 0:
             # Words state the direction, since "-4,780 fewer" would be wrong.
             way = "more" if value > 0 else "fewer"
             return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
         number = f"{value:+,.0f} ± {half:,.0f}".replace("-", "\N{MINUS SIGN}")
         return number, f"no significant change since {before}"
 
-    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
+    def smoothed_estimate(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
         return smoothed.count_at(index, reports)
 
     def find(self, domain: ValueDomain, id: str) -> Series:
@@ -107,18 +113,26 @@ class MeasureKind(CountKind):
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
-        found = super().headline(domain, record)
-        return Headline(domain.measure or "", found.value, found.low, found.high, percent=True)
+        headline = super().headline(domain, record)
+        return Headline(
+            domain.measure or "",
+            headline.value,
+            headline.ci95_low,
+            headline.ci95_high,
+            percent=True,
+        )
 
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        found = self.headline(job.domain, record)
+        headline = self.headline(job.domain, record)
         assert job.domain.measured is not None
         what, unit = job.domain.measured
-        value, low, high = (_tenths(each) for each in (found.value, found.low, found.high))
+        value, low, high = (
+            _tenths(each) for each in (headline.value, headline.ci95_low, headline.ci95_high)
+        )
         return Sentence((f"The {what} is ", value, f" {unit} {when.at} (95 % CI {low} to {high})."))
 
     def _series(self, domain: ValueDomain) -> Series:

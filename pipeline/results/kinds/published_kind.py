@@ -14,9 +14,9 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.counts_queries import CountsQuery, Query
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.phrases import Sentence, is_plain, title_label
-from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.results.series import Series
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
@@ -34,10 +34,10 @@ class PublishedKind(ABC):
     same_items: ClassVar[bool] = False
     """True if the same items are published at every epoch, as estimates of their counts."""
 
-    in_one: ClassVar[Question]
+    in_one: ClassVar[CountsQuery]
     """Query where only one number fits."""
 
-    in_few: ClassVar[Question]
+    in_few: ClassVar[CountsQuery]
     """Default query of an epoch."""
 
     largest_are: ClassVar[str] = "item"
@@ -47,14 +47,14 @@ class PublishedKind(ABC):
     """Series of values of the domain."""
 
     @abstractmethod
-    def everything(self, domain: ValueDomain) -> Question:
+    def everything(self, domain: ValueDomain) -> CountsQuery:
         """Return the query for everything published of an epoch."""
 
-    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+    def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         """Return the query for Prometheus; None if it would have more than `most` numbers."""
         return None
 
-    def overview(self, records: Sequence[EstimateRecord], count: int) -> Question:
+    def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
         """Return the query that best shows the records' development, in at most `count` curves."""
         return self.in_few
 
@@ -62,15 +62,15 @@ class PublishedKind(ABC):
         self,
         domain: ValueDomain,
         record: EstimateRecord,
-        truth: NDArray[np.integer] | None = None,
+        ground_truth: NDArray[np.integer] | None = None,
     ) -> Headline:
         """Return the headline of a record.
 
-        `truth` has the users with each estimated item or bucket, shape (items,), or the count,
-        shape (1,), if known.
+        `ground_truth` has the users with each estimated item or bucket, shape (items,), or the
+        count, shape (1,), if known.
         """
-        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            numbers = answer.value, answer.low, answer.high, answer.truth
+        for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
+            numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
             return Headline(domain.label(answer.item), *numbers, population=record.population)
         return Headline()
 
@@ -111,7 +111,7 @@ class PublishedKind(ABC):
         return {}
 
     @abstractmethod
-    def looked_back(
+    def smoothed_estimate(
         self, smoothed: SmoothedEstimates, index: int, reports: int
     ) -> Estimate | ItemEstimates:
         """Return the smoothed estimate at `index`, in the format of an online one.

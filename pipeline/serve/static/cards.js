@@ -66,15 +66,15 @@ export class TopCard extends Asking {
   }
 
   draw(body) {
-    const [least, most] = [0, Math.max(1, ...body.items.map((item) => item.high))];
+    const [least, most] = [0, Math.max(1, ...body.items.map((item) => item.ci95_high))];
     const ranked = body.items.some((item) => item.places);
     setText(this.when, body.epoch ? body.name : "");
-    const truth = body.items.some((item) => item.truth !== null);
+    const groundTruth = body.items.some((item) => item.ground_truth !== null);
     const { people } = this.model.detail;
-    const columns = [...(ranked ? [column("rank")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 % CI"), ...(truth ? [numbers("ground truth, not private")] : [])];
+    const columns = [...(ranked ? [column("rank")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 % CI"), ...(groundTruth ? [numbers("ground truth, not private")] : [])];
     const rows = body.items.map((item) => {
-      const words = said("users", this.format, item.value, item.low, item.high, body.population);
-      return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]), words.value, words.interval, ...(truth ? [this.format(item.truth)] : [])];
+      const words = said("users", this.format, item.value, item.ci95_low, item.ci95_high, body.population);
+      return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.ci95_low, item.ci95_high, [least, most]), words.value, words.interval, ...(groundTruth ? [this.format(item.ground_truth)] : [])];
     });
     const made = table("Largest items with 95 % intervals", columns, rows);
     made.classList.add("bars");
@@ -82,7 +82,7 @@ export class TopCard extends Asking {
     this.body.replaceChildren(body.items.length ? made : h("p", { class: "empty" }, "No estimate for this epoch."));
     const all = body.simultaneous_half_width;
     setText(this.notes, [all && `With ± ${this.format(all)} each, all intervals hold at once.`,
-      body.found_above && `Detection threshold: about ${this.format(body.found_above)} ${this.model.detail.people}.`, ...body.notes].filter(Boolean).join(" "));
+      body.detection_threshold && `Detection threshold: about ${this.format(body.detection_threshold)} ${this.model.detail.people}.`, ...body.notes].filter(Boolean).join(" "));
   }
 }
 
@@ -102,12 +102,12 @@ export class QuantileCard extends Asking {
   draw(body) {
     setText(this.notes, body.epoch ? body.name : "");
     const held = body.quantiles.filter((each) => each.value !== null);
-    const truth = held.some((each) => each.truth !== null);
+    const groundTruth = held.some((each) => each.ground_truth !== null);
     const rows = held.map((each) => {
-      const words = said("value", this.format, each.value, each.low, each.high);
-      return [`${count(100 * each.share)} % are below`, words.value, words.interval, ...(truth ? [this.format(each.truth)] : [])];
+      const words = said("value", this.format, each.value, each.ci95_low, each.ci95_high);
+      return [`${count(100 * each.share)} % are below`, words.value, words.interval, ...(groundTruth ? [this.format(each.ground_truth)] : [])];
     });
-    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 % CI"), ...(truth ? [numbers("ground truth, not private")] : [])];
+    const columns = [column(this.model.detail.people), numbers("value"), numbers("95 % CI"), ...(groundTruth ? [numbers("ground truth, not private")] : [])];
     this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "No estimate for this epoch."));
   }
 }
@@ -122,7 +122,7 @@ export class PrivacyCard {
   constructor(model, named) {
     this.model = model;
     this.account = h("div", {});
-    const { exposure, guarantee_words: words, trust } = model.detail;
+    const { exposure, guarantee_description: words, trust } = model.detail;
     const promised = [h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))), exposureOf(exposure), this.account];
     this.element = h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
       h("div", { class: "card-head" }, h("h2", {}, titled("Trust and privacy guarantee", model, named))),
@@ -139,11 +139,11 @@ export class PrivacyCard {
 }
 
 function charged({ budget }) {
-  const rows = [["Guarantee of this job", budget.stated, true], ["Charged to this population so far", budget.charged, true],
+  const rows = [["Guarantee of this job", budget.declared, true], ["Charged to this population so far", budget.charged, true],
     ...(budget.filtered === null ? [] : [["Composed by the budget’s filter", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit is set")))),
-    ...budget.words.map((each) => h("p", { class: "note" }, tied(each))),
+    ...budget.description.map((each) => h("p", { class: "note" }, tied(each))),
   ];
 }

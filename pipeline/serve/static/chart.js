@@ -1,4 +1,4 @@
-// The figure that Python describes, filled with curves; it knows no network and no address.
+// The plot that Python describes, filled with curves; it knows no network and no address.
 
 import { dateTicks } from "./dates.js";
 import { tickLabels } from "./format.js";
@@ -19,7 +19,7 @@ export class Chart extends EventTarget {
   #quiet = false;
   #dates = new Map();
   curves = [];
-  shown = { simultaneous: false, smoothed: true, truth: true };
+  shown = { simultaneous: false, smoothed: true, groundTruth: true };
   // The job whose calendar dates the epochs; null where they have numbers.
   dated = null;
 
@@ -28,24 +28,24 @@ export class Chart extends EventTarget {
     this.place = place;
   }
 
-  // Draw the figure `item` (of bokeh.embed.json_item), still without curves, in place of the one
+  // Draw the plot `item` (of bokeh.embed.json_item), still without curves, in place of the one
   // before, unless `signal` aborts it.
   async show(item, signal) {
     const views = await Bokeh.embed.embed_item(item, this.place);
-    const figure = [...views.roots][0].model;
+    const plot = [...views.roots][0].model;
     if (signal.aborted) {
-      discard(views, figure.document);
+      discard(views, plot.document);
       return;
     }
     this.#clear();
-    this.#document = figure.document;
+    this.#document = plot.document;
     this.#view = views;
     for (const part of this.place.children) part.hidden = false;
     // With a finger one scrolls the page; the buttons zoom.
-    if (matchMedia("(pointer: coarse)").matches) for (const tool of figure.toolbar.tools) tool.active = false;
-    figure.on_event("mousemove", (event) => this.#point(event.x));
-    figure.on_event("mouseleave", () => this.#point(null));
-    figure.on_event("doubletap", () => this.dispatchEvent(new CustomEvent("range", { detail: null })));
+    if (matchMedia("(pointer: coarse)").matches) for (const tool of plot.toolbar.tools) tool.active = false;
+    plot.on_event("mousemove", (event) => this.#point(event.x));
+    plot.on_event("mouseleave", () => this.#point(null));
+    plot.on_event("doubletap", () => this.dispatchEvent(new CustomEvent("range", { detail: null })));
     const epochs = this.#model("epochs");
     const told = () => this.#quiet || this.#ask(epochs);
     epochs.properties.start.change.connect(told);
@@ -59,7 +59,7 @@ export class Chart extends EventTarget {
     this.place.replaceChildren();
   }
 
-  // Put other numbers into the figure; it has as many curves as before.
+  // Put other numbers into the plot; it has as many curves as before.
   set(curves) {
     this.curves = curves;
     if (!this.#document) return;
@@ -136,7 +136,7 @@ export class Chart extends EventTarget {
       far: wide.alone,
       estimate: line(curve.value),
       smoothed: line(this.shown.smoothed && curve.smoothed),
-      truth: line(this.shown.truth && curve.truth),
+      "ground-truth": line(this.shown.groundTruth && curve.groundTruth),
     };
     for (const [kind, columns] of Object.entries(data)) this.#put(`${kind}-${index}`, columns);
   }

@@ -18,11 +18,11 @@ export class Curve {
     this.population = body.population ? Array.from(body.population) : null;
     // What is drawn is cut to what can be; what is said of a point is made of what was published.
     const cut = (values) => numbers(values).map((each, index) => this.#cut(each, index));
-    for (const name of ["value", "low", "high"]) this[name] = cut(body[name]);
-    const [lows, highs] = [body.own_low ?? body.low, body.own_high ?? body.high];
+    for (const [name, key] of [["value", "value"], ["low", "ci95_low"], ["high", "ci95_high"]]) this[name] = cut(body[key]);
+    const [lows, highs] = [body.own_ci95_low ?? body.ci95_low, body.own_ci95_high ?? body.ci95_high];
     this.published = numbers(body.value).map((value, index) => [value, number(lows[index]), number(highs[index])]);
     this.smoothed = body.smoothed ? cut(body.smoothed) : null;
-    this.truth = body.truth ? numbers(body.truth) : null;
+    this.groundTruth = body.ground_truth ? numbers(body.ground_truth) : null;
     const [low, high] = [body.simultaneous_low, body.simultaneous_high];
     this.simultaneous = low && high ? { low: cut(low), high: cut(high) } : null;
   }
@@ -31,7 +31,7 @@ export class Curve {
     return this.population ? Math.min(Math.max(value, 0), this.population[index]) : value;
   }
 
-  // Whether there is such a line, "smoothed", "truth" or "simultaneous", anywhere.
+  // Whether there is such a line, "smoothed", "groundTruth" or "simultaneous", anywhere.
   has(name) {
     const values = this[name]?.low ?? this[name];
     return Boolean(values?.some((value) => !Number.isNaN(value)));
@@ -42,7 +42,7 @@ export class Curve {
   }
 
   // An epoch that just closed: [value, low, high], or null for a gap.
-  append({ epoch, begins = null, population }, estimate, truth) {
+  append({ epoch, begins = null, population }, estimate, groundTruth) {
     if (epoch <= this.lastEpoch) return false;
     const [value, low, high] = (estimate ?? [NaN, NaN, NaN]).map(number);
     this.epochs.push(epoch);
@@ -57,7 +57,7 @@ export class Curve {
     add(this.simultaneous?.high, value + this.widening * (high - value));
     // The server smooths occasionally, from the latest epoch.
     this.smoothed?.push(NaN);
-    this.truth?.push(number(truth));
+    this.groundTruth?.push(number(groundTruth));
     return true;
   }
 
@@ -114,7 +114,7 @@ export class Curve {
   // Smallest of the numbers themselves between two epochs, whatever their intervals are.
   least(from, to) {
     let least = Infinity;
-    for (const values of [this.value, this.smoothed, this.truth]) {
+    for (const values of [this.value, this.smoothed, this.groundTruth]) {
       values?.forEach((value, index) => {
         if (this.epochs[index] >= from && this.epochs[index] <= to && value < least) least = value;
       });
@@ -126,7 +126,7 @@ export class Curve {
   extent(from, to, wide = false) {
     let [low, high] = [Infinity, -Infinity];
     const ends = (wide && this.simultaneous) || this;
-    for (const values of [this.value, ends.low, ends.high, this.smoothed, this.truth]) {
+    for (const values of [this.value, ends.low, ends.high, this.smoothed, this.groundTruth]) {
       if (!values) continue;
       for (let index = 0; index < values.length; index++) {
         if (this.epochs[index] < from || this.epochs[index] > to) continue;

@@ -5,7 +5,7 @@ import { Chart, widest } from "./chart.js";
 import { Curve } from "./curve.js";
 import { h, setText } from "./dom.js";
 import { epochWords } from "./dates.js";
-import { capital, count, told, valueOf } from "./format.js";
+import { capital, count, valueText, valueOf } from "./format.js";
 import { shape } from "./marks.js";
 import { NumbersTable, downloads, saveSeen } from "./numbers.js";
 import { savePicture } from "./picture.js";
@@ -20,7 +20,7 @@ export class CurvesCard {
   #loading = null;
   #fresh = 0;
   #cursor = null;
-  shown = { simultaneous: false, smoothed: true, truth: true, zero: true };
+  shown = { simultaneous: false, smoothed: true, groundTruth: true, zero: true };
 
   // `models` are one job or several, `chosen` says which series are drawn.
   constructor(models, theme, chosen) {
@@ -127,7 +127,7 @@ export class CurvesCard {
         if (curve.job !== model.name) continue;
         const estimate = message.series[curve.id];
         if (estimate === undefined) missing = true;
-        else curve.append(message, estimate, message.truth?.[curve.id]);
+        else curve.append(message, estimate, message.ground_truth?.[curve.id]);
       }
       panel.added += 1;
       // Epochs come one by one, and a long history has few: what was added is reduced in its turn.
@@ -169,7 +169,7 @@ export class CurvesCard {
     const heading = this.#needsHeading(models) && h("h3", {}, this.#named(models[0]));
     const nothing = h("p", { class: "empty", hidden: true });
     this.body.append(h("div", { class: "panel" }, heading, nothing, place, legend));
-    return { models, chart, legend, place, nothing, added: 0, figure: "", unit: "" };
+    return { models, chart, legend, place, nothing, added: 0, chartKey: "", unit: "" };
   }
 
   // By its title, and where another job has the same, by its name.
@@ -212,10 +212,10 @@ export class CurvesCard {
     // Jobs with different starts share only epoch numbers.
     const dated = curves.every((curve) => curve.begins && curve.begins[curve.epochs.indexOf(curves[0].epochs[0])] === curves[0].begins?.[0]);
     panel.chart.dated = dated ? panel.models[0].detail : null;
-    const figure = `${curves.length} ${theme} ${unit} ${dated}`;
-    if (figure !== panel.figure) {
-      const item = await this.#figure(panel, curves, theme, dated, signal);
-      panel.figure = "";
+    const chartKey = `${curves.length} ${theme} ${unit} ${dated}`;
+    if (chartKey !== panel.chartKey) {
+      const item = await this.#describe(panel, curves, theme, dated, signal);
+      panel.chartKey = "";
       await panel.chart.show(item, signal);
     }
     if (signal.aborted) return;
@@ -229,12 +229,12 @@ export class CurvesCard {
           if (curve.job !== model.name) continue;
           const estimate = message.series[curve.id];
           if (estimate === undefined) this.refresh();
-          else curve.append(message, estimate, message.truth?.[curve.id]);
+          else curve.append(message, estimate, message.ground_truth?.[curve.id]);
         }
       }
     }
     panel.added = 0;
-    panel.figure = figure;
+    panel.chartKey = chartKey;
     panel.unit = unit;
     panel.chart.set(curves);
     this.#zoom();
@@ -258,10 +258,10 @@ export class CurvesCard {
     return this.shown.zero && unit !== "value" && !this.change;
   }
 
-  #figure(panel, curves, theme, dated, signal) {
+  #describe(panel, curves, theme, dated, signal) {
     const [model] = panel.models;
     const series = model.own(this.chosen()).join(",");
-    return ask("/figures.json", { job: model.name, theme, series, curves: curves.length, axis: dated ? "" : "numbers" }, signal);
+    return ask("/charts.json", { job: model.name, theme, series, curves: curves.length, axis: dated ? "" : "numbers" }, signal);
   }
 
   // Draw what was added.
@@ -317,7 +317,7 @@ export class CurvesCard {
         if (!words) return;
         const { published: { [point]: found }, population } = curve;
         const gap = !found || Number.isNaN(found[0]);
-        setText(words, gap ? "no estimate" : told(this.change ? "change" : panel.unit, format, ...found, population?.[point]));
+        setText(words, gap ? "no estimate" : valueText(this.change ? "change" : panel.unit, format, ...found, population?.[point]));
       });
       chart.markEpoch(epoch === null ? null : at);
       const longest = chart.curves.find((curve) => curve.epochs.includes(at));
@@ -342,18 +342,18 @@ export class CurvesCard {
   #drawSwitches() {
     const curves = this.#charts.flatMap(({ chart }) => chart.curves);
     const has = (name) => curves.some((curve) => curve.has(name));
-    const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
+    const note = this.models.map((model) => model.detail.ground_truth_note).find(Boolean) ?? "not private";
     const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % confidence interval"]];
     const { period } = this.models[0].detail;
     const wide = this.shown.simultaneous && has("simultaneous");
     if (wide) lines.push(["wide", `all ${period}s at once, in 19 of 20 runs`]);
     if (this.shown.smoothed && has("smoothed")) lines.push(["smoothed", "smoothed (uses later epochs)"]);
-    if (this.shown.truth && has("truth")) lines.push(["truth", note]);
-    const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
+    if (this.shown.groundTruth && has("groundTruth")) lines.push(["ground-truth", note]);
+    const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.description).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));
     const zero = this.#charts.some(({ unit }) => unit !== "value") && !this.change;
-    const kinds = [["zero", "Axis from zero"], ["simultaneous", `All ${period}s at once`], ["smoothed", "Smoothed"], ["truth", "Ground truth, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
+    const kinds = [["zero", "Axis from zero"], ["simultaneous", `All ${period}s at once`], ["smoothed", "Smoothed"], ["groundTruth", "Ground truth, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
     if (this.switches.dataset.kinds === String(kinds)) return;
     this.switches.dataset.kinds = String(kinds);
     this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},

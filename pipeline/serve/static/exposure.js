@@ -1,6 +1,6 @@
 // Epsilon against an observer of only some reports of a device: a curve, and its numbers as a table.
 
-import { column, h, numbers, svg, table } from "./dom.js";
+import { h, numbers, svg, table } from "./dom.js";
 import { count, loss } from "./format.js";
 
 const [WIDTH, HEIGHT] = [320, 136];
@@ -18,7 +18,7 @@ export function exposureOf(body) {
   const named = "Epsilon by number of linked reports";
   return h("section", { class: "exposure", "aria-label": named },
     h("h3", {}, "If an observer links only some reports of a device"),
-    h("p", {}, body.words),
+    h("p", {}, body.description),
     h("div", { class: "halves" },
       h("figure", {}, drawing(body)),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of the chart" }, table(named, [numbers("linked reports"), numbers("epsilon"), numbers("a guess of 50 % becomes")], rows))));

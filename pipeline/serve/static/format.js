@@ -55,7 +55,7 @@ export function said(unit, format, value, low, high, people) {
 }
 
 // The same in one.
-export function told(unit, format, value, low, high, people) {
+export function valueText(unit, format, value, low, high, people) {
   const words = said(unit, format, value, low, high, people);
   if (unit !== "users") return `${words.value} ${error(fitted(unit, format, low, high), value, low, high)}`.trim();
   return words.mayBeNone || words.interval === "–" ? words.value : `${words.value} (${words.interval})`;

@@ -192,7 +192,7 @@ export class Items extends EventTarget {
       value: h("span", { class: "value" }),
       error: h("span", { class: "error" }),
     };
-    line.element = h("div", { class: "row", role: "option" }, line.mark, line.label, line.spark, h("span", { class: "told" }, line.value, line.error));
+    line.element = h("div", { class: "row", role: "option" }, line.mark, line.label, line.spark, h("span", { class: "value-text" }, line.value, line.error));
     this.space.append(line.element);
     return line;
   }

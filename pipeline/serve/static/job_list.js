@@ -74,7 +74,7 @@ function card(job, curve) {
     curve?.value.some((value) => value !== null) && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
     h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact("Closed", time(job.closed_at)),
       fact("Privacy loss", lossOf(job), job.budget), phaseOf(job) && fact("Phase", phaseOf(job))),
-    job.problems.length > 0 && h("div", { class: "actions" }, h("h3", {}, "Action required"), job.problems.map((problem) => h("p", { class: "problem" }, problem))));
+    job.issues.length > 0 && h("div", { class: "actions" }, h("h3", {}, "Action required"), job.issues.map((issue) => h("p", { class: "problem" }, issue))));
 }
 
 function caption(job, { label, epochs }) {

@@ -39,7 +39,7 @@ class Page {
       [this.run, this.jobs, this.kafka] = [run, jobs, kafka];
       byId("logout").hidden = !login;
     } catch (failure) {
-      this.#notice(`The server does not respond: ${failure.message}. Retrying.`);
+      this.#warn(`The server does not respond: ${failure.message}. Retrying.`);
       setTimeout(() => this.#begin(Math.min(2 * wait, 4000)), wait);
       return;
     }
@@ -52,7 +52,7 @@ class Page {
       await fetch("/logout", { method: "POST" });
       location.reload();
     } catch (failure) {
-      this.#notice(`Logout failed: ${failure.message}. Try again.`);
+      this.#warn(`Logout failed: ${failure.message}. Try again.`);
     }
   }
 
@@ -146,14 +146,14 @@ class Page {
     document.body.classList.toggle("stale", cut || silent);
     setText(byId("connection"), cut ? "reconnecting" : silent ? "Kafka: no response" : "live");
     byId("connection").className = `connection ${cut || silent ? "lost" : "live"}`;
-    if (cut) this.#notice(`Connection lost. The numbers below are from ${time(since)}; they update automatically after reconnecting.`);
-    else if (silent) this.#notice(`Kafka does not respond to the server${this.kafka.since ? `, since ${time(this.kafka.since)}` : ""}. The numbers below are older; they update automatically once it responds.`);
-    else this.#notice("");
+    if (cut) this.#warn(`Connection lost. The numbers below are from ${time(since)}; they update automatically after reconnecting.`);
+    else if (silent) this.#warn(`Kafka does not respond to the server${this.kafka.since ? `, since ${time(this.kafka.since)}` : ""}. The numbers below are older; they update automatically once it responds.`);
+    else this.#warn("");
   }
 
-  #notice(words) {
-    setText(byId("notice"), words);
-    byId("notice").hidden = !words;
+  #warn(words) {
+    setText(byId("warning"), words);
+    byId("warning").hidden = !words;
   }
 
   // The job shown, and the one compared with it.

@@ -70,10 +70,10 @@ export class Model extends EventTarget {
       if (summary) Object.assign(this.detail, { ...summary, budget: this.detail.budget, last_epoch: this.detail.last_epoch });
     } else if (message.type === "epoch") {
       if (message.epoch <= this.lastEpoch) return;
-      const { epoch: last_epoch, closed_at, fate, flags, headline, estimate, sentence, told } = message;
+      const { epoch: last_epoch, closed_at, window_status, flags, headline, estimate, sentence, sentence_epoch } = message;
       if (this.recent.push(message) > RECENT) this.recent.shift();
       const begun = !this.lastEpoch;
-      Object.assign(this.detail, { last_epoch, closed_at, fate, flags, headline, estimate, sentence, told });
+      Object.assign(this.detail, { last_epoch, closed_at, window_status, flags, headline, estimate, sentence, sentence_epoch });
       // Which items there are is known from the first estimate on.
       if (begun && !this.detail.chosen.length) this.dispatchEvent(new Event("begun"));
     } else if (message.type === "budget") {

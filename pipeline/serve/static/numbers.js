@@ -51,7 +51,7 @@ export class NumbersTable {
     const { change } = this.shown();
     const columns = [numbers("epoch"), ...(starts ? [column("start")] : []), column("closed"), column("status"), numbers("devices"),
       ...ids.flatMap((id) => [numbers(labels.get(id) ?? id), numbers("95 % CI")])];
-    const cells = (row) => [count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.fate, ...row.flags].join(", "), count(row.contributors),
+    const cells = (row) => [count(row.epoch), ...(starts ? [date(model.detail, row.begins)] : []), time(row.closed_at), [row.window_status, ...row.flags].join(", "), count(row.contributors),
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
         const unit = change ? "change" : model.unitOf(id);
@@ -65,7 +65,7 @@ export class NumbersTable {
 
 // A row for every epoch that is seen and every curve, as a file; the numbers are those published.
 export async function saveSeen(models, series, [from, to], change) {
-  const lines = [["job", "epoch", "begins", "series", change ? `change since ${change} before` : "estimate", "low", "high", "fate", "flags"]];
+  const lines = [["job", "epoch", "start", "series", change ? `change since ${change} before` : "estimate", "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
     const labels = new Map(model.detail.series.map((each) => [each.id, each.label]));
     const found = [];
@@ -76,7 +76,7 @@ export async function saveSeen(models, series, [from, to], change) {
     }
     for (const row of found.reverse()) {
       for (const id of model.own(series)) {
-        lines.push([model.name, row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.fate, row.flags.join(" ")]);
+        lines.push([model.name, row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.window_status, row.flags.join(" ")]);
       }
     }
   }

@@ -12,18 +12,18 @@ const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;
 
 function collectorRows(collectors, idle) {
   return collectors.map((each) => [
-    each.name, each.alive ? `${seconds(each.age)} ago` : idle ? silent(each) : h("b", { class: "bad" }, silent(each)),
-    count(each.stored), rate(each.stored_per_second), count(each.waiting), reasons(each.refused) || "none"]);
+    each.name, each.up ? `${seconds(each.age)} ago` : idle ? silent(each) : h("b", { class: "bad" }, silent(each)),
+    count(each.stored), rate(each.stored_per_second), count(each.waiting), reasons(each.rejected) || "none"]);
 }
 
 function stageRows(stages, idle) {
   return stages.flatMap(({ stage, workers, lag, waiting }) => {
-    const behind = [count(lag), seconds(waiting)];
-    if (!workers.length) return [[stage, idle || "none", "–", "–", "–", "–", ...behind]];
+    const lags = [count(lag), seconds(waiting)];
+    if (!workers.length) return [[stage, idle || "none", "–", "–", "–", "–", ...lags]];
     return workers.map((worker, index) => [
-      index ? "" : stage, worker.name, worker.resting ? "idle" : worker.alive ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
-      worker.partitions.join(" ") || "–", worker.alive ? rate(worker.records_per_second) : "–", worker.alive ? rate(worker.reports_per_second) : "–",
-      ...(index ? ["", ""] : behind)]);
+      index ? "" : stage, worker.name, worker.idle ? "idle" : worker.up ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
+      worker.partitions.join(" ") || "–", worker.up ? rate(worker.records_per_second) : "–", worker.up ? rate(worker.reports_per_second) : "–",
+      ...(index ? ["", ""] : lags)]);
   });
 }
 
@@ -40,12 +40,12 @@ export class Operators {
     const { detail, pipeline } = this.model;
     const collectors = pipeline?.collectors;
     const known = (value) => value !== null && value !== undefined;
-    const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Lag", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
+    const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Lag", seconds(detail.lag_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
       ["Replay of", detail.replay_of ?? "none"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
-      facts.push(["Finalized windows", reasons(pipeline.decided ?? {}) || "unknown: no shuffle worker has reported yet"]);
-      if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.alive).length)} up`], ["Invalid reports", count(pipeline.unusable_reports)]);
-      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Missing producers", pipeline.silent?.join(", ") || "none"]);
+      facts.push(["Finalized windows", reasons(pipeline.finalized_windows ?? {}) || "unknown: no shuffle worker has reported yet"]);
+      if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.up).length)} up`], ["Invalid reports", count(pipeline.unusable_reports)]);
+      else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Missing producers", pipeline.missing_producers?.join(", ") || "none"]);
       facts.push(["Late reports", count(pipeline.late_reports)]);
     }
     this.facts.replaceChildren(...facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -70,7 +70,7 @@ export class Operators {
       h("h3", {}, "Dead letters"),
       dead.length ? table("Dead letters", [column("reason"), numbers("records")], dead.map(([reason, number]) => [reason, count(number)])) : h("p", { class: "empty" }, "None."),
       h("h3", {}, "Action required"),
-      pipeline.problems.length ? h("ul", { class: "problems" }, pipeline.problems.map((each) => h("li", {}, each))) : h("p", { class: "empty" }, "None."),
+      pipeline.issues.length ? h("ul", { class: "issues" }, pipeline.issues.map((each) => h("li", {}, each))) : h("p", { class: "empty" }, "None."),
       ...(pipeline.notes ?? []).map((each) => h("p", { class: "note" }, each)),
       h("p", { class: "note" }, "For programs: ", ["", "estimates", "pipeline"].map((what) => [h("a", { href: jobPath(this.model.name, what) }, jobPath(this.model.name, what)), " "])));
   }

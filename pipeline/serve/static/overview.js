@@ -22,15 +22,15 @@ export class Overview {
     this.sentence = h("p", { class: "sentence" });
     const { detail } = model;
     this.tiles = Object.fromEntries(tiles.map((name) => {
-      const tile = { value: h("dd", { class: "figure" }), note: h("dd", { class: "note" }), bar: h("i", { class: "fill" }) };
+      const tile = { value: h("dd", { class: "statistic" }), note: h("dd", { class: "note" }), bar: h("i", { class: "fill" }) };
       tile.element = h("div", { class: "tile" }, h("dt", {}, NAMES[name](detail)), tile.value, tile.note, h("span", { class: "bar", "aria-hidden": "true", hidden: true }, tile.bar));
       return [name, tile];
     }));
     const more = [detail.title !== model.name && model.name, detail.replay_of && `replay of ${detail.replay_of}`].filter(Boolean).join(" · ");
     [this.assumption, this.warning] = [h("p", { class: "note" }), h("p", { class: "problem" })];
     this.phase = h("span", { class: "phase" });
-    this.problems = h("ul", { class: "problems" });
-    this.actions = h("section", { class: "actions", "aria-label": "Action required" }, h(named ? "h3" : "h2", {}, "Action required"), this.problems);
+    this.issues = h("ul", { class: "issues" });
+    this.actions = h("section", { class: "actions", "aria-label": "Action required" }, h(named ? "h3" : "h2", {}, "Action required"), this.issues);
     this.element = h("section", { class: "overview", "aria-label": `Summary of ${detail.title}` },
       h("div", {}, h(named ? "h2" : "h1", {}, detail.title, " ", h("small", {}, more), " ", this.phase),
         !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.warning, this.actions),
@@ -48,9 +48,9 @@ export class Overview {
     }
     setText(this.phase, phaseOf(detail));
     this.phase.hidden = !phaseOf(detail);
-    const { problems } = detail;
-    this.actions.hidden = !problems.length;
-    if (this.problems.textContent !== problems.join("")) this.problems.replaceChildren(...problems.map((each) => h("li", { class: "problem" }, each)));
+    const { issues } = detail;
+    this.actions.hidden = !issues.length;
+    if (this.issues.textContent !== issues.join("")) this.issues.replaceChildren(...issues.map((each) => h("li", { class: "problem" }, each)));
     this.#change(detail);
     this.#part(detail);
     this.#epochs(detail);
@@ -67,11 +67,11 @@ export class Overview {
   }
 
   #change({ change, changes, last_epoch: last }) {
-    this.#say("change", change?.number ?? "–", change?.words ?? (changes ? (last ? "not known yet" : "no estimate yet") : "no interval available"));
+    this.#say("change", change?.number ?? "–", change?.description ?? (changes ? (last ? "not known yet" : "no estimate yet") : "no interval available"));
   }
 
-  #part({ told, people }) {
-    this.#say("part", count(told?.contributors), told ? `of ${count(told.population)} ${people}${this.short ? "" : `, ${told.name}`}` : "no estimate yet");
+  #part({ sentence_epoch, people }) {
+    this.#say("part", count(sentence_epoch?.contributors), sentence_epoch ? `of ${count(sentence_epoch.population)} ${people}${this.short ? "" : `, ${sentence_epoch.name}`}` : "no estimate yet");
   }
 
   #epochs(detail) {

@@ -31,47 +31,47 @@ function workers(x, y, all, idle) {
   const shown = all.slice(0, 9);
   const left = x - (shown.length - 1) * 8;
   return shown.map((worker, index) => svg("g", {},
-    svg("title", {}, `${worker.name}: ${worker.resting ? "idle" : worker.alive ? "up" : "no heartbeat for " + seconds(worker.age)}`),
-    worker.alive || idle
-      ? svg("circle", { cx: left + index * 16, cy: y, r: 5, class: worker.alive ? "alive" : "ended" })
+    svg("title", {}, `${worker.name}: ${worker.idle ? "idle" : worker.up ? "up" : "no heartbeat for " + seconds(worker.age)}`),
+    worker.up || idle
+      ? svg("circle", { cx: left + index * 16, cy: y, r: 5, class: worker.up ? "up" : "ended" })
       : svg("path", { d: `M${left + index * 16 - 4} ${y - 4}l8 8m0 -8l-8 8`, class: "gone" })));
 }
 
 function stageBox(x, y, width, height, stage, found, idle) {
   const all = found?.workers ?? [];
-  const alive = all.filter((worker) => worker.alive).length;
-  const speeds = all.filter((worker) => worker.alive).map((worker) => worker.reports_per_second ?? null).filter((each) => each !== null);
-  const read = all.filter((worker) => worker.alive && known(worker.records_per_second)).map((worker) => worker.records_per_second);
+  const up = all.filter((worker) => worker.up).length;
+  const speeds = all.filter((worker) => worker.up).map((worker) => worker.reports_per_second ?? null).filter((each) => each !== null);
+  const read = all.filter((worker) => worker.up && known(worker.records_per_second)).map((worker) => worker.records_per_second);
   // Where even the number of records is to stay unknown, none is shown.
   const records = read.length ? read.reduce((sum, each) => sum + each, 0) : null;
   const total = speeds.reduce((sum, each) => sum + each, 0);
   const speed = speeds.length ? rate(total, " reports") : rate(records, " records");
   const middle = x + width / 2;
-  const warns = !idle && alive < all.length;
-  const state = idle && !alive ? idle : all.length ? `${count(alive)} of ${plural(all.length, "worker")} up` : "no worker";
-  return svg("g", { class: found && !alive ? (idle ? "stage idle" : "stage bad") : "stage" },
+  const warns = !idle && up < all.length;
+  const state = idle && !up ? idle : all.length ? `${count(up)} of ${plural(all.length, "worker")} up` : "no worker";
+  return svg("g", { class: found && !up ? (idle ? "stage idle" : "stage bad") : "stage" },
     svg("title", {}, `${stage}: ${does(stage)}`),
     svg("rect", { x, y, width, height, rx: 9 }),
     text(middle, y + 24, stage, { class: "name" }),
     found ? workers(middle, y + 44, all, idle) : null,
     text(middle, y + 68, found ? state : "unknown", { class: warns ? "small warn" : "small" }),
-    found && (alive || !idle) && text(middle, y + 86, speed, { class: "small" }));
+    found && (up || !idle) && text(middle, y + 86, speed, { class: "small" }));
 }
 
 // Who takes the reports of devices, where those report for themselves.
 function collectorsBox(x, y, width, height, all, idle) {
-  const alive = all.filter((each) => each.alive);
-  const speeds = alive.map((each) => each.stored_per_second).filter(known);
+  const up = all.filter((each) => each.up);
+  const speeds = up.map((each) => each.stored_per_second).filter(known);
   const speed = rate(speeds.length ? speeds.reduce((sum, each) => sum + each, 0) : null, " stored");
   const middle = x + width / 2;
-  const state = all.length ? `${count(alive.length)} of ${count(all.length)} up` : "none";
-  return svg("g", { class: alive.length ? "stage" : idle ? "stage idle" : "stage bad" },
+  const state = all.length ? `${count(up.length)} of ${count(all.length)} up` : "none";
+  return svg("g", { class: up.length ? "stage" : idle ? "stage idle" : "stage bad" },
     svg("title", {}, "collectors: receive reports from devices"),
     svg("rect", { x, y, width, height, rx: 9 }),
     text(middle, y + 24, "collectors", { class: "name" }),
     workers(middle, y + 44, all, idle),
-    text(middle, y + 68, state, { class: !idle && (alive.length < all.length || !all.length) ? "small warn" : "small" }),
-    alive.length > 0 && text(middle, y + 86, speed, { class: "small" }));
+    text(middle, y + 68, state, { class: !idle && (up.length < all.length || !all.length) ? "small warn" : "small" }),
+    up.length > 0 && text(middle, y + 86, speed, { class: "small" }));
 }
 
 // A topic as the pipe that it is, with how much waits in it.
@@ -93,7 +93,7 @@ function arrow(x1, y1, x2, y2, busy) {
     svg("path", { class: "tip", d: "M0 0l-8 -3.6v7.2z", transform: `translate(${x2} ${y2}) rotate(${turn})` }));
 }
 
-const busy = (found) => found?.workers.some((worker) => worker.alive && worker.records_per_second > 0) ?? false;
+const busy = (found) => found?.workers.some((worker) => worker.up && worker.records_per_second > 0) ?? false;
 
 function across(body, replay, idle) {
   const by = stagesOf(body);
@@ -146,7 +146,7 @@ function folded(body, replay, idle) {
   return svg("svg", { viewBox: `0 0 372 ${y + 46}`, role: "img", "aria-label": words(body, idle), class: "folded" }, nodes);
 }
 
-const stores = (body) => body.collectors.some((each) => each.alive && each.stored_per_second > 0);
+const stores = (body) => body.collectors.some((each) => each.up && each.stored_per_second > 0);
 
 function source(x, y, replay, body) {
   return svg("g", { class: "stage source" }, svg("rect", { x: x - 51, y: y - 20, width: 102, height: 40, rx: 20 }),
@@ -158,11 +158,11 @@ const stagesOf = (body) => new Map((body?.stages ?? []).map((each) => [each.stag
 // The drawing in words, for those who do not see it.
 function words(body, idle) {
   if (!body?.stages) return "No pipeline status yet.";
-  const collectors = body.collectors ? [`collectors: ${count(body.collectors.filter((each) => each.alive).length)} of ${count(body.collectors.length)} up`] : [];
+  const collectors = body.collectors ? [`collectors: ${count(body.collectors.filter((each) => each.up).length)} of ${count(body.collectors.length)} up`] : [];
   return collectors.concat(body.stages.map((each) => {
-    const alive = each.workers.filter((worker) => worker.alive).length;
+    const up = each.workers.filter((worker) => worker.up).length;
     const waits = known(each.lag) ? `, ${plural(each.lag, "record")} waiting` : "";
-    const state = idle && !alive ? idle : `${alive} of ${plural(each.workers.length, "worker")} up`;
+    const state = idle && !up ? idle : `${up} of ${plural(each.workers.length, "worker")} up`;
     return `${each.stage}: ${state}${waits}`;
   })).join("; ");
 }
@@ -195,13 +195,13 @@ export const reasons = (found) => Object.entries(found).map(([reason, number]) =
 // Status of collectors as sentences: `[sentence, whether it requires action]`.
 function collectorWords(all, idle) {
   if (!all?.length) return [];
-  const refused = {};
-  for (const each of all) for (const [reason, number] of Object.entries(each.refused)) refused[reason] = (refused[reason] ?? 0) + number;
+  const rejected = {};
+  for (const each of all) for (const [reason, number] of Object.entries(each.rejected)) rejected[reason] = (rejected[reason] ?? 0) + number;
   const sum = (what) => all.reduce((total, each) => total + (each[what] ?? 0), 0);
   const waiting = sum("waiting");
   const stored = `Collectors stored ${plural(sum("stored"), "report")}; ${waiting ? `${plural(waiting, "request waits", "requests wait")} for Kafka` : "no requests wait"}; `;
-  const silent = all.filter((each) => !each.alive);
-  return [[`${stored}${Object.keys(refused).length ? `rejected requests: ${reasons(refused)}` : "no requests were rejected"}.`, false],
+  const silent = all.filter((each) => !each.up);
+  return [[`${stored}${Object.keys(rejected).length ? `rejected requests: ${reasons(rejected)}` : "no requests were rejected"}.`, false],
     ...silent.slice(0, 3).map((each) => [`Collector ${each.name}: no heartbeat for ${seconds(each.age)}.`, !idle]),
     ...(silent.length > 3 ? [[`${plural(silent.length - 3, "more collector")} without a heartbeat.`, !idle]] : [])];
 }
@@ -228,6 +228,6 @@ export class PipelineCard {
       ...(more > 0 ? [h("li", {}, `${plural(more, "more window")} open.`)] : []),
       ...collectorWords(body?.collectors, idle).map(([words, warns]) => h("li", { class: warns ? "warn" : "" }, words)),
       ...(body?.stages ? [h("li", { class: dead ? "warn" : "" }, dead ? `${plural(dead, "record")} rejected (dead letters).` : "No records were rejected.")] : []),
-      ...(body?.problems ?? []).map((problem) => h("li", { class: "bad" }, `Action required: ${problem}`)));
+      ...(body?.issues ?? []).map((issue) => h("li", { class: "bad" }, `Action required: ${issue}`)));
   }
 }

@@ -91,7 +91,7 @@ function folded(all) {
 }
 
 // `trust` as of /api/jobs/J.
-export function trustPicture({ parties, words: said }) {
+export function trustPicture({ parties, description: said }) {
   const all = steps(parties);
   const list = parties.map(({ name, sees, trusted, either }) => `${name} (${sees}): ${either ? EITHER : trusted ? HAS : "not trusted"}`);
   return h("figure", { class: "trust" },

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.fragments import FragmentsLaw, Neighbors
 from dpstream.randomizers.given_sets import set_rows
@@ -36,7 +36,7 @@ from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.pairwise_hash import PairwiseHash
 from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
-from dpstream.topics.word_forms import WordForm, narrowest
+from dpstream.topics.message_formats import MessageFormat, narrowest
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16
@@ -69,16 +69,18 @@ class CountMeanSketchParameters:
         check_domain(domain_size(self.domain))
         check_shape(self.rows, self.buckets)
         if self.neighbors not in ("replacement", "removal"):
-            raise ValueError(f"neighbors is {self.neighbors!r}, must be 'replacement' or 'removal'")
+            raise ValueError(
+                f"neighbors is {self.neighbors!r}; expected 'replacement' or 'removal'"
+            )
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
 def check_shape(rows: int, buckets: int) -> None:
     for name, number, least in (("rows", rows, 1), ("buckets", buckets, 2)):
         if type(number) is not int or not least <= number <= BUCKETS:
-            raise ValueError(f"{name} is {number!r}, must be from {least} to {BUCKETS:,}")
+            raise ValueError(f"{name} is {number!r}; expected {least} to {BUCKETS:,}")
     if rows * buckets > MOST_CELLS:
-        raise ValueError(f"{rows * buckets:,} cells in all rows, must be at most {MOST_CELLS:,}")
+        raise ValueError(f"all rows have {rows * buckets:,} cells; expected at most {MOST_CELLS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class CountMeanSketchLaw(Constants):
         check_domain(self.items)
         check_shape(self.rows, self.bits.items)
         if self.bits.slots != 1 or self.bits.reports != 1 or self.minimum < self.bits.minimum:
-            raise ValueError(f"{self.bits} are no bits of a sketch of {self.minimum} users")
+            raise ValueError(f"{self.bits} are not the bits of a sketch of {self.minimum} users")
 
     def of_one_epoch(self) -> CountMeanSketchLaw:
         """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
@@ -122,9 +124,9 @@ class CountMeanSketchLaw(Constants):
         return self.rows * self.buckets
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """The row times m, plus the bucket."""
-        return WordForm(narrowest(self.words))
+        return MessageFormat(narrowest(self.words))
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return self.bits.capacity(epoch, contributors)
@@ -153,7 +155,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         )
 
     @property
-    def kept_apart(self) -> Guarantee:
+    def without_shuffling(self) -> Guarantee:
         """The guarantee of a device's messages, against any party that knows their sender."""
         bits = self.law.bits
         return of_messages_apart(self.guarantee, bits.local_epsilon, bits.last_epoch)
@@ -164,7 +166,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger] | CountedWords:
+    ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Return the messages of all present devices, as `Fragments.report`."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -183,8 +185,8 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
 
     def _messages(
         self, rows: NDArray[np.int64], items: NDArray[np.int64], rng: np.random.Generator
-    ) -> CountedWords:
-        law, dtype = self.law, self.law.word_form.dtype
+    ) -> CountedMessages:
+        law, dtype = self.law, self.law.message_format.dtype
         words, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         order = np.argsort(rows, kind="stable")
         drawn, starts = np.unique(rows[order], return_index=True)
@@ -195,7 +197,7 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
             (seen,) = np.nonzero(messages)
             words.append(row * law.buckets + seen)
             counts.append(messages[seen])
-        return CountedWords(
+        return CountedMessages(
             np.concatenate(words).astype(dtype)[:, None],
             np.concatenate(counts).astype(np.uint32),
         )

@@ -32,14 +32,14 @@ def calibrate(
 
     Raises `ValueError` if no noise is enough.
 
-    >>> asked = CountMeanSketchParameters(1.0, 1e-6, ("a", "b"), rows=10, buckets=1000)
-    >>> law = calibrate(asked, last_epoch=1, minimum=100_000)
+    >>> requested = CountMeanSketchParameters(1.0, 1e-6, ("a", "b"), rows=10, buckets=1000)
+    >>> law = calibrate(requested, last_epoch=1, minimum=100_000)
     >>> law.bits.minimum, round(law.bits.local_epsilon, 2)
     (9473, 9.71)
     """
     delta = parameters.delta
     in_row = fewest_in_row(minimum, parameters.rows, delta * FOR_ROWS / last_epoch)
-    asked = FragmentsParameters(
+    requested = FragmentsParameters(
         parameters.epsilon,
         delta * (1 - FOR_ROWS),
         Points((parameters.buckets,)),
@@ -50,7 +50,7 @@ def calibrate(
         rows=parameters.rows,
         minimum=minimum,
         delta=delta,
-        bits=fragments(asked, last_epoch, in_row),
+        bits=fragments(requested, last_epoch, in_row),
     )
 
 

@@ -91,7 +91,7 @@ export class ByteGenerator {
     if (!length) return new DataView(new ArrayBuffer(0));
     const bytes = this.#read(length);
     if (bytes.length !== length) {
-      throw new Error(`asked for ${length} random bytes, ${bytes.length} were read`);
+      throw new Error(`read ${bytes.length} random bytes; expected ${length}`);
     }
     return new DataView(bytes.buffer, bytes.byteOffset, length);
   }

@@ -25,7 +25,7 @@ const READERS = { rows, levels, kept_nodes: keptNodes, grid, prefixes };
 export function readCode(body, kinds = Object.keys(READERS)) {
   oneOf('the kind of a code', body?.kind, kinds);
   const code = READERS[body.kind](body);
-  check(code.cells <= 2 ** 32, `${code.cells} cells, must be at most 2^32`);
+  check(code.cells <= 2 ** 32, `the code has ${code.cells} cells; expected at most 2^32`);
   return code;
 }
 
@@ -35,8 +35,8 @@ function rows(body) {
   const size = whole('size', body.size, 1, MOST_SIZE);
   const number = whole('rows', body.rows, 1, 64);
   const buckets = whole('buckets', body.buckets, 1, MOST_BUCKETS);
-  check(typeof body.seed === 'string', `seed is ${shown(body.seed)}, must be a text`);
-  check(body.seed || (number === 1 && buckets === size), `${number} rows without hashes`);
+  check(typeof body.seed === 'string', `seed is ${shown(body.seed)}; expected a text`);
+  check(body.seed || (number === 1 && buckets === size), `${number} rows have no hashes`);
   const hashed = body.seed ? number : 0;
   const hashes = Array.from({ length: hashed }, (_, row) => pairwiseHash(`${body.seed} row ${row}`));
   return {
@@ -59,7 +59,7 @@ function levels(body) {
   const nodes = [1];
   for (const b of branching) nodes.push(nodes[nodes.length - 1] * b);
   const leaves = nodes[nodes.length - 1];
-  check(branching.length && leaves >= size && leaves <= 2 ** 32, `branching of ${leaves} leaves`);
+  check(branching.length && leaves >= size && leaves <= 2 ** 32, `branching has ${leaves} leaves; expected at least ${size}`);
   return {
     size,
     cells: nodes.reduce((sum, each) => sum + each),
@@ -95,7 +95,7 @@ function keptNodes(body) {
 function grid(body) {
   constants('grid', body, ['kind', 'axes']);
   const axes = list('axes', body.axes).map((axis) => readCode(axis, ['levels', 'kept_nodes']));
-  check(axes.length, 'a grid has at least one axis, this one has none');
+  check(axes.length, 'axes is empty; expected at least one axis');
   /** @param {(axis: CellCode) => number} of */
   const product = (of) => axes.reduce((all, axis) => all * of(axis), 1);
   return {
@@ -137,7 +137,7 @@ function prefixes(body) {
     longest = length;
     return part;
   });
-  check(parts.length, 'prefix cells without a level, there must be at least one');
+  check(parts.length, 'levels is empty; expected at least one level');
   return {
     size: 2 ** longest,
     cells,

@@ -106,7 +106,7 @@ export class Device {
    */
   checked(value) {
     const number = value === true ? 1 : value === false ? 0 : value;
-    check(number === 0 || number === 1, `value ${shown(value)}, must be 0 or 1`);
+    check(number === 0 || number === 1, `value is ${shown(value)}; expected 0 or 1`);
     return number;
   }
 
@@ -119,7 +119,7 @@ export class Device {
    * @returns {Words}
    */
   words(epoch, value, random) {
-    throw new DeviceError('no such device');
+    throw new DeviceError('an unknown device');
   }
 
   /**
@@ -128,7 +128,7 @@ export class Device {
    * @param {ReadBytes} [read]
    */
   enroll(read = systemRandom) {
-    check(!this.enrolled, 'the device has been enrolled: drawing anew would cost its privacy');
+    check(!this.enrolled, 'the device is already enrolled: drawing again would cost privacy again');
     const drawn = this.draw(new ByteGenerator(read));
     for (const [name, { dtype, length = 1 }] of Object.entries(this.fields())) {
       this.kept[name] = new TYPES[dtype](length);
@@ -147,11 +147,11 @@ export class Device {
    * @returns {Words} sorted; messages of several words one after another
    */
   report(epoch, value, read = systemRandom) {
-    check(this.enrolled, 'the device has not been enrolled: call enroll first, once');
+    check(this.enrolled, 'the device is not enrolled: call enroll once, before reporting');
     check(
       Number.isSafeInteger(epoch) && epoch > this.epoch && epoch <= this.lastEpoch,
-      `epoch ${shown(epoch)}, must be after the last one reported, ${this.epoch}, and at most the ` +
-        `horizon, ${this.lastEpoch}`,
+      `epoch ${shown(epoch)} is out of range; expected an epoch after the last one reported, ${this.epoch}, and ` +
+        `at most ${this.lastEpoch}, the horizon`,
     );
     const given = this.checked(value);
     const before = Object.fromEntries(Object.entries(this.kept).map(([name, array]) => [name, array.slice()]));
@@ -190,16 +190,16 @@ export class Device {
    * @param {any} state
    */
   restore(state) {
-    check(!this.enrolled, 'the device has been enrolled: restore a new one');
+    check(!this.enrolled, 'the device is already enrolled: restore a new device');
     const epoch = state?.epoch;
     const known = Number.isSafeInteger(epoch) && epoch >= 0 && epoch <= this.lastEpoch;
-    check(known, `not a state: epoch is ${shown(epoch)}, must be from 0 to ${this.lastEpoch}`);
+    check(known, `not a state: epoch is ${shown(epoch)}; expected 0 to ${this.lastEpoch}`);
     const fields = this.fields();
     const named = Object.keys(fields).length ? fields : { population: { dtype: '<i8', least: 1n, most: 1n } };
     const given = state.arrays;
     check(
       given && typeof given === 'object' && `${Object.keys(given).sort()}` === `${Object.keys(named).sort()}`,
-      `not a state of such a device: it keeps ${Object.keys(named).sort().join(', ')}`,
+      `not a state of such a device: expected the arrays ${Object.keys(named).sort().join(', ')}`,
     );
     const kept = Object.fromEntries(
       Object.entries(named).map(([name, field]) => [name, decoded(name, /** @type {Field} */ (field), given[name])]),
@@ -239,7 +239,7 @@ function decoded(name, { dtype, length, least, most }, body) {
   const size = shape.reduce((all, each) => all * each) * TYPES[dtype].BYTES_PER_ELEMENT;
   check(
     body?.dtype === dtype && `${body.shape}` === `${shape}` && typeof body.data === 'string',
-    `state array ${name} must be ${dtype} of shape (${shape})`,
+    `state array ${name} is invalid; expected ${dtype} of shape (${shape})`,
   );
   let text = '';
   try {
@@ -247,12 +247,12 @@ function decoded(name, { dtype, length, least, most }, body) {
   } catch {
     // Rejected by its size.
   }
-  check(text.length === size, `state array ${name} must have ${size} bytes in base64`);
+  check(text.length === size, `state array ${name} has a wrong size; expected ${size} bytes in base64`);
   const array = new TYPES[dtype](Uint8Array.from(text, (byte) => byte.charCodeAt(0)).buffer);
   for (const value of array) {
     check(
       (least === undefined || value >= least) && (most === undefined || value <= most),
-      `state array ${name} has the value ${value}, must be from ${least} to ${most}: it is of another law`,
+      `state array ${name} has the value ${value}; expected ${least} to ${most}. The state belongs to another law`,
     );
   }
   return array;

@@ -20,7 +20,7 @@ const CLASSES = {
   count_min: () => CountMin,
   single_message: () => SingleMessage,
   shuffled_counts: (law) =>
-    'clock' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
+    'squared_norm_budget' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,
 };
 
 /** Protocols that a device can run. */
@@ -35,7 +35,7 @@ export const PROTOCOLS = Object.freeze(Object.keys(CLASSES));
 export function createDevice(protocol, law) {
   check(
     PROTOCOLS.includes(protocol),
-    `no device of its own runs ${shown(protocol)}; those that one can are ${PROTOCOLS.join(', ')}`,
+    `protocol ${shown(protocol)} does not support single devices; expected one of: ${PROTOCOLS.join(', ')}`,
   );
   check(law !== null && typeof law === 'object', `not a law of ${protocol}: ${shown(law)}`);
   return new (CLASSES[protocol](law))(law);

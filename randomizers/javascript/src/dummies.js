@@ -9,7 +9,7 @@ import { check, constants, float, oneOf, shown, whole } from './laws.js';
 const MOST = 65536;
 
 /** -ln of the maximum probability that dummies exceed their capacity. */
-const MISFIT = 100 * Math.LN2 + 1e-3;
+const EXCESS = 100 * Math.LN2 + 1e-3;
 
 /** @param {number[]} numbers */
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
@@ -21,16 +21,16 @@ const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
  * @param {number} mean
  * @param {(number: number) => number} rarity
  */
-function roomFor(mean, rarity) {
-  check(mean < MOST, `${mean} dummies of a device are more than it can send`);
+function capacityFor(mean, rarity) {
+  check(mean < MOST, `a device cannot send ${mean} dummies`);
   const fits = Math.floor(mean) + 1;
   let step = 1;
-  while (rarity(fits + step) < MISFIT) step *= 2;
+  while (rarity(fits + step) < EXCESS) step *= 2;
   let low = fits + (step >> 1);
   let high = fits + step;
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
-    if (rarity(middle) < MISFIT) low = middle + 1;
+    if (rarity(middle) < EXCESS) low = middle + 1;
     else high = middle;
   }
   return high - 1;
@@ -85,7 +85,7 @@ class PoissonDummies extends Dummies {
   constructor(mean) {
     super();
     this.mean = mean;
-    this.most = roomFor(mean, (number) => number * Math.log(number / mean) - number + mean);
+    this.most = capacityFor(mean, (number) => number * Math.log(number / mean) - number + mean);
     this.table = poissonTable(mean);
   }
 
@@ -128,7 +128,7 @@ class ClusteredDummies extends Dummies {
     super();
     this.mean = cells * cellMean;
     const all = shape * cells;
-    this.most = roomFor(this.mean, (number) => {
+    this.most = capacityFor(this.mean, (number) => {
       const over = Math.log((all + number) / (all + this.mean));
       return number * (Math.log(number / this.mean) - over) - all * over;
     });
@@ -161,7 +161,7 @@ class BernoulliDummies extends Dummies {
   constructor(cells, probability) {
     super();
     this.mean = cells * probability;
-    this.most = roomFor(this.mean, (number) => {
+    this.most = capacityFor(this.mean, (number) => {
       if (number > cells) return Infinity;
       const share = number / cells;
       const without = share < 1 ? (1 - share) * Math.log((1 - share) / (1 - probability)) : 0;
@@ -195,14 +195,14 @@ export function readNoise(body) {
   const noise = constants('cell_noise', body, ['dummies', 'mean', 'minimum'], ['shape']);
   const { mean, dummies } = noise;
   oneOf('dummies', dummies, ['poisson', 'bernoulli', 'negative_binomial', 'shuffle']);
-  check(float('mean', mean) > 0, `mean is ${mean}, must be positive`);
+  check(float('mean', mean) > 0, `mean is ${mean}; expected a positive number`);
   whole('minimum', noise.minimum, 1, Number.MAX_SAFE_INTEGER);
   const shape = noise.shape ?? null;
   check(
     (shape !== null) === (dummies === 'negative_binomial') && (shape === null || float('shape', shape) > 0),
-    `shape is ${shown(shape)} with ${dummies} dummies: it goes with negative_binomial ones`,
+    `shape is ${shown(shape)} with ${dummies} dummies; shape is required with negative_binomial dummies and not allowed with others`,
   );
-  check(dummies !== 'bernoulli' || mean < noise.minimum, `a mean of ${mean} of bernoulli dummies`);
+  check(dummies !== 'bernoulli' || mean < noise.minimum, `a mean of ${mean} is too large for bernoulli dummies; expected less than ${noise.minimum}`);
   return { dummies, mean, minimum: noise.minimum, shape };
 }
 

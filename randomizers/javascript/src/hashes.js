@@ -116,7 +116,7 @@ export class AffineHashes {
    * @param {number} items
    */
   static forItems(buckets, items) {
-    check(isPrime(buckets) && buckets <= 1 << 29, `${shown(buckets)} buckets, must be a prime up to 2^29`);
+    check(isPrime(buckets) && buckets <= 1 << 29, `${shown(buckets)} buckets; expected a prime up to 2^29`);
     let digits = 1;
     let held = buckets;
     for (; held < items; held *= buckets) digits++;

@@ -51,15 +51,15 @@ export function tables() {
  *
  * @param {bigint} word
  */
-export const letterAt = (word) => firstAbove(tables().sums, word >> (64n - WEIGHT_BITS)) - MOST;
+export const symbolAt = (word) => firstAbove(tables().sums, word >> (64n - WEIGHT_BITS)) - MOST;
 
 /**
  * Return the symbol in the tail of a word, minus 80; 0 if it has none.
  *
  * @param {bigint} word
  */
-export function tailLetterAt(word) {
+export function tailSymbolAt(word) {
   const { tail, boxBits } = tables();
-  const letter = firstAbove(tail, word >> BigInt(64 - boxBits)) + TAIL_STEPS + 1;
-  return letter > MOST ? 0 : letter;
+  const symbol = firstAbove(tail, word >> BigInt(64 - boxBits)) + TAIL_STEPS + 1;
+  return symbol > MOST ? 0 : symbol;
 }

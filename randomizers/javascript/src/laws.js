@@ -40,7 +40,7 @@ export function shown(value) {
 export function whole(name, value, least, most) {
   check(
     Number.isSafeInteger(value) && value >= least && value <= most,
-    `${name} is ${shown(value)}, must be a whole number from ${least} to ${most}`,
+    `${name} is ${shown(value)}; expected a whole number from ${least} to ${most}`,
   );
   return value;
 }
@@ -57,10 +57,10 @@ export function large(name, value, least = 0n) {
   const digits = typeof value === 'string' && /^\d{1,9999}$/.test(value);
   check(
     typeof value === 'bigint' || Number.isSafeInteger(value) || digits,
-    `${name} is ${shown(value)}, must be a whole number (read the description by parseJson)`,
+    `${name} is ${shown(value)}; expected a whole number (read the description by parseJson)`,
   );
   const number = BigInt(value);
-  check(number >= least, `${name} is ${shown(number)}, must be at least ${least}`);
+  check(number >= least, `${name} is ${shown(number)}; expected at least ${least}`);
   return number;
 }
 
@@ -72,7 +72,7 @@ export function large(name, value, least = 0n) {
  * @returns {number}
  */
 export function float(name, value) {
-  check(Number.isFinite(value), `${name} is ${shown(value)}, must be a number`);
+  check(Number.isFinite(value), `${name} is ${shown(value)}; expected a number`);
   return value;
 }
 
@@ -85,7 +85,7 @@ export function float(name, value) {
  */
 export function hexadecimal(name, value) {
   const parts = /^(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})$/.exec(value);
-  check(parts && typeof value === 'string', `${name} is ${shown(value)}, must be a hexadecimal number`);
+  check(parts && typeof value === 'string', `${name} is ${shown(value)}; expected a hexadecimal number`);
   const [, sign, one, places, exponent] = /** @type {string[]} */ (parts);
   let number = Number(`0x${one}${places}`);
   // Repeated multiplication by 2 or 1/2 is exact; 2 ** n need not be.
@@ -102,7 +102,7 @@ export function hexadecimal(name, value) {
  * @returns {any[]}
  */
 export function list(name, value) {
-  check(Array.isArray(value), `${name} is ${shown(value)}, must be a list`);
+  check(Array.isArray(value), `${name} is ${shown(value)}; expected a list`);
   return value;
 }
 
@@ -117,11 +117,11 @@ export function list(name, value) {
  */
 export function constants(name, value, keys, optional = []) {
   const isObject = value !== null && typeof value === 'object' && !Array.isArray(value);
-  check(isObject, `not a law of ${name}: ${shown(value)} is no object`);
+  check(isObject, `not a law of ${name}: ${shown(value)} is not an object`);
   const missing = keys.filter((key) => !Object.hasOwn(value, key));
-  check(!missing.length, `not a law of ${name}: without ${missing.join(', ')}`);
+  check(!missing.length, `not a law of ${name}: missing ${missing.join(', ')}`);
   const unknown = Object.keys(value).filter((key) => ![...keys, ...optional].includes(key));
-  check(!unknown.length, `not a law of ${name}: no constants are called ${unknown.join(', ')}`);
+  check(!unknown.length, `not a law of ${name}: unknown constants ${unknown.join(', ')}`);
   return value;
 }
 
@@ -134,7 +134,7 @@ export function constants(name, value, keys, optional = []) {
  * @returns {any}
  */
 export function oneOf(name, value, allowed) {
-  check(allowed.includes(value), `${name} is ${shown(value)}, must be one of ${allowed.join(', ')}`);
+  check(allowed.includes(value), `${name} is ${shown(value)}; expected one of ${allowed.join(', ')}`);
   return value;
 }
 
@@ -144,8 +144,8 @@ export function oneOf(name, value, allowed) {
  * @param {any} law
  */
 export function checkApproximate(law) {
-  check(float('epsilon', law.epsilon) > 0, `epsilon is ${law.epsilon}, must be positive`);
-  check(law.delta > 0 && law.delta < 1, `delta is ${shown(law.delta)}, must be above 0 and below 1`);
+  check(float('epsilon', law.epsilon) > 0, `epsilon is ${law.epsilon}; expected a positive number`);
+  check(law.delta > 0 && law.delta < 1, `delta is ${shown(law.delta)}; expected a number above 0 and below 1`);
 }
 
 /** @typedef {{ epsilon: number, delta: number, unit: 'stream' | 'epoch' }} Loss */
@@ -163,7 +163,7 @@ export const perEpoch = (epsilon, delta) => ({ epsilon, delta, unit: 'epoch' });
  * @param {number} epsilon
  */
 export function checkLoss(loss, epsilon) {
-  check(loss <= epsilon * (1 + 1e-9), `a loss of ${loss}, must be at most epsilon, ${epsilon}`);
+  check(loss <= epsilon * (1 + 1e-9), `loss is ${loss}; expected at most epsilon, ${epsilon}`);
 }
 
 /** Return the natural logarithm of a ratio of BigInts. @param {bigint} above @param {bigint} below */

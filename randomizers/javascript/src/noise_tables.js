@@ -169,7 +169,7 @@ function ladder(ratio, count, step, end) {
     weight = (weight * numerator) / denominator;
     if (!(weight >> 64n)) break;
     weights.push(weight);
-    check(weights.length <= MAX_ENTRIES, `a noise table of more than ${MAX_ENTRIES} counts`);
+    check(weights.length <= MAX_ENTRIES, `a noise table exceeds ${MAX_ENTRIES} counts`);
   }
   return weights;
 }

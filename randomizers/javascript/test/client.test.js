@@ -30,7 +30,7 @@ test('calendars are those of jobs', () => {
   }
 });
 
-test('values are numbers of the domain, and refusals do not name them', () => {
+test('values are numbers of the domain, and rejections do not name them', () => {
   for (const { values, numbers } of vectors.values) {
     for (const [value, number] of numbers) {
       const told = readValues(values);
@@ -42,7 +42,7 @@ test('values are numbers of the domain, and refusals do not name them', () => {
   assert.throws(() => numberOf(told, 'bicycle'), (error) => !error.message.includes('bicycle'));
 });
 
-test('no number and no set is refused, so that silence says nothing', () => {
+test('no number and no set is rejected, so that silence says nothing', () => {
   const numbers = { kind: 'numbers', size: 5, slots: null, low: 0, high: 8, buckets: 4 };
   for (const optional of [false, true]) {
     const told = readValues({ ...numbers, optional });
@@ -81,7 +81,7 @@ test('a statement is believed if one of the signers has signed it', async () => 
   for (const wrong of bad) await assert.rejects(signedStatement(wrong, signers), { kind: 'statement' }, wrong);
 });
 
-test('a law whose noise cannot give what it states is refused, whoever signed it', async () => {
+test('a law whose noise cannot give what it states is rejected, whoever signed it', async () => {
   let tried = 0;
   for (const { steps } of vectors.scenarios) {
     const text = steps.flatMap(({ requests }) => requests).find(({ text }) => text?.includes('"statement"'))?.text;
@@ -93,12 +93,12 @@ test('a law whose noise cannot give what it states is refused, whoever signed it
     const check = (change) => checkRandomizer(readStatement(JSON.stringify({ ...told, ...change })));
     await check({});
     await assert.rejects(check({ law: { ...law, ...quiet } }), /noise of job [\w-]+ cannot give epsilon 1, delta 0.000001/);
-    await assert.rejects(check({ minimum: told.minimum - 1 }), /assumes \d+ contributors of each window/);
+    await assert.rejects(check({ minimum: told.minimum - 1 }), /assumes \d+ contributors in each window/);
   }
   assert.ok(tried >= 3);
 });
 
-test('a law that ends before a horizon does, or loses more than it states, is refused', async () => {
+test('a law that ends before a horizon does, or loses more than it states, is rejected', async () => {
   const tried = new Set();
   for (const { label, steps } of vectors.scenarios) {
     if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
@@ -107,7 +107,7 @@ test('a law that ends before a horizon does, or loses more than it states, is re
     const longer = { ...told, epochs: { ...told.epochs, count: 1000 } };
     await assert.rejects(checkRandomizer(readStatement(JSON.stringify(longer))), {
       kind: 'statement',
-      message: /ends with epoch [48] of a horizon of 1000/,
+      message: /ends with epoch [48], but the horizon has 1000 epochs/,
     });
     for (const change of [{ theta: '0x1.8p+1' }, { noise: 2 ** 60 }, { theta: '0x1.8p-30' }]) {
       const forged = structuredClone(told);
@@ -154,7 +154,7 @@ class Replay {
     this.step = step;
     this.requests = [...step.requests];
     const actions = {
-      terms: async () => (await device.terms()).words,
+      terms: async () => (await device.terms()).description,
       join: () => device.join(),
       'join terms': async () => device.join(await device.terms()),
       'join again': () => device.join({ again: true }),
@@ -307,7 +307,7 @@ test('clients have all randomizers, and join no job that needs another', async (
   }
 });
 
-test('a statement that promises less than its law loses is refused', async () => {
+test('a statement that promises less than its law loses is rejected', async () => {
   for (const { label, job, steps } of vectors.scenarios) {
     if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
     const told = JSON.parse(atob(JSON.parse(steps[0].requests[0].text).statement));
@@ -325,7 +325,7 @@ test('a statement that promises less than its law loses is refused', async () =>
   }
 });
 
-test('an account or a membership that cannot have been kept is refused', () => {
+test('an account or a membership that cannot have been kept is rejected', () => {
   const steps = vectors.scenarios.find(({ label }) => label === 'client future_rand').steps;
   const good = steps.at(-1).document;
   assert.equal(documentOf(JSON.stringify(good)).account.length, 1);

@@ -182,7 +182,7 @@ test('an app says what is too old for it, and terms are what is joined', async (
   const device = new Device({ ...options, store, since: statement.deployed });
   const terms = await device.terms();
   assert.equal(store.text, null);
-  assert.deepEqual([terms.charges, terms.spent.epsilon, terms.renews, terms.sealed], [4n, 0n, true, false]);
+  assert.deepEqual([terms.charges, terms.spent.epsilon, terms.recurring, terms.sealed], [4n, 0n, true, false]);
   text = 'something else by now';
   await device.join(terms);
   assert.equal(JSON.parse(store.text).members[statement.job].statement, statement.text);

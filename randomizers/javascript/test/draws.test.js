@@ -6,7 +6,7 @@ import { sha512 } from '../src/hashes.js';
 import { createHash } from 'node:crypto';
 import { vectorsOf } from './support.js';
 
-/** How unlikely a statistic is, at least, that is refused. */
+/** How unlikely a statistic is, at least, that is rejected. */
 const FALSE_ALARM = 1e-9;
 
 /** P(chi-square with so many degrees of freedom is above x), by Wilson and Hilferty. */
@@ -89,7 +89,7 @@ test('integers of every width reject what lies above the largest multiple', () =
   }
 });
 
-test('letters of value_stream that are noise are normal', () => {
+test('symbols of value_stream that are noise are normal', () => {
   const [law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = countsOf(6_000, 145, () => {
@@ -97,7 +97,7 @@ test('letters of value_stream that are noise are normal', () => {
     return device.report(1, 1)[0] - 8;
   });
   const normal = (deviation) => {
-    const weights = counts.map((_, letter) => Math.exp(-(((letter - 72) / 8 / deviation) ** 2) / 2));
+    const weights = counts.map((_, symbol) => Math.exp(-(((symbol - 72) / 8 / deviation) ** 2) / 2));
     const total = weights.reduce((sum, each) => sum + each);
     return weights.map((each) => each / total);
   };
@@ -105,7 +105,7 @@ test('letters of value_stream that are noise are normal', () => {
   follows(counts, normal(1), normal(0.5));
 });
 
-test('letters of value_stream that are tilted follow the tilt, and noise has its share', () => {
+test('symbols of value_stream that are tilted follow the tilt, and noise has its share', () => {
   const [, law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = new Array(145).fill(0);
@@ -117,12 +117,12 @@ test('letters of value_stream that are tilted follow the tilt, and noise has its
   const share = Number(law.noise) / 2 ** 64;
   follows(noise, [1 - share, share], [1 - share / 2, share / 2]);
   // The step of the first epoch, with the boost of a change from 0.
-  const { boost, reserve, clock } = device;
-  const step = Math.min(0.5 + boost, Math.sqrt(clock - reserve));
+  const { boost, reserve, squaredNormBudget } = device;
+  const step = Math.min(0.5 + boost, Math.sqrt(squaredNormBudget - reserve));
   const tiltedBy = (pull) => {
-    const weights = counts.map((_, letter) => {
-      const z = (letter - 72) / 8;
-      return Math.exp(-(z * z) / 2) * device.reach(pull * z, clock - step * step);
+    const weights = counts.map((_, symbol) => {
+      const z = (symbol - 72) / 8;
+      return Math.exp(-(z * z) / 2) * device.reach(pull * z, squaredNormBudget - step * step);
     });
     const total = weights.reduce((sum, each) => sum + each);
     return weights.map((each) => each / total);
@@ -240,7 +240,7 @@ test('single messages lie as often as they should', () => {
 });
 
 test('words of shuffled_counts are rounded up with the share that is left', () => {
-  const law = lawsOf('shuffled_counts').find((each) => 'clock' in each);
+  const law = lawsOf('shuffled_counts').find((each) => 'squared_norm_budget' in each);
   const device = createDevice('shuffled_counts', law);
   const ups = countsOf(40_000, 2, () => {
     const word = anew(device).report(1, 1)[0];
@@ -264,11 +264,11 @@ test('production draws from WebCrypto, and from nothing else', (context) => {
   assert.ok(asked.length > 3);
 });
 
-test('bytes that are missing are refused, and nothing has changed', () => {
+test('bytes that are missing are rejected, and nothing has changed', () => {
   const device = createDevice('value_stream', lawsOf('value_stream')[0]);
   device.enroll();
   const before = device.state();
-  assert.throws(() => device.report(1, 1, (count) => new Uint8Array(count - 1)), /asked for 8 random bytes, 7/);
+  assert.throws(() => device.report(1, 1, (count) => new Uint8Array(count - 1)), /read 7 random bytes; expected 8/);
   assert.deepEqual(device.state(), before);
   device.report(1, 1);
 });

@@ -67,7 +67,7 @@ test('draws that hardly ever happen are those of Python', () => {
   }
 });
 
-test('letters are drawn from the same weights, and the same function, to the last bit', () => {
+test('symbols are drawn from the same weights, and the same function, to the last bit', () => {
   const { weights, normal } = vectorsOf('rare_draws');
   let total = 0n;
   assert.deepEqual(tables().sums, weights.map((weight) => (total += BigInt(weight))));

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import PoissonDummies
-from dpstream.randomizers.given_values import check_epoch, refuse_wrong
+from dpstream.randomizers.given_values import check_epoch, reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON, MOST_ITEMS
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 MOST_TABULAR: Final = 1 << 20
 """Maximum number of different words that are counted in tables."""
@@ -38,7 +38,7 @@ MOST_TABULAR: Final = 1 << 20
 NEIGHBORS = "any two streams of a user's items, reported at the same epochs"
 
 # State of a device's last item.
-_KNOWN, _SILENT, _NEW = 0, 1, 2
+_KNOWN, _ABSENT, _NEW = 0, 1, 2
 
 
 class ItemStreamLaw(Protocol):
@@ -51,7 +51,7 @@ class ItemStreamLaw(Protocol):
     def size(self) -> int: ...
 
     @property
-    def changes(self) -> int:
+    def max_changes(self) -> int:
         """Number of changes of a user that are boosted."""
         ...
 
@@ -83,14 +83,14 @@ class ItemStreamLaw(Protocol):
     def capacity(self, epoch: int, contributors: int) -> int: ...
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         """Words of items held, then of items left."""
         ...
 
     @property
     def guarantee(self) -> Guarantee: ...
 
-    def words_of(
+    def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Return messages about items, as ones that are held, kind 0, or that were left, kind 1."""
@@ -103,7 +103,7 @@ class ShuffledItemCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes, boost: k and r; 0 without a boost.
+        max_changes, boost: k and r; 0 without a boost.
         buckets: s, a prime.
         held: Dummies among the words of an item that users have.
         left: The same for an item that users left; None without a boost.
@@ -113,7 +113,7 @@ class ShuffledItemCountsLaw(Constants):
     size: int
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     boost: int
     buckets: int
     held: CellNoiseLaw
@@ -123,19 +123,21 @@ class ShuffledItemCountsLaw(Constants):
         for name, most in (
             ("last_epoch", MAX_HORIZON),
             ("size", MOST_ITEMS),
-            ("changes", MAX_CHANGES),
+            ("max_changes", MAX_CHANGES),
             ("boost", MAX_BOOST),
         ):
             value, least = getattr(self, name), int(name in ("last_epoch", "size"))
             if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be from {least} to {most:,}")
-        if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
-            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+                raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
+        if len({self.boost == 0, self.max_changes == 0, self.left is None}) > 1:
+            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
-                raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
+                raise ValueError(
+                    f"dummies {noise.dummies} do not match {noise.minimum} contributors"
+                )
         if AffineHashes.for_items(self.buckets, self.size).overlap and self.boost:
-            raise ValueError(f"a boost of {self.boost} for items that share buckets")
+            raise ValueError(f"boost is {self.boost}; expected 0 for items that share buckets")
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
@@ -161,10 +163,10 @@ class ShuffledItemCountsLaw(Constants):
         return item_capacity(self, 1, contributors)
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         words = self.words * len(self.noises)
         dtype = np.min_scalar_type(words - 1).newbyteorder("<")
-        return WordForm(dtype, distinct=words if words <= MOST_TABULAR else None)
+        return MessageFormat(dtype, distinct=words if words <= MOST_TABULAR else None)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -191,17 +193,17 @@ class ShuffledItemCountsLaw(Constants):
     @property
     def messages(self) -> float:
         """Maximum expected messages of a user over the horizon, who always has an item."""
-        boosted = self.boost * max(0, 2 * self.changes - 1)
+        boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
     @property
     def dummies(self) -> str:
         return self.held.dummies
 
-    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
         return stage_dummies_of(self, rng)
 
-    def words_of(
+    def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         return self.hashes.draw(items - 1, rng) + kind * self.words
@@ -213,8 +215,8 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> asked = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
-    >>> law = calibrate(asked, last_epoch=64, minimum=1000)
+    >>> requested = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
+    >>> law = calibrate(requested, last_epoch=64, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.full(1000, 2), None, rng)
@@ -230,7 +232,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         # 0 at the last epoch, 1 before, 2 never.
         self._seen = self._declare("seen", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
-        self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+        self._changes = self._declare("changes", np.min_scalar_type(law.max_changes + 2))
 
     @property
     def assumed_contributors(self) -> int:
@@ -240,7 +242,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         """Bound delta from below, using one item against another, always or alternating."""
         law = self.law
         epsilon = self.guarantee.epsilon
-        turns = (min(law.changes, law.last_epoch) + 1) // 2
+        turns = (min(law.max_changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost), (turns, turns * (law.boost + 1))]
         return max(
             least_delta.of_cells(law.noises[0], cells * law.apart, shift * law.apart, epsilon)
@@ -249,8 +251,8 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         )
 
     @property
-    def frozen(self) -> int:
-        return int(np.count_nonzero(self._changes > self.law.changes))
+    def exhausted(self) -> int:
+        return int(np.count_nonzero(self._changes > self.law.max_changes))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -262,7 +264,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         values: NDArray[np.integer],
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
-    ) -> NDArray[np.unsignedinteger] | CountedWords:
+    ) -> NDArray[np.unsignedinteger] | CountedMessages:
         """Send words and dummies, real ones first; counted if few are different."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
@@ -274,12 +276,12 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
             held = np.concatenate([held, np.repeat(came, law.boost)])
             left = np.repeat(gone, law.boost)
         self.epoch = epoch
-        real = [law.words_of(items, kind, rng) for kind, items in enumerate((held, left))]
-        form = law.word_form
+        real = [law.messages_of(items, kind, rng) for kind, items in enumerate((held, left))]
+        form = law.message_format
         dummies = draw_dummies(law, self._dummies, len(now), rng)
         words = np.concatenate([*(each.astype(form.dtype) for each in real), dummies])
         if form.distinct is not None and form.distinct <= len(words):
-            return CountedWords.of_cells(np.bincount(words, minlength=1), form.dtype)
+            return CountedMessages.of_cells(np.bincount(words, minlength=1), form.dtype)
         return words[:, None]
 
     def _boosted(
@@ -287,15 +289,15 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the items that boosted changes reach and leave; update the state."""
         if epoch > self.epoch + 1:
-            self._seen[self._seen == _KNOWN] = _SILENT
+            self._seen[self._seen == _KNOWN] = _ABSENT
         here = np.ones(self.population, np.bool_) if present is None else present
         before, made = self._item[here].astype(np.int64), self._changes[here]
         changed = before != now
-        boosted = changed & (self._seen[here] != _SILENT) & (made < self.law.changes)
-        self._changes[here] = np.minimum(made + changed, self.law.changes + 1)
+        boosted = changed & (self._seen[here] != _ABSENT) & (made < self.law.max_changes)
+        self._changes[here] = np.minimum(made + changed, self.law.max_changes + 1)
         self._item[here] = now
         self._seen[here] = _KNOWN
-        self._seen[~here] = _SILENT
+        self._seen[~here] = _ABSENT
         came, gone = now[boosted], before[boosted]
         return came[came > 0], gone[gone > 0]
 
@@ -310,11 +312,11 @@ def checked_items(
     """Return the items as int64, those of absent devices unchecked; `ValueError` for wrong ones."""
     if values.shape != (population,) or values.dtype.kind not in "iu":
         raise ValueError(
-            f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
-            f"({population},): one item a device"
+            f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
+            f"({population},): one item per device"
         )
     wrong = (values < 0) | (values > size)
-    refuse_wrong(epoch, values, wrong, present, f"from 0 to {size}")
+    reject_wrong(epoch, values, wrong, present, f"from 0 to {size}")
     return values.astype(np.int64, copy=False)
 
 
@@ -324,11 +326,11 @@ def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
     return contributors * levels * (1 + 2 * law.boost) + dummies
 
 
-def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedWords:
+def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedMessages:
     """Draw the shuffler's dummies of a window; none if contributors add them."""
     dummies = [noise.of_stage(law.noisy_cells) for noise in law.noises]
     words, counts = np.unique(draw_dummies(law, dummies, 1, rng), return_counts=True)
-    return CountedWords(words[:, None], counts.astype(np.uint32))
+    return CountedMessages(words[:, None], counts.astype(np.uint32))
 
 
 def draw_dummies(
@@ -338,7 +340,7 @@ def draw_dummies(
     rng: np.random.Generator,
 ) -> NDArray[np.unsignedinteger]:
     """Draw the dummy words of `contributors` contributors, uniform over those of either kind."""
-    dtype = law.word_form.dtype
+    dtype = law.message_format.dtype
     drawn = [np.zeros(0, dtype)]
     for kind, each in enumerate(dummies):
         number = 0 if each is None else each.total(contributors, rng)

@@ -34,8 +34,8 @@ def calibrate(
     Raises `ValueError` if no noise is found, or it needs more messages than users may send.
 
     >>> items = tuple(map(str, range(10_000)))
-    >>> asked = ShuffledCountsParameters(1, 1e-6, messages_per_user=158, domain=items)
-    >>> law = calibrate(asked, last_epoch=64, minimum=100_000)
+    >>> requested = ShuffledCountsParameters(1, 1e-6, messages_per_user=158, domain=items)
+    >>> law = calibrate(requested, last_epoch=64, minimum=100_000)
     >>> law.buckets, round(law.held.mean), round(law.messages)
     (61, 2323, 155)
     """
@@ -53,7 +53,7 @@ def calibrate(
 
 def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
     """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
-    reports = ItemReports(law.last_epoch, law.changes, law.boost, law.hashes.overlap)
+    reports = ItemReports(law.last_epoch, law.max_changes, law.boost, law.hashes.overlap)
     share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
     return epsilon_for_items(law.held.mean * share, left, delta, reports)
@@ -74,36 +74,36 @@ class _Job:
 
     def best_law(self) -> ShuffledItemCountsLaw:
         """Return the mechanism of the best boost near sqrt(T / 4k), unless the job sets one."""
-        asked = self.parameters
-        if asked.changes is None or asked.boost is not None:
-            return self.law(asked.boost or 0)
-        likely = round(math.sqrt(self.last_epoch / (4 * asked.changes)))
+        requested = self.parameters
+        if requested.max_changes is None or requested.boost is not None:
+            return self.law(requested.boost or 0)
+        likely = round(math.sqrt(self.last_epoch / (4 * requested.max_changes)))
         laws = [self.law(boost) for boost in range(max(0, likely - 1), likely + 2)]
         return min(laws, key=self._error)
 
     def law(self, boost: int) -> ShuffledItemCountsLaw:
         """Return the mechanism of a boost with the most buckets that messages allow."""
-        asked = self.parameters
-        if asked.buckets is not None:
-            return self.law_of(boost, asked.buckets)
-        if asked.cells == "count_min" or asked.dummies == "shuffle":
+        requested = self.parameters
+        if requested.buckets is not None:
+            return self.law_of(boost, requested.buckets)
+        if requested.cells == "count_min" or requested.dummies == "shuffle":
             return self.law_of(boost, _enough_buckets(self.size))
-        limit = asked.messages_per_user or MESSAGES_PER_EPOCH * self.last_epoch
+        limit = requested.messages_per_user or MESSAGES_PER_EPOCH * self.last_epoch
         return _fitting(lambda buckets: self.law_of(boost, buckets), self.size, limit)
 
     def law_of(self, boost: int, buckets: int) -> ShuffledItemCountsLaw:
-        asked = self.parameters
-        changes = asked.changes if asked.changes is not None and boost else 0
+        requested = self.parameters
+        max_changes = requested.max_changes if requested.max_changes is not None and boost else 0
         overlap = AffineHashes.for_items(buckets, self.size).overlap
-        reports = ItemReports(self.last_epoch, changes, boost, overlap)
-        held, left = noise_for_items(asked.epsilon, self.delta, reports)
-        kind: DummyLaw = "shuffle" if asked.dummies == "shuffle" else "poisson"
+        reports = ItemReports(self.last_epoch, max_changes, boost, overlap)
+        held, left = noise_for_items(requested.epsilon, self.delta, reports)
+        kind: DummyLaw = "shuffle" if requested.dummies == "shuffle" else "poisson"
         return ShuffledItemCountsLaw(
             last_epoch=self.last_epoch,
             size=self.size,
-            epsilon=asked.epsilon,
-            delta=asked.delta,
-            changes=changes,
+            epsilon=requested.epsilon,
+            delta=requested.delta,
+            max_changes=max_changes,
             boost=boost,
             buckets=buckets,
             held=CellNoiseLaw(kind, held, self.minimum),

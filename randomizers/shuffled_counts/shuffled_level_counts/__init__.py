@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_messages import CountedMessages
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
@@ -28,7 +28,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
     item_capacity,
     stage_dummies_of,
 )
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class ShuffledLevelCountsLaw(Constants):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
-    >>> asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
-    >>> law = calibrate(asked, last_epoch=8, minimum=1000)
+    >>> requested = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
+    >>> law = calibrate(requested, last_epoch=8, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.full(1000, 5), None, rng)
@@ -50,7 +50,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes, boost: k and r; 0 without a boost.
+        max_changes, boost: k and r; 0 without a boost.
         held: Dummies of a cell, of values that users have.
         left: The same for values that users left; None without a boost.
     """
@@ -59,7 +59,7 @@ class ShuffledLevelCountsLaw(Constants):
     levels: Levels
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     boost: int
     held: CellNoiseLaw
     left: CellNoiseLaw | None
@@ -67,17 +67,19 @@ class ShuffledLevelCountsLaw(Constants):
     def __post_init__(self) -> None:
         for name, least, most in (
             ("last_epoch", 1, MAX_HORIZON),
-            ("changes", 0, MAX_CHANGES),
+            ("max_changes", 0, MAX_CHANGES),
             ("boost", 0, MAX_BOOST),
         ):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be from {least} to {most:,}")
-        if len({self.boost == 0, self.changes == 0, self.left is None}) > 1:
-            raise ValueError(f"a boost of {self.boost} for {self.changes} changes")
+                raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
+        if len({self.boost == 0, self.max_changes == 0, self.left is None}) > 1:
+            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
-                raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
+                raise ValueError(
+                    f"dummies {noise.dummies} do not match {noise.minimum} contributors"
+                )
 
     @property
     def size(self) -> int:
@@ -111,9 +113,9 @@ class ShuffledLevelCountsLaw(Constants):
         return self.words
 
     @property
-    def word_form(self) -> WordForm:
+    def message_format(self) -> MessageFormat:
         words = self.words * len(self.noises)
-        return WordForm(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
+        return MessageFormat(np.min_scalar_type(words - 1).newbyteorder("<"), distinct=words)
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return item_capacity(self, self.levels_sent, contributors)
@@ -125,7 +127,7 @@ class ShuffledLevelCountsLaw(Constants):
     @property
     def messages(self) -> float:
         """Maximum expected messages of a user over the horizon, who always has a value."""
-        boosted = self.boost * max(0, 2 * self.changes - 1)
+        boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user
 
@@ -153,10 +155,10 @@ class ShuffledLevelCountsLaw(Constants):
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 
-    def words_of(
+    def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         return self.encode(items).ravel() + kind * self.words
 
-    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedWords:
+    def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
         return stage_dummies_of(self, rng)

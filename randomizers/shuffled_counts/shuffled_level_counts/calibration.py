@@ -41,8 +41,8 @@ def calibrate(
     Raises `ValueError` if no noise is found, or it needs more messages than users may send.
 
     >>> from dpstream.randomizers.item_domains import Numbers
-    >>> asked = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))
-    >>> law = calibrate(asked, last_epoch=8, minimum=20_000)
+    >>> requested = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))
+    >>> law = calibrate(requested, last_epoch=8, minimum=20_000)
     >>> law.levels.branching, round(law.held.mean, 1), round(law.messages, 1)
     ((8, 4), 572.1, 33.4)
     """
@@ -71,7 +71,7 @@ def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
     delta, below = law.delta * (1 - FOR_TABLES), len(law.levels.branching)
     if law.left is None:
         return epsilon_for_levels(law.held.mean * share, delta, law.last_epoch, below)
-    reports = ItemReports(law.last_epoch, law.changes, law.boost, 0.0, below)
+    reports = ItemReports(law.last_epoch, law.max_changes, law.boost, 0.0, below)
     return epsilon_for_items(law.held.mean * share, law.left.mean * share, delta, reports)
 
 
@@ -91,10 +91,10 @@ class LevelJob:
 
     def boosts(self) -> tuple[int, ...]:
         """Return the boosts near sqrt(T / 4k), unless the job sets one."""
-        asked = self.parameters
-        if asked.changes is None or asked.boost is not None:
-            return (asked.boost or 0,)
-        likely = round(math.sqrt(self.last_epoch / (4 * asked.changes)))
+        requested = self.parameters
+        if requested.max_changes is None or requested.boost is not None:
+            return (requested.boost or 0,)
+        likely = round(math.sqrt(self.last_epoch / (4 * requested.max_changes)))
         return tuple({0, *range(max(0, likely - 1), likely + 2)})
 
     def best_law(self, boost: int) -> ShuffledLevelCountsLaw:
@@ -122,27 +122,27 @@ class LevelJob:
         return range_error(law) if allowed is None or law.messages <= allowed else math.inf
 
     def law(self, boost: int, levels: Levels) -> ShuffledLevelCountsLaw:
-        asked, below = self.parameters, len(levels.branching)
-        changes = asked.changes if asked.changes is not None and boost else 0
-        held, left = self._noise(changes, boost, below)
-        kind: DummyLaw = "shuffle" if asked.dummies == "shuffle" else "poisson"
+        requested, below = self.parameters, len(levels.branching)
+        max_changes = requested.max_changes if requested.max_changes is not None and boost else 0
+        held, left = self._noise(max_changes, boost, below)
+        kind: DummyLaw = "shuffle" if requested.dummies == "shuffle" else "poisson"
         return ShuffledLevelCountsLaw(
             last_epoch=self.last_epoch,
             levels=levels,
-            epsilon=asked.epsilon,
-            delta=asked.delta,
-            changes=changes,
+            epsilon=requested.epsilon,
+            delta=requested.delta,
+            max_changes=max_changes,
             boost=boost,
             held=CellNoiseLaw(kind, held, self.minimum),
             left=None if left is None else CellNoiseLaw(kind, left, self.minimum),
         )
 
-    def _noise(self, changes: int, boost: int, below: int) -> tuple[float, float | None]:
+    def _noise(self, max_changes: int, boost: int, below: int) -> tuple[float, float | None]:
         epsilon = self.parameters.epsilon
         if not boost:
             return poisson_for_levels(epsilon, self.delta, self.last_epoch, below), None
         return noise_for_items(
-            epsilon, self.delta, ItemReports(self.last_epoch, changes, boost, 0.0, below)
+            epsilon, self.delta, ItemReports(self.last_epoch, max_changes, boost, 0.0, below)
         )
 
 

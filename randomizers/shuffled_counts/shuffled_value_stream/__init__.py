@@ -29,7 +29,7 @@ from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, Followi
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.normal_noise import NormalNoise
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.message_formats import MessageFormat
 
 STEPS: Final = 256
 """Steps per unit: words are multiples of 1/256."""
@@ -45,10 +45,10 @@ MOST_SUM: Final = 1 << 57
 
 MAX_BOOST: Final = (ZERO - 1) / STEPS - 0.5
 MAX_CHANGES: Final = 1 << 20
-_MAX_CLOCK = 1 << 52
+_MAX_SQUARED_NORM_BUDGET = 1 << 52
 
-WORD_FORM: Final = WordForm(np.dtype("<u2"))
-SUM_FORM: Final = WordForm(np.dtype("<u8"))
+MESSAGE_FORMAT: Final = MessageFormat(np.dtype("<u2"))
+SUM_FORM: Final = MessageFormat(np.dtype("<u8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class ShuffledValueStreamLaw(Constants):
 
     Attributes:
         epsilon, delta: Of a user's whole stream.
-        changes: k, number of boosted changes of a device.
+        max_changes: k, number of boosted changes of a device.
         calibration: Distinguishes these constants from those of other shuffled counts.
-        clock: R, squared-norm budget of a device's words, in steps of 1/65536.
+        squared_norm_budget: R, squared-norm budget of a device's words, in steps of 1/65536.
         deviation: sigma, of the noise of a window, in steps of 1/256.
         boost: a, what a change adds to u.
         decay: b, the share of it that remains an epoch later.
@@ -68,9 +68,9 @@ class ShuffledValueStreamLaw(Constants):
     last_epoch: int
     epsilon: float
     delta: float
-    changes: int
+    max_changes: int
     calibration: Literal["normal"]
-    clock: int
+    squared_norm_budget: int
     deviation: int
     boost: float = hexadecimal()
     decay: float = hexadecimal()
@@ -78,17 +78,17 @@ class ShuffledValueStreamLaw(Constants):
     def __post_init__(self) -> None:
         for name, value, most in (
             ("last_epoch", self.last_epoch, MAX_EPOCHS),
-            ("changes", self.changes, MAX_CHANGES),
-            ("clock", self.clock, _MAX_CLOCK),
+            ("max_changes", self.max_changes, MAX_CHANGES),
+            ("squared_norm_budget", self.squared_norm_budget, _MAX_SQUARED_NORM_BUDGET),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}, must be a whole number from 1 to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
         if self.calibration != "normal":
-            raise ValueError(f"calibration is {self.calibration!r}, must be 'normal'")
+            raise ValueError(f"calibration is {self.calibration!r}; expected 'normal'")
         if not (0 < self.epsilon < math.inf and 0 < self.delta < 1):
-            raise ValueError(f"epsilon is {self.epsilon} and delta {self.delta}")
+            raise ValueError(f"epsilon {self.epsilon} or delta {self.delta} is out of range")
         if not (0 <= self.boost <= MAX_BOOST and 0 <= self.decay < 1):
-            raise ValueError(f"a boost of {self.boost} and a decay of {self.decay}")
+            raise ValueError(f"boost {self.boost} or decay {self.decay} is out of range")
         NormalNoise(self.deviation)
 
     @property
@@ -111,25 +111,27 @@ class ShuffledValueStreamLaw(Constants):
         return "shuffle"
 
     @property
-    def word_form(self) -> WordForm:
-        return WORD_FORM
+    def message_format(self) -> MessageFormat:
+        return MESSAGE_FORMAT
 
     @property
-    def sum_form(self) -> WordForm:
+    def sum_form(self) -> MessageFormat:
         """Format of what is released."""
         return SUM_FORM
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return contributors
 
-    def check_words(self, epoch: int, words: NDArray[np.uint16]) -> None:
+    def check_messages(self, epoch: int, words: NDArray[np.uint16]) -> None:
         """Raise `ValueError` unless devices can send words, shape (n, 1), at the epoch."""
         if not 1 <= epoch <= self.last_epoch:
-            raise ValueError(f"epoch {epoch}, must be from 1 to {self.last_epoch}")
+            raise ValueError(f"epoch {epoch} is out of range; expected 1 to {self.last_epoch}")
         least, most = ZERO - self.most, ZERO + self.most
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
-            raise ValueError(f"word {wrong} at epoch {epoch}, must be from {least} to {most}")
+            raise ValueError(
+                f"word {wrong} at epoch {epoch} is out of range; expected {least} to {most}"
+            )
 
     def noisy_sum(
         self,
@@ -139,9 +141,9 @@ class ShuffledValueStreamLaw(Constants):
     ) -> NDArray[np.uint64]:
         """Return what the shuffler releases of a window: the sum of its words, with noise.
 
-        `words`, shape (n, 1), pass `check_words`. `counts`, shape (n,), are their multiplicities;
-        None for one each. `rng` is cryptographic randomness of this window alone. Returns one word,
-        uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
+        `words`, shape (n, 1), pass `check_messages`. `counts`, shape (n,), are their
+        multiplicities;None for one each. `rng` is cryptographic randomness of this window alone.
+        Returns one word,uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
         """
         steps = words[:, 0].astype(np.int64) - ZERO
         total = int(steps.sum()) if counts is None else int(steps @ counts.astype(np.int64))
@@ -154,8 +156,8 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
-    >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
-    >>> devices, rng = ShuffledValueStream(calibrate(asked, 170, 100)), seeded_generator(1)
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> devices, rng = ShuffledValueStream(calibrate(requested, 170, 100)), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
     >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1 - 1/2, and the boost of a change
@@ -166,7 +168,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         super().__init__(law, law)
         self._most = law.most
         # Remaining squared-norm budget, in steps of 1/65536.
-        self._left = self._declare("left", np.int64, new=law.clock)
+        self._left = self._declare("left", np.int64, new=law.squared_norm_budget)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -176,8 +178,8 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
             unit="stream",
             neighbors="any two streams of a user's values, reported at the same epochs",
             trust=(
-                "the shuffle stage to add up the words of a window and noise, to release the sum "
-                "alone, and to keep its noise key secret; it sees the words themselves"
+                "the shuffler to sum the messages of a window and noise, to release only the sum, "
+                "and to keep its noise key secret; it sees the messages themselves"
             ),
             basis="bound",
         )
@@ -185,7 +187,9 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     def least_delta(self) -> float:
         """Bound delta from below, using the largest distance within the squared-norm budget."""
         law = self.law
-        return least_delta.of_normal(2 * math.sqrt(law.clock), law.deviation, law.epsilon)
+        return least_delta.of_normal(
+            2 * math.sqrt(law.squared_norm_budget), law.deviation, law.epsilon
+        )
 
     @classmethod
     def restore(
@@ -195,10 +199,10 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         epoch: int,
     ) -> Self:
         devices = super().restore(law, arrays, epoch)
-        if not ((devices._left >= 0) & (devices._left <= law.clock)).all():
+        if not ((devices._left >= 0) & (devices._left <= law.squared_norm_budget)).all():
             raise ValueError(
-                f"state array left has a value that is not from 0 to {law.clock}: "
-                "it is of another law"
+                "state array left has a value out of range; expected 0 to "
+                f"{law.squared_norm_budget}. The state belongs to another law"
             )
         return devices
 
@@ -213,13 +217,13 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
 
         Each uses one random word.
         """
-        now = self._begin_epoch(epoch, values, present)
+        now = self._start_epoch(epoch, values, present)
         words = [np.zeros(0, np.uint16)]
         for start in range(0, self.population, TOGETHER):
             devices = slice(start, start + TOGETHER)
-            told = None if present is None else present[devices]
-            self._take_in(devices, now[devices], told)
-            words.append(self._words(devices, now[devices], told, rng))
+            observed = None if present is None else present[devices]
+            self._take_in(devices, now[devices], observed)
+            words.append(self._words(devices, now[devices], observed, rng))
         return np.concatenate(words)[:, None]
 
     def _words(
@@ -232,18 +236,16 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         """Draw the words of some devices, and charge the devices for them."""
         exact, left = (now - 0.5 + self._followed[devices]) * STEPS, self._left[devices]
         places = slice(None) if present is None else np.flatnonzero(present)
-        clock = left[places]
+        squared_norm_budget = left[places]
         # In normal use devices never reach these limits. The limits ensure the loss for any input,
-        # and for any effect of absence on the boosted changes. Numbers below 2^52 have the right
-        # integer root.
-        most = np.minimum(np.floor(np.sqrt(clock)), self._most)
+        # and for any effect of absence on the boosted changes. Below 2^52 integer roots are right.
+        most = np.minimum(np.floor(np.sqrt(squared_norm_budget)), self._most)
         clipped = np.clip(exact[places], -most, most)
         lower = np.floor(clipped)
-        # A share close to 1 may be 1 as a float. Rounds up with a probability that is a multiple of
-        # 2^-64.
+        # A share near 1 may be 1 as a float. Rounds up with probabilities in multiples of 2^-64.
         share = np.minimum(clipped - lower, 1 - 2.0**-53)
         limits = np.ldexp(share, 64).astype(np.uint64)
         up = rng.integers(0, 1 << 64, len(limits), dtype=np.uint64) < limits
         steps: NDArray[np.int64] = lower.astype(np.int64) + up
-        left[places] = clock - steps * steps
+        left[places] = squared_norm_budget - steps * steps
         return np.asarray(steps + ZERO, np.uint16)

@@ -25,9 +25,9 @@ def calibrate(
 
     Raises `ValueError` if no noise is found, or users may not send one message per epoch.
 
-    >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
-    >>> law = calibrate(asked, last_epoch=170, minimum=100)
-    >>> round(law.boost, 2), round(law.decay, 2), round(law.clock / 65536, 2)
+    >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
+    >>> law = calibrate(requested, last_epoch=170, minimum=100)
+    >>> round(law.boost, 2), round(law.decay, 2), round(law.squared_norm_budget / 65536, 2)
     (3.07, 0.43, 111.52)
     >>> round(law.deviation / 256, 1)
     89.2
@@ -35,42 +35,44 @@ def calibrate(
     allowed = parameters.messages_per_user
     if allowed is not None and allowed < last_epoch:
         raise ValueError(
-            f"a message of every user at each of {last_epoch:,} epochs, messages_per_user allows "
-            f"{allowed:g}: allow more"
+            f"a user sends a message at each of {last_epoch:,} epochs; messages_per_user is "
+            f"{allowed:g}. Raise it"
         )
-    changes = parameters.changes
-    assert changes is not None
+    max_changes = parameters.max_changes
+    assert max_changes is not None
 
-    def clock(kernel: Kernel) -> float:
-        return kernel.clock(last_epoch, changes, rounding=1 / STEPS)
+    def squared_norm_budget(kernel: Kernel) -> float:
+        return kernel.squared_norm_budget(last_epoch, max_changes, rounding=1 / STEPS)
 
-    return law_with(least_varying(last_epoch, clock, MAX_BOOST), parameters, last_epoch)
+    return law_with(
+        least_varying(last_epoch, squared_norm_budget, MAX_BOOST), parameters, last_epoch
+    )
 
 
 def law_with(
     kernel: Kernel, parameters: ShuffledCountsParameters, last_epoch: int
 ) -> ShuffledValueStreamLaw:
     """Return the mechanism of a kernel that may not be the best one."""
-    epsilon, delta, changes = parameters.epsilon, parameters.delta, parameters.changes
-    assert changes is not None
+    epsilon, delta, max_changes = parameters.epsilon, parameters.delta, parameters.max_changes
+    assert max_changes is not None
     # Rounded up by more than the floating-point error: the budget never limits a device that
     # follows the protocol, and the noise is calibrated to what devices are charged.
-    most = kernel.clock(last_epoch, changes, rounding=1 / STEPS) * STEPS**2
-    clock = math.ceil(most * (1 + 1e-12))
-    distance = math.nextafter(2 * math.sqrt(clock), math.inf)
+    most = kernel.squared_norm_budget(last_epoch, max_changes, rounding=1 / STEPS) * STEPS**2
+    squared_norm_budget = math.ceil(most * (1 + 1e-12))
+    distance = math.nextafter(2 * math.sqrt(squared_norm_budget), math.inf)
     noise = NormalNoise(math.ceil(distance * normal_deviation(epsilon, delta * (1 - FOR_TABLES))))
     if delta_of_tables(epsilon, noise.distance, last_epoch) > FOR_TABLES * delta:
         raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} asks for noise that is drawn more finely "
-            "than it is: take a smaller epsilon or a larger delta"
+            f"epsilon {epsilon:g} with delta {delta:g} requires noise with a finer distribution "
+            "than is available. Use a smaller epsilon or a larger delta"
         )
     return ShuffledValueStreamLaw(
         last_epoch=last_epoch,
         epsilon=epsilon,
         delta=delta,
-        changes=changes,
+        max_changes=max_changes,
         calibration="normal",
-        clock=clock,
+        squared_norm_budget=squared_norm_budget,
         deviation=noise.deviation,
         boost=kernel.boost,
         decay=kernel.decay,

@@ -26,12 +26,12 @@ from dpstream.randomizers.hadamard_rows import (
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.value_stream import (
     MAX_CHANGES,
-    LetterDevices,
+    SymbolDevices,
     ValueStreamLaw,
     ValueStreamParameters,
 )
 
-LETTER_BITS = 8
+SYMBOL_BITS = 8
 """Bits of the symbol: a word is row * 2^8 + symbol. The row is public, the symbol one byte."""
 
 
@@ -41,7 +41,7 @@ class HadamardValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of a user's item after its first one.
+        max_changes: Number of changes of a user's item after its first one.
         domain: Labels of the items, at most 4,096.
         boosted: Number of flips of the tracked Boolean that are followed at once; None for the
             number with the least error
@@ -49,27 +49,27 @@ class HadamardValuesParameters:
     """
 
     epsilon: float
-    changes: int
+    max_changes: int
     domain: tuple[str, ...]
     boosted: int | None = None
 
     def __post_init__(self) -> None:
         # Epsilon is that of the Boolean.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
-        check_changes(self.changes, self.boosted)
+        check_changes(self.max_changes, self.boosted)
         check_labels(self.domain)
 
 
-def check_changes(changes: int, boosted: int | None) -> None:
-    if type(changes) is not int or not 0 <= changes < MAX_CHANGES:
+def check_changes(max_changes: int, boosted: int | None) -> None:
+    if type(max_changes) is not int or not 0 <= max_changes < MAX_CHANGES:
         raise ValueError(
-            f"changes is {changes!r}, must be a whole number from 0 to {MAX_CHANGES - 1:,}"
+            f"max_changes is {max_changes!r}; expected a whole number from 0 to {MAX_CHANGES - 1:,}"
         )
-    most = changes + 1
+    most = max_changes + 1
     if boosted is not None and (type(boosted) is not int or not 1 <= boosted <= most):
         raise ValueError(
-            f"boosted is {boosted!r}, must be a whole number from 1 to changes + 1, {most}: no "
-            "more flips than that are possible"
+            f"boosted is {boosted!r}; expected a whole number from 1 to max_changes + 1, {most}, "
+            "the maximum number of flips"
         )
 
 
@@ -79,14 +79,14 @@ class HadamardValuesLaw(Constants):
 
     Attributes:
         items: Size of the domain.
-        changes: Requested item changes after the first item, as far as epochs allow.
+        max_changes: Requested item changes after the first item, as far as epochs allow.
         unboosted_share: Share of users with more flips than are boosted, among users who change
             their item that often, each time to a random other one.
         booleans: Constants of the tracked Booleans.
     """
 
     items: int
-    changes: int
+    max_changes: int
     unboosted_share: float
     booleans: ValueStreamLaw
 
@@ -103,7 +103,7 @@ class HadamardValuesLaw(Constants):
         return rows_for(self.items)
 
 
-class HadamardValues(LetterDevices[HadamardValuesLaw]):
+class HadamardValues(SymbolDevices[HadamardValuesLaw]):
     """The devices of one horizon, each with a row, and whether it is input-independent.
 
     The row is drawn independently of the values and is public, so the guarantee is that of the
@@ -142,6 +142,6 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
     ) -> NDArray[np.uint32]:
         """Return a symbol of each present device: uint32, (devices, 1), row * 256 + symbol."""
         check_items(epoch, values, present, self.population, self.law.items)
-        letters = self.follow(epoch, tracked(self._row, values), present, rng)
+        symbols = self.follow(epoch, tracked(self._row, values), present, rng)
         rows = self._row if present is None else self._row[present]
-        return (rows.astype(np.uint32) << np.uint32(LETTER_BITS) | letters)[:, None]
+        return (rows.astype(np.uint32) << np.uint32(SYMBOL_BITS) | symbols)[:, None]

@@ -36,18 +36,18 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
 
     >>> parameters = HadamardValuesParameters(1.0, 8, tuple("abcdefghijkl"))
     >>> law = calibrate(parameters, last_epoch=64)
-    >>> law.booleans.changes, law.unboosted_share
+    >>> law.booleans.max_changes, law.unboosted_share
     (5, 0.299913)
     """
     items = len(parameters.domain)
     # No value changes more often than there are epochs.
-    changes = max(0, min(parameters.changes, last_epoch - 1))
+    max_changes = max(0, min(parameters.max_changes, last_epoch - 1))
     # Users with a single item flip at most once, for any item and row.
-    flips = flip_law(items, values=changes + 1) if changes else np.full(2, 0.5)
+    flips = flip_law(items, values=max_changes + 1) if max_changes else np.full(2, 0.5)
     boosted = parameters.boosted or best_boosts(flips, last_epoch)
     return HadamardValuesLaw(
         items=items,
-        changes=changes,
+        max_changes=max_changes,
         unboosted_share=unboosted_share(flips, boosted),
         booleans=value_stream_calibrate(
             ValueStreamParameters(parameters.epsilon, boosted), last_epoch
@@ -89,11 +89,14 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
 
 def mean_variance(law: ValueStreamLaw, last_epoch: int) -> float:
     """Return the variance of an item's estimate per user, over all epochs: symbols and rows."""
-    return 4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.clock / law.gain**2 + 1
+    return (
+        4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.squared_norm_budget / law.gain**2
+        + 1
+    )
 
 
 def _unit_variance(kernel: Kernel, last_epoch: int, boosted: int) -> float:
-    return kernel.clock(last_epoch, boosted) * _mean(kernel, last_epoch)
+    return kernel.squared_norm_budget(last_epoch, boosted) * _mean(kernel, last_epoch)
 
 
 def _mean(kernel: Kernel, last_epoch: int) -> float:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.devices import Devices, read_only
 from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.equal_buckets import EqualBuckets
-from dpstream.randomizers.given_values import refuse_wrong
+from dpstream.randomizers.given_values import reject_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.hadamard_rows import MAX_ITEMS
 from dpstream.randomizers.laws import Constants
@@ -42,7 +42,7 @@ class RangeValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        changes: Number of changes of the bucket of a user's value after the first one.
+        max_changes: Number of changes of the bucket of a user's value after the first one.
         low, high: Range of values; `high` is exclusive.
         buckets: Number of buckets of equal width from low to high, a power of two.
         initial: Value of a user before its first row and after it has left; None for `low`.
@@ -51,7 +51,7 @@ class RangeValuesParameters:
     """
 
     epsilon: float
-    changes: int
+    max_changes: int
     low: float
     high: float
     buckets: int
@@ -61,7 +61,7 @@ class RangeValuesParameters:
     def __post_init__(self) -> None:
         # Epsilon is that of the Boolean.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
-        check_changes(self.changes, self.boosted)
+        check_changes(self.max_changes, self.boosted)
         _check_numbers(self.low, self.high, self.initial, self.buckets)
         for name in ("low", "high"):
             object.__setattr__(self, name, float(getattr(self, name)))
@@ -77,21 +77,20 @@ class RangeValuesParameters:
 def _check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
     for name, value in (("low", low), ("high", high), ("initial", initial)):
         if value is not None and not _is_number(value):
-            raise ValueError(f"{name} is {value!r}, must be a number")
+            raise ValueError(f"{name} is {value!r}; expected a number")
     if low >= high or not math.isfinite(float(high) - float(low)):
-        raise ValueError(f"high is {high:g}, must be a number above low, {low:g}")
+        raise ValueError(f"high is {high:g}; expected a number above low, {low:g}")
     if initial is not None and not low <= initial < high:
-        raise ValueError(
-            f"initial is {initial:g}, must be from low, {low:g}, to below high, {high:g}"
-        )
+        raise ValueError(f"initial is {initial:g}; expected low, {low:g}, to below high, {high:g}")
     if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
         raise ValueError(
-            f"buckets is {buckets!r}, must be a whole number from 2 to {MAX_BUCKETS:,}"
+            f"buckets is {buckets!r}; expected a whole number from 2 to {MAX_BUCKETS:,}"
         )
     levels = (buckets - 1).bit_length()
     if buckets != 1 << levels:
         raise ValueError(
-            f"buckets is {buckets}, must be a power of two: give {1 << levels - 1} or {1 << levels}"
+            f"buckets is {buckets}; expected a power of two, such as {1 << levels - 1} or "
+            f"{1 << levels}"
         )
     EqualBuckets(low, high, buckets)
 
@@ -117,10 +116,10 @@ class RangeValuesLaw(Constants):
             raise ValueError("levels must have 2, 4, 8, ... nodes")
         if len(self.level_weights) != len(self.levels):
             raise ValueError(
-                f"{len(self.level_weights)} level weights for {len(self.levels)} levels"
+                f"{len(self.level_weights)} level weights do not match {len(self.levels)} levels"
             )
         if any(type(weight) is not int or weight < 0 for weight in self.level_weights):
-            raise ValueError("level weights must be integers, none negative")
+            raise ValueError("level weights must be non-negative integers")
         if not self.level_weights[-1]:
             raise ValueError("the weight of the last level must be positive")
         if len({law.booleans.last_epoch for law in self.levels}) != 1:
@@ -169,8 +168,8 @@ class RangeValues(Devices[RangeValuesLaw]):
         self._index()
 
     @property
-    def frozen(self) -> int:
-        return sum(stream.frozen for stream in self._streams)
+    def exhausted(self) -> int:
+        return sum(stream.exhausted for stream in self._streams)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -254,12 +253,12 @@ class RangeValues(Devices[RangeValuesLaw]):
     ) -> None:
         if values.shape != (self.population,) or values.dtype.kind not in "biu":
             raise ValueError(
-                f"values are {values.dtype} of shape {values.shape}, must be integers of shape "
-                f"({self.population},): one a device"
+                f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
+                f"({self.population},): one per device"
             )
         wrong = (values < 0) | (values > self.law.buckets)
         allowed = f"from 1 to {self.law.buckets}, or 0 for no value"
-        refuse_wrong(epoch, values, wrong, present, allowed)
+        reject_wrong(epoch, values, wrong, present, allowed)
 
 
 def _rows(

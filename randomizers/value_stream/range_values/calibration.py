@@ -24,15 +24,15 @@ def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValues
     that minimize the mean error of the estimates of all ranges.
 
     >>> law = calibrate(RangeValuesParameters(1.0, 4, low=0, high=80, buckets=16), last_epoch=64)
-    >>> [level.booleans.changes for level in law.levels]
+    >>> [level.booleans.max_changes for level in law.levels]
     [3, 3, 3, 3]
     >>> [round(probability, 2) for probability in law.level_probabilities]
     [0.0, 0.17, 0.2, 0.63]
     """
     levels = range(1, parameters.levels + 1)
     # No value changes more often than there are epochs.
-    changes = max(0, min(parameters.changes, last_epoch - 1))
-    flips = [level_flip_law(level, parameters.levels, changes + 1) for level in levels]
+    max_changes = max(0, min(parameters.max_changes, last_epoch - 1))
+    flips = [level_flip_law(level, parameters.levels, max_changes + 1) for level in levels]
     boosted = [parameters.boosted or best_boosts(law, last_epoch) for law in flips]
     booleans = {
         number: value_stream_calibrate(
@@ -45,7 +45,7 @@ def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValues
         levels=tuple(
             HadamardValuesLaw(
                 items=1 << level,
-                changes=changes,
+                max_changes=max_changes,
                 unboosted_share=unboosted_share(law, number),
                 booleans=booleans[number],
             )

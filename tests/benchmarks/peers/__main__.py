@@ -99,9 +99,9 @@ def show_oracles(console: Console, measured: Sequence[Oracle]) -> None:
 
 def show_searches(console: Console, measured: Sequence[Search], users: int) -> None:
     table = Table(
-        title=f"words of {users:,} users, cut to 6 letters",
-        caption=f"named, how many of the {WANTED} most held, how many that nobody holds; seconds "
-        "of processor time, one core",
+        title=f"Words of {users:,} users, truncated to 6 letters",
+        caption=f"Items named, those among the top {WANTED}, and those of no user; CPU seconds on "
+        "one core",
     )
     for heading in ("epsilon", "library", "search"):
         table.add_column(heading)

@@ -57,8 +57,8 @@ def _run(command: list[str]) -> None:
     except subprocess.TimeoutExpired:
         raise NoPeersError(f"not done after {_INSTALLING:.0f} s") from None
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise NoPeersError(said[-1].strip() if said else f"exit code {done.returncode}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise NoPeersError(output[-1].strip() if output else f"exit code {done.returncode}")
 
 
 def run_peer(python: Path, arguments: list[str], limit: int) -> Iterator[dict[str, Any]]:
@@ -71,11 +71,11 @@ def run_peer(python: Path, arguments: list[str], limit: int) -> Iterator[dict[st
     threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
     command = ["sh", "-c", f'ulimit -t {limit}; exec "$@"', "sh", str(python), str(_SIDE)]
     with (
-        TemporaryFile("w+") as said,
+        TemporaryFile("w+") as output,
         subprocess.Popen(
             [*command, *arguments],
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=output,
             text=True,
             env={**os.environ, **threads},
         ) as child,
@@ -90,6 +90,6 @@ def run_peer(python: Path, arguments: list[str], limit: int) -> Iterator[dict[st
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
             raise PeerError(f"not done after {limit:,} s")
         if code != 0:
-            said.seek(0)
-            lines = said.read().strip().splitlines()
+            output.seek(0)
+            lines = output.read().strip().splitlines()
             raise PeerError(f"failed: {lines[-1].strip()}" if lines else f"exit code {code}")

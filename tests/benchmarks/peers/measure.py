@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.item_domains import Bits
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
@@ -35,7 +35,7 @@ SLOW: Final = {"OLH": (1.0,)}
 
 LETTERS: Final = 6
 """Length to which words are cut or padded, as in pure-LDP's own experiments."""
-LETTER_BITS: Final = 5
+SYMBOL_BITS: Final = 5
 WANTED: Final = 32
 SEARCHES: Final = (("PEM", "flh"), ("PEM", "hcms"), ("TreeHist", "flh"))
 """Algorithms, and the oracle of their sketches: Hadamard count-mean sketch, fast local hashing."""
@@ -172,9 +172,9 @@ def _measured(
         if draw > 1 and oracle in SLOW:
             continue
         on_progress(f"{library} {oracle}")
-        asked = [each for each in epsilons if each in SLOW.get(oracle, epsilons)]
-        task = ["oracle", library, oracle, ",".join(map(str, asked)), str(ITEMS), str(path)]
-        for epsilon, done in _answers(python, task, limit, asked):
+        requested = [each for each in epsilons if each in SLOW.get(oracle, epsilons)]
+        task = ["oracle", library, oracle, ",".join(map(str, requested)), str(ITEMS), str(path)]
+        for epsilon, done in _answers(python, task, limit, requested):
             yield (
                 Oracle(library, oracle, epsilon, note=done)
                 if isinstance(done, str)
@@ -222,14 +222,14 @@ def _own_oracle(
     words = randomize()
     between = time.process_time()
     aggregator.add(1, words, None)
-    estimate: Any = aggregator.estimate(1, Attendance.constant(1, users))
+    estimate: Any = aggregator.estimate(1, Participation.constant(1, users))
     after = time.process_time()
     return Oracle(
         "dpstream",
         "projective_geometry",
         epsilon,
         *_errors(estimate.values, held),
-        entry.word_form(law).report_bytes,
+        entry.message_format(law).report_bytes,
         _rate(users, between - before),
         _rate(users, after - between),
     )
@@ -244,10 +244,10 @@ def _rate(users: int, seconds: float) -> float:
 
 
 def _errors(estimates: NDArray[np.float64], held: NDArray[np.int64]) -> tuple[float, float]:
-    truth = np.bincount(held, minlength=ITEMS)
+    ground_truth = np.bincount(held, minlength=ITEMS)
     cut = np.clip(estimates, 0.0, None)
     scaled = cut * len(held) / max(float(cut.sum()), 1e-9)
-    return tuple(math.sqrt(np.square(each - truth).mean()) for each in (estimates, scaled))  # type: ignore[return-value]
+    return tuple(math.sqrt(np.square(each - ground_truth).mean()) for each in (estimates, scaled))  # type: ignore[return-value]
 
 
 def held_words(contents: bytes, users: int, seed: int = 1) -> list[str]:
@@ -270,7 +270,7 @@ def word_number(word: str) -> int:
     """
     number = 0
     for letter in word:
-        number = number << LETTER_BITS | (ALPHABET.index(letter) + 1) % len(ALPHABET)
+        number = number << SYMBOL_BITS | (ALPHABET.index(letter) + 1) % len(ALPHABET)
     return number + 1
 
 
@@ -296,8 +296,8 @@ def measure_searches(
     for algorithm, sketch in SEARCHES:
         name = f"{algorithm}, {sketch.upper()}"
         on_progress(name)
-        asked = ",".join(map(str, epsilons))
-        task = ["search", algorithm, sketch, asked, str(WANTED), str(path)]
+        requested = ",".join(map(str, epsilons))
+        task = ["search", algorithm, sketch, requested, str(WANTED), str(path)]
         for epsilon, done in _answers(python, task, limit, epsilons):
             if isinstance(done, str):
                 yield Search("pure-LDP", name, epsilon, note=done)
@@ -318,7 +318,7 @@ def measure_searches(
 def _own_search(words: Sequence[str], epsilon: float, held: set[str], most: set[str]) -> Search:
     numbers = {word: word_number(word) for word in held}
     items = np.array([numbers[word] for word in words], np.int64)
-    parameters = ProjectiveGeometryParameters(epsilon, Bits(LETTERS * LETTER_BITS))
+    parameters = ProjectiveGeometryParameters(epsilon, Bits(LETTERS * SYMBOL_BITS))
     entry, users = PROTOCOLS["projective_geometry"], len(items)
     law = entry.calibrate(parameters, 1, users)
     aggregator, rng = entry.aggregation.make(law, parameters), cryptographic_generator()
@@ -334,7 +334,7 @@ def _own_search(words: Sequence[str], epsilon: float, held: set[str], most: set[
         randomizing += between - before
         serving += time.process_time() - between
     before = time.process_time()
-    estimate: Any = aggregator.estimate(1, Attendance.constant(1, users))
+    estimate: Any = aggregator.estimate(1, Participation.constant(1, users))
     serving += time.process_time() - before
     found = set(estimate.items.tolist())
     return Search(

@@ -152,15 +152,17 @@ def run_search(
     creators = import_module("pure_ldp.core.fo_creator")
     hitters = import_module("pure_ldp.heavy_hitters")
     # TreeHist itself splits epsilon evenly between prefixes and whole words.
-    asked: dict[str, Any] = {"epsilon": epsilon, **SKETCH}
+    requested: dict[str, Any] = {"epsilon": epsilon, **SKETCH}
     more: dict[str, Any]
     if sketch == "hcms":
         oracle, more = "cms", {"is_hadamard": True}
     else:
         oracle, more = "SketchResponse", {"lh_k": 500, "count_sketch": False, "sketch_method": 3}
-    server_oracle = creators.create_fo_server_instance(oracle, {**asked, **more})
+    server_oracle = creators.create_fo_server_instance(oracle, {**requested, **more})
     hash_functions = {"hash_funcs": server_oracle.get_hash_funcs()}
-    client_oracle = creators.create_fo_client_instance(oracle, {**asked, **more, **hash_functions})
+    client_oracle = creators.create_fo_client_instance(
+        oracle, {**requested, **more, **hash_functions}
+    )
     length = len(words[0])
     shape = {
         "epsilon": epsilon,

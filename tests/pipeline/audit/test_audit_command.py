@@ -22,43 +22,41 @@ def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
 
 
 @pytest.mark.verify
-def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> None:
+def test_quick_audit_covers_all_protocols(dpstream: Commands) -> None:
     """The attacks of each protocol are run one by one in `test_quick_audit`."""
-    said = dpstream("audit", "--quick", "--json")
-    assert said.code == 0, said.output
-    told = said.json
-    assert told["verdict"] == "consistent"
-    assert 0 < told["false_alarm"] <= FALSE_ALARM * (1 + 1e-9)
-    attacked = {e["subject"] for e in told["findings"] if e["attack"] == "likelihood ratios"}
+    result = dpstream("audit", "--quick", "--json")
+    assert result.code == 0, result.output
+    report = result.json
+    assert report["outcome"] == "consistent"
+    assert 0 < report["false_alarm"] <= FALSE_ALARM * (1 + 1e-9)
+    attacked = {e["subject"] for e in report["findings"] if e["attack"] == "likelihood ratios"}
     assert {subject.rpartition("-")[0] for subject in attacked} == set(PROTOCOLS)
 
 
-def test_what_is_neither_a_protocol_nor_a_job_is_answered(
-    dpstream: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_audit_rejects_unknown_subject(dpstream: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     use_memory_cluster(monkeypatch)
-    said = dpstream("audit", "missing")
-    assert said.code == 2
-    assert "there is no protocol missing" in said.errors
-    assert "job missing is not deployed" in said.errors
+    result = dpstream("audit", "missing")
+    assert result.code == 2
+    assert "no protocol is named missing" in result.errors
+    assert "job missing is not deployed" in result.errors
 
 
-def test_a_deployed_job_is_attacked_with_the_constants_it_runs_with(
+def test_deployed_job_is_attacked_with_its_constants(
     dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_memory_cluster(monkeypatch)
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     assert dpstream("deploy", file).code == 0
-    said = dpstream("audit", "weekly", "--quick", "--seed", 3, "--json")
-    assert said.code == 0, said.output + said.errors
-    found = {each["attack"]: each for each in said.json["findings"]}
+    result = dpstream("audit", "weekly", "--quick", "--seed", 3, "--json")
+    assert result.code == 0, result.output + result.errors
+    found = {each["attack"]: each for each in result.json["findings"]}
     law = found["deployed mechanism"]
-    assert (law["claimed"], law["observed"], law["verdict"]) == (2.0, 2.0, "exact")
+    assert (law["claimed"], law["observed"], law["outcome"]) == (2.0, 2.0, "exact")
     assert found["likelihood ratios"]["subject"].startswith("split_budget")
 
 
-def test_a_conviction_is_told_and_ends_with_code_1(
+def test_failed_audit_is_printed_and_exits_with_1(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = PROTOCOLS["split_budget"]
@@ -73,13 +71,13 @@ def test_a_conviction_is_told_and_ends_with_code_1(
 
     object.__setattr__(entry, "randomizer", boasting)
     try:
-        said = dpstream("audit", "split_budget", "--quick", "--json")
+        result = dpstream("audit", "split_budget", "--quick", "--json")
     finally:
         object.__setattr__(entry, "randomizer", randomizer)
-    assert said.code == 1
-    told = json.loads(said.output)
-    assert told["verdict"] == "CONVICTED"
-    assert [each["attack"] for each in told["findings"] if each["verdict"] == "CONVICTED"]
+    assert result.code == 1
+    report = json.loads(result.output)
+    assert report["outcome"] == "failed"
+    assert [each["attack"] for each in report["findings"] if each["outcome"] == "failed"]
 
 
 JOB = """
@@ -91,9 +89,7 @@ shuffle: {minimum: 2}
 """
 
 
-def test_a_job_whose_epochs_are_protected_one_by_one_is_sampled_quickly(
-    dpstream: Commands, tmp_path: Path
-) -> None:
+def test_quick_audit_samples_per_epoch_job(dpstream: Commands, tmp_path: Path) -> None:
     """No two of its neighboring users have constant values."""
     job = tmp_path / "job.yaml"
     job.write_text(
@@ -101,7 +97,7 @@ def test_a_job_whose_epochs_are_protected_one_by_one_is_sampled_quickly(
         .replace("epsilon: 2", "epsilon: 2, domain: [a, b, c]")
         .replace("count: 1", "count: 2")
     )
-    said = dpstream("audit", job, "--quick", "--seed", 3, "--json")
-    assert said.code == 0, said.output + said.errors
-    attacks = {each["attack"] for each in said.json["findings"]}
+    result = dpstream("audit", job, "--quick", "--seed", 3, "--json")
+    assert result.code == 0, result.output + result.errors
+    attacks = {each["attack"] for each in result.json["findings"]}
     assert {"local reports", "released windows", "published history"} <= attacks

@@ -42,14 +42,14 @@ def claiming(case: Case, **changed: Any) -> Any:
 
 
 @pytest.mark.parametrize(("name", "claimed"), [("future_rand", 1.0), ("split_budget", 1.0)])
-def test_an_exact_guarantee_is_observed(name: str, claimed: float) -> None:
+def test_exact_guarantee_is_observed(name: str, claimed: float) -> None:
     (finding,) = enumerate_losses(case_of(name))
-    assert finding.verdict is AuditOutcome.EXACT
+    assert finding.outcome is AuditOutcome.EXACT
     assert finding.observed == pytest.approx(claimed, abs=1e-9)
     assert finding.false_alarm == 0
 
 
-def test_a_loss_with_a_delta_is_the_one_that_the_claim_is_about() -> None:
+def test_loss_at_claimed_delta_is_observed() -> None:
     case = case_of("shuffled_counts")
     (finding,) = enumerate_losses(case)
     assert (finding.claimed, finding.delta) == (1.5, 0.05)
@@ -59,55 +59,55 @@ def test_a_loss_with_a_delta_is_the_one_that_the_claim_is_about() -> None:
         assert observed == pytest.approx(1.5, abs=1e-3)
 
 
-def test_what_is_lost_over_all_epochs_is_compared_with_what_is_said_of_it() -> None:
+def test_loss_over_all_epochs_is_observed() -> None:
     epoch, stream = enumerate_losses(case_of("projective_geometry"))
     assert epoch.observed == pytest.approx(1.0)
     assert stream.observed == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("less", [1e-12, 0.1])
-def test_who_claims_less_than_is_lost_is_convicted(less: float) -> None:
+def test_understated_epsilon_fails(less: float) -> None:
     case = case_of("future_rand")
     finding = largest_loss(case, claiming(case, epsilon=1.0 - less))
-    assert finding.convicted
+    assert finding.failed
     assert "can be distinguished from" in finding.reason
 
 
-def test_who_claims_a_smaller_delta_is_convicted() -> None:
+def test_understated_delta_fails() -> None:
     case = case_of("shuffled_counts")
-    assert largest_loss(case, claiming(case, delta=0.0499)).convicted
-    assert not largest_loss(case, claiming(case, delta=0.0501)).convicted
+    assert largest_loss(case, claiming(case, delta=0.0499)).failed
+    assert not largest_loss(case, claiming(case, delta=0.0501)).failed
 
 
-def test_what_only_one_neighbor_sends_is_an_infinite_loss() -> None:
+def test_outcome_of_one_neighbor_is_infinite_loss() -> None:
     class Open(Case):
         views = {(0,): {(((0,),),): Fraction(1)}, (1,): {(((1,),),): Fraction(1)}}  # noqa: RUF012
 
     case = case_of("split_budget")
     opened = Open(case.protocol, 0, case.make_exact)
     finding = largest_loss(opened, claiming(case))
-    assert finding.convicted
+    assert finding.failed
     assert finding.observed == math.inf
     assert json_fields(finding)["observed"] == "infinite"
 
 
 def why(findings: Iterable[Finding]) -> str:
-    return next((finding.reason for finding in findings if finding.convicted), "")
+    return next((finding.reason for finding in findings if finding.failed), "")
 
 
-def test_a_deployed_job_with_other_constants_is_convicted() -> None:
+def test_deployed_job_with_other_constants_fails() -> None:
     job = device_job()
     signed = described(job, Ed25519PrivateKey.generate())
     assert not why(attack_law(signed, job))
-    loud = device_job(parameters={"epsilon": 2, "changes": 2})
+    loud = device_job(parameters={"epsilon": 2, "max_changes": 2})
     tampered = with_constants_of(loud, signed)
-    assert "its constants lose epsilon 2, delta 0; its parameters promise 1" in why(
+    assert "its constants lose epsilon 2, delta 0; its parameters guarantee epsilon 1" in why(
         attack_law(tampered, job)
     )
     assert "devices get other constants" in why(attack_law(tampered, loud))
-    told = signed.signed_description
-    assert told is not None
-    forged = told.model_copy(update={"signature": bytes(64)})
+    description = signed.signed_description
+    assert description is not None
+    forged = description.model_copy(update={"signature": bytes(64)})
     altered = signed.model_copy(update={"signed_description": forged})
     assert "not signed by the key that it names" in why(attack_law(altered, job))
 
@@ -119,7 +119,7 @@ def draws(case: Case) -> Finding:
     return compare_draws(case, seeded_generator(8), windows=60, together=20_000, false_alarm=ALARM)
 
 
-def test_half_the_noise_is_convicted() -> None:
+def test_half_the_noise_fails() -> None:
     case = case_of("future_rand")
     entry = case.protocol
 
@@ -134,7 +134,7 @@ def test_half_the_noise_is_convicted() -> None:
 
     broken = with_entry(case, calibrate=loud, randomizer=Claiming)
     (finding,) = enumerate_losses(broken)
-    assert finding.convicted
+    assert finding.failed
     assert finding.observed == pytest.approx(2.0, abs=1e-6)
 
 
@@ -151,20 +151,20 @@ class Biased:
 
 
 @pytest.mark.parametrize("name", ["split_budget", "value_stream", "future_rand"])
-def test_a_biased_coin_is_convicted(name: str) -> None:
+def test_biased_coin_fails(name: str) -> None:
     case = case_of(name)
     rng: Any = Biased(seeded_generator(8))
     finding = compare_draws(case, rng, windows=60, together=20_000, false_alarm=ALARM)
-    assert finding.convicted
+    assert finding.failed
 
 
-def test_devices_without_their_dummies_are_convicted() -> None:
+def test_devices_without_their_dummies_fail() -> None:
     case = case_of("shuffled_counts")
     without = noise_of_stage(case)
     assert without is not None
     law, randomizer = without.law, case.protocol.randomizer
-    silent = with_entry(case, randomizer=lambda _: randomizer(law))
-    assert draws(silent).convicted
+    absent = with_entry(case, randomizer=lambda _: randomizer(law))
+    assert draws(absent).failed
 
 
 def released(case: Case, trials: int) -> Finding:
@@ -177,14 +177,12 @@ def released(case: Case, trials: int) -> Finding:
 @pytest.mark.parametrize(
     "name", [pytest.param("count_min", marks=pytest.mark.verify), "shuffled_counts"]
 )
-def test_a_stage_without_its_dummies_is_convicted(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stage_without_its_dummies_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = noise_of_stage(case_of(name), 0.4)
     assert case is not None
     monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
     finding = released(case, 70)
-    assert finding.convicted
+    assert finding.failed
     assert "can be distinguished from" in finding.reason
 
 
@@ -197,29 +195,27 @@ def test_a_stage_without_its_dummies_is_convicted(
         pytest.param("value_stream", 8, marks=pytest.mark.verify),
     ],
 )
-def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
-    name: str, epochs: int
-) -> None:
+def test_sampling_detects_loss_1_3_times_claimed(name: str, epochs: int) -> None:
     job = job_of(case_of(name), epochs=epochs, minimum=1)
     honest = job.guarantee
-    for factor, convicted in ((1.3, True), (1.0, False)):
+    for factor, failed in ((1.3, True), (1.0, False)):
         claimed = replace(honest, epsilon=honest.epsilon / factor)
         sample = Sample("it", ("reports",), job, DeviceHistory(job), claimed, FULL.together // 4)
         (finding,) = sample.run(seeded_generator(10), ALARM)
-        assert finding.convicted == convicted
+        assert finding.failed == failed
 
 
-def test_reports_that_are_said_to_be_of_others_are_convicted() -> None:
+def test_reports_of_misattributed_devices_fail() -> None:
     """Devices report at some epochs only, and others' reports are correlated."""
 
     class Mistaken(FutureRand):
         def due(self, epoch: int) -> NDArray[np.intp]:
             return np.roll(super().due(epoch), epoch)
 
-    assert draws(with_entry(case_of("future_rand", 1), randomizer=Mistaken)).convicted
+    assert draws(with_entry(case_of("future_rand", 1), randomizer=Mistaken)).failed
 
     class Turned(MemoizedResponse):
         def due(self, epoch: int) -> NDArray[np.intp]:
             return np.roll(super().due(epoch), epoch)
 
-    assert draws(with_entry(case_of("memoized_response"), randomizer=Turned)).convicted
+    assert draws(with_entry(case_of("memoized_response"), randomizer=Turned)).failed

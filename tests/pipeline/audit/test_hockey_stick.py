@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from dpstream.pipeline.audit.hockey_stick import (
-    Sight,
-    Sights,
+    Observation,
+    Observations,
     choose_guess,
     loss_bound,
     share_of_guesses_for,
@@ -20,7 +20,7 @@ from dpstream.randomizers.randomness import seeded_generator
 
 @pytest.mark.parametrize(("right", "wrong"), [(900, 100), (1000, 0), (500, 499), (7, 1)])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05])
-def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: float) -> None:
+def test_bound_is_clopper_pearson(right: int, wrong: int, delta: float) -> None:
     """Recomputed by bisection in the binomial law, excluding trials that delta excuses."""
     trials, alarm = 2000, 1e-6
     excused, share = 0, alarm
@@ -40,17 +40,19 @@ def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: f
     assert found == pytest.approx(max(0.0, expected), rel=1e-6, abs=1e-9)
 
 
-def responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> list[Sight]:
+def responses(
+    epsilon: float, value: int, trials: int, rng: np.random.Generator
+) -> list[Observation]:
     kept = rng.random(trials) < 1 / (1 + math.exp(-epsilon))
     return [((((value if keep else 1 - value,), 1),),) for keep in kept.tolist()]
 
 
-def of_responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> Sights:
-    return Sights.of(responses(epsilon, value, trials, rng))
+def of_responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> Observations:
+    return Observations.of(responses(epsilon, value, trials, rng))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_a_loss_is_found_up_to_what_samples_allow_and_never_more(epsilon: float) -> None:
+def test_loss_bound_is_close_and_never_exceeds_loss(epsilon: float) -> None:
     rng = seeded_generator(1, round(10 * epsilon))
     one, other, *fresh = (of_responses(epsilon, value, 10_000, rng) for value in (1, 0, 1, 0))
     guess = choose_guess(one, other, 0.0, 1e-9)
@@ -58,7 +60,7 @@ def test_a_loss_is_found_up_to_what_samples_allow_and_never_more(epsilon: float)
     assert 0.8 * epsilon < found <= epsilon
 
 
-def test_bounds_are_wrong_as_seldom_as_they_say() -> None:
+def test_bounds_have_declared_error_rate() -> None:
     """At 80 % confidence, too many wrong bounds among a thousand cannot be chance."""
     rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 400
     kept = 1 / (1 + math.exp(-1.0))
@@ -71,13 +73,13 @@ def test_bounds_are_wrong_as_seldom_as_they_say() -> None:
         assert sum(loss_bound(each, trials - each, trials, 0.0, 1.0) > 1.0 for each in right) > 400
 
 
-def test_a_sum_of_many_words_is_told_from_one_more() -> None:
+def test_sums_differing_by_one_are_distinguished() -> None:
     """All views are unique, and no single message tells: a linear score must be learned."""
     rng = seeded_generator(3)
 
-    def windows(more: int) -> Sights:
+    def windows(more: int) -> Observations:
         noise = rng.normal(0, 0.4, 2_000).round(3)
-        return Sights.of(
+        return Observations.of(
             [((((1000 + int(1000 * (each + more)),), 1),),) for each in noise.tolist()]
         )
 
@@ -85,7 +87,7 @@ def test_a_sum_of_many_words_is_told_from_one_more() -> None:
     assert loss_bound(*guess.count(windows(1), windows(0)), 4_000, 0.0, 1e-9) > 1.0
 
 
-def test_what_is_said_to_be_seen_is_seen_as_often_as_said() -> None:
+def test_detection_power_is_as_declared() -> None:
     rng, alarm, trials, power = seeded_generator(6), 1e-9, 20_000, 0.9
     for epsilon, delta, factor in ((1.0, 0.0, 1.3), (0.5, 0.01, 2.0)):
         share = share_of_guesses_for(epsilon, delta, factor, trials, alarm, power)

@@ -15,8 +15,8 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
-    audit = acquitted(attacks_on_protocol(name, QUICK))
+def test_audit_passes_the_installed_protocol(name: str) -> None:
+    audit = run_passing(attacks_on_protocol(name, QUICK))
     found = {finding.attack: finding for finding in audit.findings}
     assert "likelihood ratios" in found
     # Single devices of many that run as one are compared by their whole histories.
@@ -28,7 +28,7 @@ def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
         assert ("whole histories" in found["draws compared with the mechanism"].what) == alone
 
 
-def test_quick_audit_enumerates_sums_of_the_shuffle_stage() -> None:
+def test_quick_audit_enumerates_sums_of_shuffler() -> None:
     (summed,) = (
         case
         for case in find_cases("shuffled_counts")
@@ -43,12 +43,12 @@ def test_quick_audit_enumerates_sums_of_the_shuffle_stage() -> None:
 
 
 @pytest.mark.parametrize("attack", attacks_on_accounting(), ids=lambda attack: attack.name)
-def test_an_audit_acquits_the_accounting(attack: Attack) -> None:
-    acquitted([attack])
+def test_audit_passes_the_accounting(attack: Attack) -> None:
+    run_passing([attack])
 
 
-def acquitted(attacks: list[Attack]) -> Audit:
+def run_passing(attacks: list[Attack]) -> Audit:
     audit = run_attacks(attacks)
-    assert [finding for finding in audit.findings if finding.convicted] == []
+    assert [finding for finding in audit.findings if finding.failed] == []
     assert audit.false_alarm <= FALSE_ALARM * (1 + 1e-9)
     return audit

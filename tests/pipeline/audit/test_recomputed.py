@@ -38,10 +38,10 @@ def installed(module: ModuleType, name: str) -> Any:
 
 
 def reasons(findings: Iterable[Finding]) -> str:
-    return "\n".join(finding.reason for finding in findings if finding.convicted)
+    return "\n".join(finding.reason for finding in findings if finding.failed)
 
 
-def test_outcomes_of_many_draws_are_all_there() -> None:
+def test_outcomes_of_many_draws_are_complete() -> None:
     pair = [(3, 1), (1, 2), (4, 5)]
     seen = list(repeated(pair, 5))
     assert sum(one for one, _ in seen) == sum(other for _, other in seen) == 8**5
@@ -54,7 +54,7 @@ def test_outcomes_of_many_draws_are_all_there() -> None:
 @pytest.mark.parametrize(
     "noise", [PoissonNoise(3.0), BinomialNoise(9, 0.3), NegativeBinomialNoise(1.5, 3.0)]
 )
-def test_laws_of_noise_are_whole_and_have_their_mean(noise: CellNoise) -> None:
+def test_noise_laws_sum_to_one_with_correct_mean(noise: CellNoise) -> None:
     law = law_of_noise(noise)
     assert sum(law.values()) / UNIT == pytest.approx(1.0, abs=1e-9)
     mean = sum(count * weight for count, weight in law.items()) / UNIT
@@ -74,21 +74,19 @@ def composing(times: Callable[[int], int]) -> Callable[..., LossDistribution]:
     [lambda many: max(1, many - 1), lambda many: 1 << many.bit_length() - 1],
     ids=["one less", "the largest power of two"],
 )
-def test_draws_that_are_forgotten_are_convicted(
-    times: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgotten_draws_fail(times: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compositions, "composed", composing(times))
     assert "states a delta" in reasons(compositions.compositions())
 
 
 @pytest.mark.parametrize("shift", [1, -1])
-def test_a_delta_is_the_least_whichever_world_is_the_true_one(shift: int) -> None:
+def test_least_delta_holds_in_both_directions(shift: int) -> None:
     alone = least_delta([shifted(PoissonNoise(0.5), shift)], 1.0)
     assert alone >= Fraction(math.exp(-0.5)) - Fraction(1, 10**12)
     assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone
 
 
-def test_sets_that_are_charged_like_an_item_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_charged_like_one_item_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrate = installed(item_sets, "calibrate")
 
     def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from dpstream.pipeline.audit import targets
 from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, AuditOutcome, Finding, run_attacks
-from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.audit.hockey_stick import Observation, Observations, Reports
 from dpstream.pipeline.audit.plans import QUICK, attacks_on_protocol, job_of
 from dpstream.pipeline.audit.sampling import Sample, candidate_pairs
 from dpstream.pipeline.audit.targets import DeviceHistory, Windows
@@ -36,13 +36,15 @@ class Fake:
     epochs: int = 4
     seen: tuple[str, ...] = ("made up",)
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
-        found: list[Sight] = []
+    def observations(
+        self, stream: Stream, trials: int, randomness: np.random.Generator
+    ) -> tuple[Observations, ...]:
+        found: list[Observation] = []
         for _ in range(trials):
             self.drawn[stream] += 1
-            told = stream == self.worst and self.drawn[stream] <= self.telling
-            found.append(((((int(told),), 1),),))
-        return (Sights.of(found),)
+            distinct = stream == self.worst and self.drawn[stream] <= self.telling
+            found.append(((((int(distinct),), 1),),))
+        return (Observations.of(found),)
 
 
 def attacked(target: Fake) -> Finding:
@@ -55,16 +57,16 @@ def attacked(target: Fake) -> Finding:
 
 
 @pytest.mark.parametrize("worst", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1), (0, 0, 1, 1)])
-def test_the_worst_neighbors_are_found(worst: Stream) -> None:
+def test_worst_neighbors_are_found(worst: Stream) -> None:
     finding = attacked(Fake(worst, np.inf))
-    assert finding.convicted
+    assert finding.failed
     assert ", ".join(map(str, worst)) in finding.reason
 
 
-def test_what_was_seen_while_searching_convicts_nobody() -> None:
+def test_search_trials_never_fail_a_mechanism() -> None:
     """A difference that appears only during the search was chance."""
     finding = attacked(Fake((0, 1, 0, 1), TRAINING))
-    assert not finding.convicted
+    assert not finding.failed
     assert finding.observed == 0.0
 
 
@@ -77,26 +79,26 @@ def test_candidates_are_neighbors_by_the_guarantee() -> None:
     assert {(other, one) for one, other in pairs} == set(pairs)
 
 
-def test_attacks_that_draw_share_the_probability_of_a_false_alarm() -> None:
+def test_sampling_attacks_share_false_alarm_probability() -> None:
     shares: list[float] = []
 
-    def run(coins: np.random.Generator, share: float) -> list[Finding]:
+    def run(randomness: np.random.Generator, share: float) -> list[Finding]:
         shares.append(share)
         return [Finding("it", "one", "", AuditOutcome.CONSISTENT, false_alarm=share)]
 
     attacks = [Attack("it", "one", 1, run)] * 4
-    attacks += [Attack("it", "sure", 0, lambda coins, share: [])]
+    attacks += [Attack("it", "sure", 0, lambda randomness, share: [])]
     done = run_attacks(attacks)
     assert shares == [FALSE_ALARM / 4] * 4
     assert done.false_alarm == pytest.approx(FALSE_ALARM)
-    assert not done.convicted
+    assert not done.failed
 
 
 RUNS = 100
 
 
 @pytest.mark.verify
-def test_a_hundred_clean_runs_are_acquitted() -> None:
+def test_hundred_clean_runs_pass() -> None:
     """Only attacks that draw samples: the others cannot fail by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     sample = Sample("it", ("local reports",), job, DeviceHistory(job), job.guarantee, 1_000)
@@ -107,9 +109,9 @@ def test_a_hundred_clean_runs_are_acquitted() -> None:
         if attack.draws
     ]
     attacks.append(Attack("it", "local reports", 1, sample.run))
-    acquitted = sum(not run_attacks(attacks).convicted for _ in range(RUNS))
-    print(f"{acquitted} of {RUNS} clean runs acquitted")
-    assert acquitted == RUNS
+    passing = sum(not run_attacks(attacks).failed for _ in range(RUNS))
+    print(f"{passing} of {RUNS} clean runs passed")
+    assert passing == RUNS
 
 
 FEW_TRIALS = 5
@@ -126,8 +128,11 @@ def loud_job(epochs: int, **values: Any) -> DeployedJob:
     return deploy_job(make_job(values), deployed_at=0)
 
 
-def told(sights: Sights, trial: int) -> list[Reports]:
-    return [table[code] for table, code in zip(sights.tables, sights.codes[trial], strict=True)]
+def reports_of_trial(observations: Observations, trial: int) -> list[Reports]:
+    return [
+        table[code]
+        for table, code in zip(observations.tables, observations.codes[trial], strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def told(sights: Sights, trial: int) -> list[Reports]:
     [(3, (0, 1, 1), 1), (10, (0, 1, 1, 0, 1, 0, 0, 0), FEW_TRIALS)],
     ids=["horizons that follow each other", "the beginning of a longer one"],
 )
-def test_of_each_trial_its_own_epochs_are_seen(
+def test_trials_use_separate_horizons(
     epochs: int, stream: tuple[int, ...], runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[DeployedJob] = []
@@ -147,25 +152,25 @@ def test_of_each_trial_its_own_epochs_are_seen(
     monkeypatch.setattr(targets, "SimulatedCluster", cluster)
     windows = Windows(loud_job(epochs))
     assert windows.epochs == len(stream)
-    released, published = windows.sights(stream, FEW_TRIALS, seeded_generator(1))
+    released, published = windows.observations(stream, FEW_TRIALS, seeded_generator(1))
     assert released.trials == published.trials == FEW_TRIALS
     # Draws for a horizon belong to one user.
     assert [job.epochs.renew for job in begun] == [runs == 1] * runs
     for trial in range(FEW_TRIALS):
-        assert told(released, trial) == [(((value,), 1),) for value in stream]
-        estimates = [seen[0][0][0] / 1000 for seen in told(published, trial)]
+        assert reports_of_trial(released, trial) == [(((value,), 1),) for value in stream]
+        estimates = [seen[0][0][0] / 1000 for seen in reports_of_trial(published, trial)]
         assert estimates == pytest.approx(stream, abs=0.01)
 
 
-def test_devices_that_are_run_as_one_are_each_seen_alone() -> None:
+def test_vectorized_devices_are_observed_separately() -> None:
     stream = (1, 0, 0, 1)
-    (sights,) = DeviceHistory(loud_job(4)).sights(stream, 40_500, seeded_generator(3))
-    assert sights.trials == 40_500
+    (observations,) = DeviceHistory(loud_job(4)).observations(stream, 40_500, seeded_generator(3))
+    assert observations.trials == 40_500
     # Of hundreds of thousands of bits a few are reversed.
     wrong = sum(
         often
         for epoch, value in enumerate(stream)
-        for seen, often in sights.times(epoch)
+        for seen, often in observations.times(epoch)
         if seen != (((value,), 1),)
     )
     assert wrong < 10

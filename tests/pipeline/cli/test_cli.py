@@ -19,7 +19,7 @@ from kafka.errors import KafkaTimeoutError
 from dpstream.pipeline import cli
 from dpstream.pipeline.cli import main
 from dpstream.pipeline.cli.command_errors import UsageProblem, explain, run_command
-from dpstream.pipeline.cli.verbs import build_command, installed_verbs
+from dpstream.pipeline.cli.commands import build_command, installed_commands
 from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.errors import INTERRUPTED
@@ -34,7 +34,7 @@ from tests.support.commands import Commands
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = [
-    *(name for name in installed_verbs() if name != "kafka"),
+    *(name for name in installed_commands() if name != "kafka"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -48,36 +48,36 @@ def dpstream(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_an_example(dpstream: Commands, command: str) -> None:
+def test_help_of_every_command_has_an_example(dpstream: Commands, command: str) -> None:
     words = command.split("|")
-    said = dpstream(*words, "--help")
-    assert said.code == 0
-    assert f"Example: dpstream {' '.join(words)}" in said.output
-    assert max(map(len, said.output.splitlines())) <= 80
-    assert "bool" not in said.output.lower(), "flags are shown as flags"
+    result = dpstream(*words, "--help")
+    assert result.code == 0
+    assert f"Example: dpstream {' '.join(words)}" in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "bool" not in result.output.lower(), "flags are shown as flags"
 
 
-def test_the_list_of_commands_above_is_complete() -> None:
+def test_list_of_commands_is_complete() -> None:
     kafka = build_command().commands["kafka"].loaded.commands  # type: ignore[attr-defined]
     assert {f"kafka|{name}" for name in kafka} == {name for name in COMMANDS if "|" in name}
 
 
-def test_commands_of_a_deleted_leaf_are_left_out(
+def test_commands_of_removed_packages_are_omitted(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = ("record", "serve")
-    rest = {name for name, verb in installed_verbs().items() if verb.module not in gone}
+    rest = {name for name, entry in installed_commands().items() if entry.module not in gone}
     modules = [each for each in iter_modules(cli.__path__) if each.name not in gone]
-    monkeypatch.setattr("dpstream.pipeline.cli.verbs.iter_modules", lambda path: modules)
-    assert installed_verbs().keys() == rest
-    assert build_command().commands.keys() == installed_verbs().keys()
+    monkeypatch.setattr("dpstream.pipeline.cli.commands.iter_modules", lambda path: modules)
+    assert installed_commands().keys() == rest
+    assert build_command().commands.keys() == installed_commands().keys()
     for line in (("up", "job.yaml", "--input", "rows.csv", "--page"), ("demo", "devices")):
-        refused = dpstream(*line)
-        assert refused.code == 2
-        assert "dpstream serve, which is not part of this installation" in refused.errors
+        rejected = dpstream(*line)
+        assert rejected.code == 2
+        assert "dpstream serve, which is not part of this installation" in rejected.errors
 
 
-def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_during_imports_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     # Little is imported before `main` can catch errors.
     program = "import sys; from dpstream.pipeline.cli import main; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
@@ -90,8 +90,8 @@ def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatc
     assert main(["jobs"]) == INTERRUPTED == 130
 
 
-def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_draws() -> None:
-    asking = [name for name in ("status", "estimates") if name in installed_verbs()]
+def test_read_only_commands_import_no_heavy_modules() -> None:
+    asking = [name for name in ("status", "estimates") if name in installed_commands()]
     program = (
         "import sys; from dpstream.pipeline.cli import main; "
         f"[main([name, '--help']) for name in {asking}]; print(*sys.modules)"
@@ -113,60 +113,61 @@ def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_dr
     assert not [each for each in modules if each.startswith(unused)]
 
 
-def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
+def test_help_is_printed_without_arguments(dpstream: Commands) -> None:
     assert dpstream() == dpstream("--help")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ("plann x.yaml", "No such command 'plann'"),
         ("plan", "Missing argument 'JOBFILE'"),
         ("plan {job} --users 0", "--users"),
-        ("plan {job} --error 0", "--error: got '0'; expected a share of the users, such as 2%"),
+        (
+            "plan {job} --target-error 0",
+            "--target-error: got '0'; expected a share of the users, such as 2%",
+        ),
         ("plan {job} --changes-histogram {missing}", "cannot read the histogram of changes"),
         (
             "plan {job} --changes-histogram a.csv --changes-from b.csv",
-            "--changes-histogram and --changes-from are both there: give one",
+            "--changes-histogram and --changes-from are mutually exclusive",
         ),
         ("simulate {job}", "Missing option '--input'"),
         (
             "run sort small",
             "'sort' is not one of 'shuffle', 'instance-2', 'instance-3', 'instance-4', ",
         ),
-        ("produce small --input x.csv --rate 0", "--rate is 0, must be above 0"),
-        ("produce small --input x.csv --name a/b", "--name is a/b"),
+        ("produce small --input x.csv --rate 0", "--rate: got 0; expected a number above 0"),
+        ("produce small --input x.csv --name a/b", "--name: got 'a/b'; expected letters, digits"),
         ("list --bootstrap-servers here", "HOST:PORT"),
         ("list --kafka-config {missing}", "client.properties"),
     ],
 )
-def test_a_wrong_command_line_exits_with_2_and_a_hint(
-    dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, told: str
+def test_wrong_command_line_exits_with_2_and_a_hint(
+    dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, message: str
 ) -> None:
     line = arguments.format(job=job_file, missing=tmp_path / "client.properties")
-    said = dpstream(*line.split())
-    assert said.code == 2
-    assert told in said.errors
-    assert said.errors.startswith("error: ")
-    assert len(said.errors.splitlines()) <= 2
-    assert said.output == ""
+    result = dpstream(*line.split())
+    assert result.code == 2
+    assert message in result.errors
+    assert result.errors.startswith("error: ")
+    assert len(result.errors.splitlines()) <= 2
+    assert result.output == ""
 
 
-def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
-    dpstream: Commands, tmp_path: Path
-) -> None:
+def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
-        "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, changes: 4}\n"
+        "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, max_changes: 4}\n"
         "epochs: {count: 8, lenght: P1W}\n"
     )
     for command in (["plan"], ["deploy"], ["simulate", "--input", "x.csv"]):
-        said = dpstream(*command, path)
-        assert said.code == 2
-        assert f"{path}:3: parameters" in said.errors
-        assert f"{path}:4: epochs.lenght" in said.errors
-        assert "did you mean length" in said.errors
-        assert len(said.errors.splitlines()) == 2
+        result = dpstream(*command, path)
+        assert result.code == 2
+        assert f"{path}:3: parameters" in result.errors
+        assert f"{path}:4: epochs.lenght" in result.errors
+        assert "did you mean length" in result.errors
+        assert len(result.errors.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -182,25 +183,25 @@ def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
         "run shuffle small",
     ],
 )
-def test_without_a_broker_it_says_how_to_get_one_and_starts_none(
+def test_missing_broker_is_an_error_with_the_start_command(
     dpstream: Commands, home: Path, arguments: str
 ) -> None:
-    said = dpstream(*arguments.split())
-    assert (said.code, said.output) == (1, "")
-    assert "dpstream kafka start" in said.errors
-    assert "--bootstrap-servers" in said.errors
-    assert len(said.errors.splitlines()) == 1
+    result = dpstream(*arguments.split())
+    assert (result.code, result.output) == (1, "")
+    assert "dpstream kafka start" in result.errors
+    assert "--bootstrap-servers" in result.errors
+    assert len(result.errors.splitlines()) == 1
     assert not home.exists()
 
 
-def test_the_local_broker_when_there_is_none(dpstream: Commands, home: Path) -> None:
-    said = dpstream("kafka", "status")
-    assert (said.code, said.errors) == (1, "")
-    assert "dpstream kafka start" in said.output
+def test_kafka_commands_when_no_local_broker_runs(dpstream: Commands, home: Path) -> None:
+    result = dpstream("kafka", "status")
+    assert (result.code, result.errors) == (1, "")
+    assert "dpstream kafka start" in result.output
 
-    said = dpstream("kafka", "status", "--json")
-    assert said.code == 1
-    assert json.loads(said.output)["running"] is False
+    result = dpstream("kafka", "status", "--json")
+    assert result.code == 1
+    assert json.loads(result.output)["running"] is False
 
     assert dpstream("kafka", "stop").output == "Kafka was not running\n"
     assert dpstream("kafka", "stop", "--json").json == {"was_running": False}
@@ -209,29 +210,29 @@ def test_the_local_broker_when_there_is_none(dpstream: Commands, home: Path) -> 
     assert not home.exists()
 
 
-def test_plan_draws_the_error_of_every_epoch(
+def test_plan_plots_the_error_of_every_epoch(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.png"
-    said = dpstream("plan", job_file, "--plot", path)
-    assert (said.code, said.errors) == (0, f"wrote {path}\n")
+    result = dpstream("plan", job_file, "--plot", path)
+    assert (result.code, result.errors) == (0, f"wrote {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG")
-    said = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
-    assert said.code == 1
-    assert "No such file or directory" in said.errors
-    said = dpstream("plan", job_file, "--plot", tmp_path / "plan.foo")
-    assert said.code == 2
-    assert said.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
+    result = dpstream("plan", job_file, "--plot", tmp_path / "nowhere" / "plan.png")
+    assert result.code == 1
+    assert "No such file or directory" in result.errors
+    result = dpstream("plan", job_file, "--plot", tmp_path / "plan.foo")
+    assert result.code == 2
+    assert result.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
 
 
-def test_bad_rows_are_to_be_skipped_only_where_they_can_be(
+def test_skip_bad_rows_requires_a_supporting_input(
     dpstream: Commands, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.csv").write_text("user,epoch,value\na,1,1\nb,2,2\n")
-    said = dpstream("plan", job_file, "--changes-from", "bad.csv")
-    assert said.code == 2
-    first, second = said.errors.splitlines()
+    result = dpstream("plan", job_file, "--changes-from", "bad.csv")
+    assert result.code == 2
+    first, second = result.errors.splitlines()
     assert first.endswith("bad.csv: 1 bad row; correct them")
     assert second.endswith("bad.csv:3: value '2' is not 0 or 1")
     assert "--skip-bad-rows" in dpstream("simulate", job_file, "--input", "bad.csv").errors
@@ -256,7 +257,7 @@ KNOWN: list[tuple[Exception, int]] = [
 
 
 @pytest.mark.parametrize(("error", "code"), KNOWN, ids=[type(error).__name__ for error, _ in KNOWN])
-def test_what_can_be_expected_is_told_in_a_line(
+def test_expected_errors_print_one_line(
     capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
     assert run_command(app_that_raises(error), ["--"]) == code
@@ -272,19 +273,20 @@ def test_what_can_be_expected_is_told_in_a_line(
         ("estimates small", "small.estimates", "analyst"),
         ("diff small other", "other.partials", "recorder"),
         ("replay small", "small-replay.shuffled", "operator"),
-        ("replay --as small-2 small", "small-2.shuffled", "operator"),
+        ("replay --new-name small-2 small", "small-2.shuffled", "operator"),
         ("run publish small", "small.partials", "publish"),
     ],
 )
-def test_who_is_refused_is_told_a_role_that_may(
+def test_access_error_names_a_role_with_permission(
     capsys: pytest.CaptureFixture[str], line: str, lacking: str, role: str
 ) -> None:
-    def command(**options: object) -> None:
+    def fail(**options: object) -> None:
         raise AccessError("User:ann", "read", "topic", lacking)
 
-    assert run_command(command, line.split()) == 1
+    assert run_command(fail, line.split()) == 1
     job = lacking.partition(".")[0]
-    assert f": dpstream acl {job} --role {role} --principal" in capsys.readouterr().err
+    command = f"'dpstream acl {job} --role {role} --principal {role}=User:ann --apply'"
+    assert command in capsys.readouterr().err
 
 
 def app_that_raises(error: BaseException) -> typer.Typer:
@@ -297,20 +299,20 @@ def app_that_raises(error: BaseException) -> typer.Typer:
     return app
 
 
-def test_what_nobody_expected_keeps_its_traceback() -> None:
+def test_unexpected_error_keeps_its_traceback() -> None:
     error = ZeroDivisionError("a mistake of ours")
     assert explain(error) is None
     with pytest.raises(ZeroDivisionError):
         run_command(app_that_raises(error), ["--"])
 
 
-def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(app_that_raises(KeyboardInterrupt()), ["--"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.skipif("plan" not in installed_verbs(), reason="this copy has no planning")
-def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
+@pytest.mark.skipif("plan" not in installed_commands(), reason="this copy has no planning")
+def test_closed_pipe_prints_no_error(job_file: Path, home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:

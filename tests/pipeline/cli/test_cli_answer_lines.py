@@ -13,7 +13,7 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -26,7 +26,7 @@ def hours(tmp_path: Path) -> Path:
     path = tmp_path / "hours.yaml"
     path.write_text(
         "name: hours\nprotocol: range_values\n"
-        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
+        "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
     return path
@@ -37,13 +37,13 @@ def modes(tmp_path: Path) -> Path:
     path = tmp_path / "modes.yaml"
     path.write_text(
         "name: modes\nprotocol: hadamard_values\n"
-        "parameters: {epsilon: 8, changes: 0, domain: [walk, bus, car]}\n"
+        "parameters: {epsilon: 8, max_changes: 0, domain: [walk, bus, car]}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
     return path
 
 
-def test_published_estimates_are_asked_the_same(
+def test_estimates_accept_the_options_of_query(
     dpstream: Commands, cluster: MemoryCluster, modes: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", modes).code == 0
@@ -51,11 +51,18 @@ def test_published_estimates_are_asked_the_same(
     for epoch, values in enumerate([[10.0, 60.0, 30.0], [20.0, -5.0, 85.0]], start=1):
         estimate = ItemEstimates(np.array(values), 5.0, 9.8, 70, 100)
         published = EstimateRecord(
-            deployed.deployment, epoch, Fate.RELEASED, 0, 90, 100, estimate, {"epsilon": 8.0}
+            deployed.deployment,
+            epoch,
+            WindowStatus.RELEASED,
+            0,
+            90,
+            100,
+            estimate,
+            {"epsilon": 8.0},
         )
         cluster.append(deployed.topic(Role.ESTIMATES), published.to_bytes())
-    said = dpstream("estimates", "modes", "--top", 1, "--norm-sub", "--json")
-    bodies = [json.loads(line) for line in said.output.splitlines()]
+    result = dpstream("estimates", "modes", "--top", 1, "--norm-sub", "--json")
+    bodies = [json.loads(line) for line in result.output.splitlines()]
     assert [[each["name"] for each in body["items"]] for body in bodies] == [["bus"], ["car"]]
     assert [body["items"][0]["norm_sub"] for body in bodies] == [60, 82.5]
     assert (
@@ -65,12 +72,12 @@ def test_published_estimates_are_asked_the_same(
     picture = tmp_path / "modes.png"
     drawn = dpstream("estimates", "modes", "--plot", picture).errors
     assert f"wrote {picture}" in drawn
-    assert "assumes at most 0 changes per person after the first value" in drawn
+    assert "assumes at most 0 changes per user after the first value" in drawn
     assert picture.read_bytes().startswith(b"\x89PNG")
     wrong_uses: list[tuple[list[object], str]] = [
         (["--item", "buss"], "did you mean 'bus'?"),
-        (["--quantile", "0.5"], "--quantile is for jobs over numbers"),
-        (["--plot", picture, "--follow"], "leave --follow out"),
+        (["--quantile", "0.5"], "--quantile requires a job over numbers"),
+        (["--plot", picture, "--follow"], "remove --follow"),
     ]
     for options, message in wrong_uses:
         wrong = dpstream("estimates", "modes", *options)
@@ -78,13 +85,13 @@ def test_published_estimates_are_asked_the_same(
         assert message in wrong.errors
 
 
-def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours: Path) -> None:
+def test_bucket_count_must_be_a_power_of_two(dpstream: Commands, hours: Path) -> None:
     """Rounded buckets would have unintended edges."""
     assert (
-        "values lie in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["caveats"]
+        "values are in 8 buckets, each 10 wide" in dpstream("plan", hours, "--json").json["notes"]
     )
     hours.write_text(hours.read_text().replace("buckets: 8", "buckets: 24"))
-    said = dpstream("plan", hours)
-    assert (said.code, said.output) == (2, "")
-    wrong = "parameters.buckets: is 24, must be a power of two: give 16 or 32"
-    assert said.errors == f"error: {hours}:3: {wrong}\n"
+    result = dpstream("plan", hours)
+    assert (result.code, result.output) == (2, "")
+    wrong = "parameters.buckets: is 24; expected a power of two, such as 16 or 32"
+    assert result.errors == f"error: {hours}:3: {wrong}\n"

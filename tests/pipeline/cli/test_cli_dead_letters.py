@@ -12,13 +12,13 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.operations.dead_letter_log import header_of
 from dpstream.topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from dpstream.topics.chunks import Chunk, encode_chunk
-from dpstream.topics.records import DeadLetter, Dismissal, Reason
-from dpstream.topics.words import Words
+from dpstream.topics.messages import Messages
+from dpstream.topics.records import DeadLetter, Discard, Reason
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
 SECRET = 0xABCD
-WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)
+WORDS = Messages(np.full((3, 1), SECRET, np.uint16), None)
 IDENTITIES: dict[str, Any] = {"fingerprint": b"f" * 16, "deployment": b"d" * 16}
 BATCH = encode_batch(
     Batch(**IDENTITIES, batch=b"b" * 16, enrollment=b"e" * 16, epoch=7, words=WORDS)
@@ -54,43 +54,43 @@ def letter(value: bytes, reason: Reason, offset: int = 0) -> DeadLetter:
         (PUNCTUATION, {"kind": "punctuation", "epoch": 8, **SHOWN, **SENT}),
         (CHUNK, {"kind": "chunk", "epoch": 9, **SHOWN}),
         (BATCH[:-1], None),
-        (b"nobody can read this", None),
+        (b"not a record", None),
         (b"", None),
     ],
 )
-def test_the_header_says_what_a_record_is_and_not_what_it_holds(
+def test_header_describes_records_without_their_content(
     value: bytes, header: dict[str, str | int] | None
 ) -> None:
     assert header_of(letter(value, Reason.EPOCH)) == header
 
 
-def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
+def test_dead_letters_shows_counts_by_reason_and_latest(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     assert dpstream("dead-letters", "small").output == "no dead letters\n"
-    refuse(
+    reject(
         cluster,
         letter(b"secret", Reason.UNREADABLE, 1),
         letter(BATCH, Reason.EPOCH, 2),
         letter(b"secret", Reason.UNREADABLE, 3),
         letter(BATCH, Reason.PROTOCOL, 4),
     )
-    said = dpstream("dead-letters", "small", "--show", 2).output
-    assert said.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
-    assert "2 earlier ones. To list them: --show 4" in said
-    assert " ".join(said.splitlines()[-2].split()).startswith("reports 0 4 protocol")
-    assert "batch of epoch 7" in said
-    shown = dpstream("dead-letters", "small", "--json", "--show", 3)
+    output = dpstream("dead-letters", "small", "--limit", 2).output
+    assert output.splitlines()[0] == "1 epoch, 1 protocol, 2 unreadable"
+    assert "2 earlier ones. To list them: --limit 4" in output
+    assert " ".join(output.splitlines()[-2].split()).startswith("reports 0 4 protocol")
+    assert "batch of epoch 7" in output
+    shown = dpstream("dead-letters", "small", "--json", "--limit", 3)
     assert [each["offset"] for each in shown.json] == [2, 3, 4]
     assert [each["header"] and each["header"]["epoch"] for each in shown.json] == [7, None, 7]
-    for text in (said, shown.output, dpstream("dead-letters", "small").output):
+    for text in (output, shown.output, dpstream("dead-letters", "small").output):
         assert "secret" not in text
         assert str(SECRET) not in text
         assert f"{SECRET:x}" not in text.lower()
 
 
-def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
+def test_dead_letters_hides_sizes_when_message_counts_are_secret(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Such reports are private only once they are shuffled, and their number is their noise."""
@@ -100,60 +100,60 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
         "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
     )
     assert dpstream("deploy", job_file).code == 0
-    refuse(cluster, letter(BATCH, Reason.ENROLLMENT, 2))
+    reject(cluster, letter(BATCH, Reason.ENROLLMENT, 2))
     (shown,) = dpstream("dead-letters", "small", "--json").json
     assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
     assert f" {len(BATCH)} " not in dpstream("dead-letters", "small").output
-    said = dpstream("dead-letters", "small", "--save", kept)
-    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert "not private before the shuffle" in said.errors
+    result = dpstream("dead-letters", "small", "--save", kept)
+    assert (result.code, result.output, result.errors.count("\n")) == (2, "", 1)
+    assert "not private before the shuffle" in result.errors
     assert not kept.exists()
 
 
-def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
+def test_discard_clears_the_warning_until_new_dead_letters(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    assert dpstream("dead-letters", "small", "--dismiss").output == "no dead letters to dismiss\n"
-    refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
-    assert "problem: 2 dead letters" in dpstream("status", "small").output
-    said = dpstream("dead-letters", "small", "--dismiss").output
-    assert said == "2 dead letters dismissed and deleted; status warns only about later ones\n"
-    assert dpstream("dead-letters", "small", "--dismiss").output == "no dead letters to dismiss\n"
+    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to discard\n"
+    reject(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
+    assert "issue: 2 dead letters" in dpstream("status", "small").output
+    output = dpstream("dead-letters", "small", "--discard").output
+    assert output == "2 dead letters discarded and deleted; status warns only about later ones\n"
+    assert dpstream("dead-letters", "small", "--discard").output == "no dead letters to discard\n"
     status = dpstream("status", "small").output
     assert "dead letters" not in status
     assert dpstream("dead-letters", "small").output == "no dead letters\n"
     assert cluster.start_offsets("small.dead-letters") == [2]
 
-    refuse(cluster, letter(b"?", Reason.UNREADABLE, 4))
+    reject(cluster, letter(b"?", Reason.UNREADABLE, 4))
     status = dpstream("status", "small").output
-    assert "problem: 1 dead letter" in status
+    assert "issue: 1 dead letter" in status
     assert "dead letters: 1 unreadable" in status
     shown = dpstream("dead-letters", "small", "--json").json
-    assert [each["dismissed"] for each in shown] == [False]
+    assert [each["discarded"] for each in shown] == [False]
 
 
-def test_whoever_is_interrupted_has_the_next_one_delete(
+def test_discard_resumes_deletion_after_an_interruption(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Including letters discarded by an earlier version that left them in place."""
     deployed = dpstream("deploy", job_file, "--json").json
-    refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
-    dismissal = Dismissal(bytes.fromhex(deployed["deployment"]), 2)
-    cluster.append("small.dead-letters", dismissal.to_bytes())
-    refuse(cluster, letter(b"?", Reason.UNREADABLE, 7))
+    reject(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
+    discard = Discard(bytes.fromhex(deployed["deployment"]), 2)
+    cluster.append("small.dead-letters", discard.to_bytes())
+    reject(cluster, letter(b"?", Reason.UNREADABLE, 7))
     assert dpstream("dead-letters", "small", "--redrive").code == 0
-    assert cluster.start_offsets("small.dead-letters") == [2], "the oldest that nobody handled"
-    assert dpstream("dead-letters", "small", "--dismiss", "--json").json == {"dismissed": 2}
+    assert cluster.start_offsets("small.dead-letters") == [2], "the oldest unhandled dead letter"
+    assert dpstream("dead-letters", "small", "--discard", "--json").json == {"discarded": 2}
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
-def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
-    said = dpstream("dead-letters", "small", "--dismiss", "--redrive")
-    assert (said.code, said.errors.count("are mutually exclusive")) == (2, 1)
+def test_dead_letters_actions_are_mutually_exclusive(dpstream: Commands) -> None:
+    result = dpstream("dead-letters", "small", "--discard", "--redrive")
+    assert (result.code, result.errors.count("are mutually exclusive")) == (2, 1)
 
 
-def refuse(cluster: MemoryCluster, *letters: DeadLetter) -> None:
+def reject(cluster: MemoryCluster, *letters: DeadLetter) -> None:
     records = cluster.records["small.dead-letters", 0]
     for each in letters:
         value, headers = each.to_record()

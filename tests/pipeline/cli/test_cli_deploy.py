@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.listed_jobs import RECEIPT_KEY
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -51,7 +51,7 @@ def snapshot(cluster: MemoryCluster) -> tuple[dict[Any, list[LogRecord]], dict[s
 def publish(cluster: MemoryCluster, epochs: int) -> None:
     job = deployed(cluster)
     for epoch in range(1, epochs + 1):
-        record = EstimateRecord(job.deployment, epoch, Fate.EMPTY, 5, 0, 0, None, {})
+        record = EstimateRecord(job.deployment, epoch, WindowStatus.EMPTY, 5, 0, 0, None, {})
         for _ in range(2):
             cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
@@ -66,14 +66,14 @@ def with_operators_keys(path: Path, keys: str = OPERATORS, **changes: Any) -> Pa
     return path
 
 
-def test_what_is_the_operators_is_changed_under_the_same_deployment(
+def test_deploy_changes_operational_settings_in_place(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     before, charges = deployed(cluster), jobs(cluster).charges
-    said = dpstream("deploy", with_operators_keys(job_file))
-    assert said.code == 0, said.errors
-    assert f"small continues as deployment {before.deployment.hex()[:8]}" in said.output
+    result = dpstream("deploy", with_operators_keys(job_file))
+    assert result.code == 0, result.errors
+    assert f"small continues as deployment {before.deployment.hex()[:8]}" in result.output
     for line in (
         "shuffle.grace: 1 min -> 5 min",
         "topics.retention: 7 d -> 14 d",
@@ -82,7 +82,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
         "topic small.dead-letters: retention: 7 d -> 14 d",
         "supervised workers restart automatically",
     ):
-        assert line in said.output, line
+        assert line in result.output, line
     after = deployed(cluster)
     assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
     assert (after.start_offsets, after.constants) == (before.start_offsets, before.constants)
@@ -91,7 +91,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     assert retention(cluster, Role.REPORTS) == retention(cluster, Role.SHUFFLED) == 2 * WEEK
     assert retention(cluster, Role.DEAD_LETTERS) == 2 * WEEK
     assert retention(cluster, Role.MANIFESTS) == retention(cluster, Role.ESTIMATES) == -1
-    assert jobs(cluster).charges == charges, "nobody is charged again"
+    assert jobs(cluster).charges == charges, "no second charge"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
         ({}, "population: others\ntopics: {partitions: 2}\n", "population: left out"),
     ],
 )
-def test_anything_else_is_refused_and_nothing_is_changed(
+def test_deploy_rejects_other_changes_without_writing(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -115,29 +115,31 @@ def test_anything_else_is_refused_and_nothing_is_changed(
     before = snapshot(cluster)
     with_operators_keys(job_file, keys, **changes)
     for arguments in ((), ("--dry-run",)):
-        said = dpstream("deploy", job_file, *arguments)
-        assert said.code == 1
-        assert said.errors.count("\n") == 1
-        assert difference in said.errors
+        result = dpstream("deploy", job_file, *arguments)
+        assert result.code == 1
+        assert result.errors.count("\n") == 1
+        assert difference in result.errors
         assert snapshot(cluster) == before
 
 
-def test_a_budget_below_what_was_charged_is_refused(
+def test_deploy_rejects_a_budget_below_its_charges(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     for epsilon, code in ((1.9, 1), (2, 0)):
         keys = f"topics: {{partitions: 2}}\nbudget: {{epsilon: {epsilon}}}\n"
-        said = dpstream("deploy", with_operators_keys(job_file, keys))
-        assert said.code == code
-        assert (said.code == 0) or "may be charged epsilon 1.9; 0 earlier" in said.errors
+        result = dpstream("deploy", with_operators_keys(job_file, keys))
+        assert result.code == code
+        assert (result.code == 0) or (
+            "Lower it, or, if the users agree, set the budget with --set-budget"
+        ) in result.errors
     assert deployed(cluster).budget is not None
 
 
 def renewing(path: Path, budget: float | None) -> Path:
     keys = "topics: {partitions: 2}\npopulation: people\n"
-    stated = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
-    return with_operators_keys(path, keys + stated, more=", renew: true")
+    declared = "" if budget is None else f"budget: {{epsilon: {budget}}}\n"
+    return with_operators_keys(path, keys + declared, more=", renew: true")
 
 
 def charged(cluster: MemoryCluster) -> list[int | None]:
@@ -152,39 +154,39 @@ def order_of_last_writes(cluster: MemoryCluster) -> list[str]:
 def decide(cluster: MemoryCluster, epoch: int) -> None:
     job = deployed(cluster)
     manifest = Manifest(
-        job.fingerprint, job.deployment, epoch, Fate.EMPTY, 0, 0, epoch, (), (), 0, 0, 5
+        job.fingerprint, job.deployment, epoch, WindowStatus.EMPTY, 0, 0, epoch, (), (), 0, 0, 5
     )
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
 
-def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_begun(
+def test_deploy_adjusts_horizons_to_a_new_budget(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", renewing(job_file, 6)).code == 0
     assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
-    said = dpstream("deploy", renewing(job_file, 11), "--set-budget", "people=11", "--yes")
-    assert said.code == 0, said.errors
-    assert "now 5 horizons of 12 epochs" in said.output
+    result = dpstream("deploy", renewing(job_file, 11), "--set-budget", "people=11", "--yes")
+    assert result.code == 0, result.errors
+    assert "now 5 horizons of 12 epochs" in result.output
     assert (deployed(cluster).horizons, charged(cluster)) == (5, [5])
-    assert "WARNING" not in said.errors
-    said = dpstream("deploy", renewing(job_file, 4), "--json")
-    assert said.code == 0
-    assert "continue beyond 2 horizons, although no further horizons are charged" in said.errors
+    assert "WARNING" not in result.errors
+    result = dpstream("deploy", renewing(job_file, 4), "--json")
+    assert result.code == 0
+    assert "continue beyond 2 horizons, although no further horizons are charged" in result.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (2, [2])
 
     assert dpstream("deploy", renewing(job_file, None)).code == 0
-    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2]), "what was stated binds"
-    said = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
-    assert said.code == 0, said.errors
-    assert "renews without a budget" in said.errors
+    assert (deployed(cluster).horizons, charged(cluster)) == (2, [2]), "what was declared binds"
+    result = dpstream("deploy", job_file, "--set-budget", "people=none", "--yes")
+    assert result.code == 0, result.errors
+    assert (
+        "is a recurring job without a budget, so population people is charged without limit"
+    ) in result.errors
     assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
     assert order_of_last_writes(cluster) == ["charge", "small"], "charged before it may cost more"
     decide(cluster, 25)
-    said = dpstream("deploy", renewing(job_file, 4))
-    assert said.code == 1
-    assert "may be charged epsilon 4; 0 earlier deployments took 0 and this one would take 6" in (
-        said.errors
-    )
+    result = dpstream("deploy", renewing(job_file, 4))
+    assert result.code == 1
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in (result.errors)
     assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
     assert dpstream("deploy", renewing(job_file, 7)).code == 0
     assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
@@ -193,7 +195,7 @@ def test_a_job_that_renews_gets_the_horizons_of_its_new_budget_and_keeps_those_b
 
 @pytest.mark.parametrize(("budget", "horizons"), [(4, 2), (8, 4)], ids=["lowered", "raised"])
 @pytest.mark.parametrize("writes", range(7))
-def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
+def test_interrupted_deploy_never_undercharges_and_is_repaired(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -222,7 +224,7 @@ def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
+def test_concurrent_deploys_never_exceed_the_budget(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -244,15 +246,15 @@ def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
         return append(topic, value, key=key)
 
     monkeypatch.setattr(cluster, "append", race)
-    said = dpstream("deploy", renewing(job_file, 8))
-    assert (said.code, said.errors.count("\n")) == (1, 1)
-    assert "1 earlier deployment took 5" in said.errors
+    result = dpstream("deploy", renewing(job_file, 8))
+    assert (result.code, result.errors.count("\n")) == (1, 1)
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in result.errors
     total = sum(charge.epsilon * (charge.horizons or 1) for charge in jobs(cluster).charges)
     assert total == pytest.approx(2.0 * running)
     assert ("small" in jobs(cluster).jobs) == running
 
 
-def test_a_dry_run_writes_nothing_and_says_everything(
+def test_dry_run_prints_the_plan_and_writes_nothing(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, home: Path
 ) -> None:
     job_file.write_text(job_text() + "population: people\nbudget: {epsilon: 5}\n")
@@ -260,15 +262,15 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
     cluster.partitions[JOBS_TOPIC] = 1
     before = snapshot(cluster)
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert said.code == 0, said.errors
-    text = " ".join(said.output.split())
+    result = dpstream("deploy", job_file, "--dry-run")
+    assert result.code == 0, result.errors
+    text = " ".join(result.output.split())
     assert "a deployment would start" in text
     assert "reports 2 7 d to be created" in text
     assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
     body = dpstream("deploy", job_file, "--dry-run", "--json").json
-    assert (body["step"], body["refusal"], body["difference"]) == ("begin", None, [])
-    said_by = body["budget"]["epsilon"].pop("stated_by")
+    assert (body["step"], body["rejection"], body["difference"]) == ("start", None, [])
+    said_by = body["budget"]["epsilon"].pop("declared_by")
     assert (said_by["job"], said_by["operator"]) == ("small", False)
     assert body["budget"]["epsilon"] == {
         "allowed_before": None,
@@ -277,12 +279,12 @@ def test_a_dry_run_writes_nothing_and_says_everything(
         "charged_by_others": 1.5,
         "remaining": 1.5,
     }
-    assert {topic["fate"] for topic in body["topics"]} == {"create"}
+    assert {topic["action"] for topic in body["topics"]} == {"create"}
     assert snapshot(cluster) == before
     assert not home.exists()
 
 
-def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
+def test_dry_run_predicts_rejection_and_exit_code(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     def expect(reason: str) -> None:
@@ -292,31 +294,31 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
         assert reason in dry.errors
         assert "it would be rejected; nothing would be done" in dry.output
         body = dpstream("deploy", job_file, "--dry-run", "--json")
-        assert json.loads(body.output)["refusal"] == dry.errors.strip().removeprefix("error: ")
+        assert json.loads(body.output)["rejection"] == dry.errors.strip().removeprefix("error: ")
         assert snapshot(cluster) == before
 
     job_file.write_text(job_text() + "budget: {epsilon: 1}\n")
-    expect("this one would take 2")
+    expect("Lower it, or, if the users agree, set the budget with --set-budget")
     odd = TopicSettings("small.reports", 3, 1, {"retention.ms": "5"})
     cluster.create_topics([odd])
     job_file.write_text(job_text())
-    expect("topic small.reports exists with 3 partitions, the job wants 2")
+    expect("topic small.reports exists with 3 partitions; the job requires")
     cluster.delete_topics(["small.reports"])
     assert dpstream("deploy", job_file).code == 0
     job_file.write_text(job_text(epochs=13))
     expect("reports have another meaning (epochs.count: 12 -> 13)")
-    said = dpstream("deploy", job_file, "--dry-run").output
-    assert "small (already deployed): future_rand, 12 epochs" in said
-    assert "privacy of the running job" in said
+    output = dpstream("deploy", job_file, "--dry-run").output
+    assert "small (already deployed): future_rand, 12 epochs" in output
+    assert "privacy of the running job" in output
 
 
-def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
+def test_dry_run_assumes_an_empty_cluster_without_a_broker(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert said.code == 0
-    assert "no local Kafka is running; deploy would start one" in said.errors
-    assert "a deployment would start" in said.output
+    result = dpstream("deploy", job_file, "--dry-run")
+    assert result.code == 0
+    assert "no local Kafka is running; deploy would start one" in result.errors
+    assert "a deployment would start" in result.output
     assert not home.exists()
 
 
@@ -330,41 +332,40 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda text: monkeypatch.setattr("sys.stdin", Terminal(text))
 
 
-def test_topics_are_deleted_only_after_a_yes(
+def test_undeploy_deletes_topics_only_when_confirmed(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     publish(cluster, 7)
     typing("n\n")
-    said = dpstream("undeploy", "small", "--delete-topics")
-    assert said.code == 1
-    assert "its topics are permanently deleted, with 7 epochs of estimates" in said.errors
-    assert "nothing is changed; small is still deployed" in said.errors
+    result = dpstream("undeploy", "small", "--delete-topics")
+    assert result.code == 1
+    assert "its topics are permanently deleted, with 7 epochs of estimates" in result.errors
+    assert "nothing is changed; small is still deployed" in result.errors
     assert list(jobs(cluster).jobs) == ["small"]
     assert "small.estimates" in cluster.partitions
     typing("y\n")
-    said = dpstream("undeploy", "small", "--delete-topics")
-    assert said.code == 0
-    assert "its topics are deleted, with 7 epochs of estimates" in said.output
+    result = dpstream("undeploy", "small", "--delete-topics")
+    assert result.code == 0
+    assert "its topics are deleted, with 7 epochs of estimates" in result.output
     assert not jobs(cluster).jobs
     assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
-def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
+def test_undeploy_states_losses_and_cost_of_redeployment(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     running = jobs(cluster).jobs["small"].deployment.hex()[:8]
     publish(cluster, 7)
     typing("n\n")
-    said = dpstream("undeploy", "small")
-    assert said.code == 1
-    question = said.errors.splitlines()[0]
+    result = dpstream("undeploy", "small")
+    assert result.code == 1
+    question = result.errors.splitlines()[0]
     assert question == (
         f"deployment {running} of job small would end: its topics remain, but its 7 published "
-        "epochs will no longer be available "
-        "(to save them: 'dpstream record small --output FOLDER'); "
-        "deploying it again charges population small epsilon 2 again"
+        "epochs will no longer be available (to save them: 'dpstream record small --output "
+        "FOLDER'); deploying it again charges population small epsilon 2 again"
     )
     assert list(jobs(cluster).jobs) == ["small"]
     typing("y\n")
@@ -373,7 +374,7 @@ def test_an_end_says_what_is_lost_and_what_it_costs_to_begin_again(
 
 
 @pytest.mark.parametrize("command", [("deploy", "--replace"), ("undeploy",)])
-def test_nothing_is_lost_where_nobody_can_be_asked(
+def test_undeploy_requires_yes_without_a_terminal(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,
@@ -383,15 +384,15 @@ def test_nothing_is_lost_where_nobody_can_be_asked(
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert dpstream("deploy", job_file).code == 0
     before = len(cluster.records[JOBS_TOPIC, 0])
-    verb, *options = command
-    said = dpstream(verb, job_file, *options)
-    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert said.errors.endswith("confirmation requires a terminal: add --yes\n")
+    subcommand, *options = command
+    result = dpstream(subcommand, job_file, *options)
+    assert (result.code, result.output, result.errors.count("\n")) == (2, "", 1)
+    assert result.errors.endswith("confirmation requires a terminal: add --yes\n")
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
-    assert dpstream(verb, job_file, *options, "--yes").code == 0
+    assert dpstream(subcommand, job_file, *options, "--yes").code == 0
 
 
-def test_pause_and_resume_are_told_and_listed(
+def test_pause_and_resume_are_reported_and_listed(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -404,16 +405,16 @@ def test_pause_and_resume_are_told_and_listed(
 
     assert phase() is Phase.RUNNING
     assert "small is already running" in dpstream("resume", "small").output
-    said = dpstream("pause", job_file)
-    assert said.code == 0
-    assert "supervisors stop its workers" in said.output
-    assert "are stored for at most 7 d. To continue: 'dpstream resume small'" in said.output
+    result = dpstream("pause", job_file)
+    assert result.code == 0
+    assert "supervisors stop its workers" in result.output
+    assert "are stored for at most 7 d. To continue: 'dpstream resume small'" in result.output
     assert phase() is Phase.PAUSED
     records = len(cluster.records[JOBS_TOPIC, 0])
     assert "small is already paused" in dpstream("pause", "small").output
     assert len(cluster.records[JOBS_TOPIC, 0]) == records
-    said = dpstream("resume", "small", "--json")
-    assert (said.json["phase"], said.json["before"]) == ("running", "paused")
+    result = dpstream("resume", "small", "--json")
+    assert (result.json["phase"], result.json["before"]) == ("running", "paused")
     assert phase() is Phase.RUNNING
 
     dpstream("pause", "small")
@@ -421,19 +422,19 @@ def test_pause_and_resume_are_told_and_listed(
     assert phase() is Phase.RUNNING, "a phase says nothing of a later deployment"
     dpstream("pause", "small")
     assert dpstream("deploy", with_operators_keys(job_file)).code == 0
-    assert phase() is Phase.PAUSED, "the deployment goes on, as it was"
+    assert phase() is Phase.PAUSED, "the deployment keeps its phase"
     assert dpstream("pause", "other").code == 1
 
 
 @pytest.mark.parametrize(
-    ("protocol", "said"),
+    ("protocol", "message"),
     [
-        ("future_rand\nparameters: {epsilon: 2, changes: 2}", "17 records of the reports"),
+        ("future_rand\nparameters: {epsilon: 2, max_changes: 2}", "17 records of the reports"),
         ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
     ],
 )
-def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, said: str
+def test_drain_reports_progress_without_secret_counts(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path, protocol: str, message: str
 ) -> None:
     job_file.write_text(
         f"name: small\nprotocol: {protocol}\nepochs: {{count: 4}}\n"
@@ -445,11 +446,11 @@ def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
     drained = dpstream("drain", "small", "--timeout", "1ms")
     assert drained.code == 1
     assert drained.errors.startswith(
-        f"{said} topics to process; the drain waits for a worker of shuffle,"
+        f"{message} topics to process; the drain waits for a worker of shuffle,"
     )
 
 
-def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
+def test_replay_has_no_devices_and_cannot_be_drained(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -465,33 +466,35 @@ def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(
         ("produce", "small", "--input", changes),
         ("drain", "small"),
     ):
-        said = dpstream(*arguments)
-        assert said.code == 1, arguments
-        assert "its windows are already finalized" in said.errors
-    said = dpstream("deploy", with_operators_keys(job_file))
-    assert said.code == 1
-    assert "is already deployed as a replay of original" in said.errors
+        result = dpstream(*arguments)
+        assert result.code == 1, arguments
+        assert "its windows are already finalized" in result.errors
+    result = dpstream("deploy", with_operators_keys(job_file))
+    assert result.code == 1
+    assert "is already deployed as a replay of original" in result.errors
     assert snapshot(cluster) == before
 
 
-def test_a_name_that_another_version_deployed_is_not_taken_over(
+def test_deploy_rejects_a_name_used_by_another_version(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
     later = json.loads(deployed(cluster).to_bytes()) | {"version": 2}
     cluster.append(JOBS_TOPIC, json.dumps(later).encode(), key=b"small")
-    said = dpstream("deploy", job_file)
-    assert said.code == 1
-    assert "was deployed by an incompatible version of dpstream" in said.errors
+    result = dpstream("deploy", job_file)
+    assert result.code == 1
+    assert "was deployed by an incompatible version of dpstream" in result.errors
     assert "job small was deployed by an incompatible version" in dpstream("list").errors
     for command in ("undeploy", "estimates", "pause"):
-        said = dpstream(command, "small")
-        assert said.code == 1
-        assert "error: job small was deployed by an incompatible version of dpstream" in said.errors
+        result = dpstream(command, "small")
+        assert result.code == 1
+        assert (
+            "error: job small was deployed by an incompatible version of dpstream" in result.errors
+        )
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
 
 
-def test_a_topic_that_deletes_by_size_is_told_to_keep_what_it_holds(
+def test_deploy_disables_size_retention_of_its_topics(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """The topics were created with a size limit, which would delete even recent decisions."""
@@ -499,8 +502,8 @@ def test_a_topic_that_deletes_by_size_is_told_to_keep_what_it_holds(
     assert dpstream("undeploy", "small", "--yes").code == 0
     limited = {f"small.{role}": {"retention.bytes": "1000"} for role in (Role.MANIFESTS, "reports")}
     cluster.alter_topics(limited)
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert "keeps records regardless of their total size" in said.output, said
+    result = dpstream("deploy", job_file, "--dry-run")
+    assert "keeps records regardless of their total size" in result.output, result
     assert dpstream("deploy", job_file, "--yes").code == 0
     for name, topic in cluster.settings.items():
         expected = None if topic.configs["cleanup.policy"] == "compact" else "-1"

@@ -26,7 +26,7 @@ epochs: {{count: {epochs}}}
 shuffle: {{minimum: 100{instances}}}
 sealed: {{aggregate: {aggregate}, stages: {stages}{rotate}}}
 """
-NAMES = ("adder-1", "adder-2", "stage-1", "stage-2", "stranger")
+NAMES = ("aggregator-1", "aggregator-2", "stage-1", "stage-2", "stranger")
 
 
 @pytest.fixture
@@ -46,16 +46,16 @@ def rotating(dpstream: Commands, cluster: MemoryCluster) -> DeployedJob:
         cluster,
         name="rotating",
         epochs=5,
-        aggregate="[adder-1.pub, adder-2.pub]",
+        aggregate="[aggregator-1.pub, aggregator-2.pub]",
         stages="[[stage-1.pub, stage-2.pub]]",
         rotate=", rotate: 2",
     )
 
 
-def deployed(cluster: MemoryCluster, **said: object) -> DeployedJob:
+def deployed(cluster: MemoryCluster, **settings: object) -> DeployedJob:
     path = Path("job.yaml")
-    path.write_text(JOB.format(**{"instances": "", **said}))
-    job, name = load_job(path), str(said["name"]).encode()
+    path.write_text(JOB.format(**{"instances": "", **settings}))
+    job, name = load_job(path), str(settings["name"]).encode()
     return deploy(cast(Cluster, cluster), job, deployment=name.ljust(16), now=0)
 
 
@@ -72,7 +72,7 @@ def private_keys() -> list[str]:
     return sorted(path.stem for path in Path("home/sealing-keys").glob("*.key"))
 
 
-def test_a_key_is_erased_when_its_last_epoch_is_published(
+def test_key_is_erased_after_its_last_epoch_is_published(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 1)
@@ -80,10 +80,10 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     assert private_keys() == sorted(NAMES)
     publish_up_to(cluster, rotating, 2, first=2)
     named = dpstream("erase-keys").output
-    assert "over: adder-1.key, stage-1.key; dpstream erase-keys --yes erases them" in named
+    assert "expired: aggregator-1.key, stage-1.key. To erase them: 'dpstream erase-keys" in named
     assert private_keys() == sorted(NAMES)
     assert "2 keys erased" in dpstream("erase-keys", "--yes").output
-    assert private_keys() == ["adder-2", "stage-2", "stranger"]
+    assert private_keys() == ["aggregator-2", "stage-2", "stranger"]
     # No key is left to erase, and the last keys serve to the end of the job.
     publish_up_to(cluster, rotating, 4, first=3)
     assert dpstream("erase-keys", "--yes", "--json").json["erased"] == []
@@ -93,7 +93,7 @@ def test_a_key_is_erased_when_its_last_epoch_is_published(
     assert "no deployed job uses a key" in dpstream("erase-keys", "--yes").output
 
 
-def test_the_keys_of_instances_side_by_side_have_turns_of_their_own(
+def test_keys_of_parallel_shufflers_have_separate_periods(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = deployed(
@@ -101,63 +101,69 @@ def test_the_keys_of_instances_side_by_side_have_turns_of_their_own(
         name="divided",
         epochs=5,
         instances=", instances: 2",
-        aggregate="[adder-1.pub]",
+        aggregate="[aggregator-1.pub]",
         stages="[[stage-1.pub, stage-2.pub], stranger.pub]",
         rotate=", rotate: 2",
     )
     publish_up_to(cluster, job, 2)
-    told = dpstream("erase-keys", "--yes", "--json").json
-    assert {(each["party"], each["last_epoch"], each["over"]) for each in told["keys"]} == {
+    body = dpstream("erase-keys", "--yes", "--json").json
+    assert {(each["party"], each["last_epoch"], each["expired"]) for each in body["keys"]} == {
         ("stage 1", 2, True),
         ("stage 1", 5, False),
         ("stage 2", 5, False),
         ("aggregate", 5, False),
     }
-    assert private_keys() == ["adder-1", "adder-2", "stage-2", "stranger"]
+    assert private_keys() == ["aggregator-1", "aggregator-2", "stage-2", "stranger"]
 
 
-def test_what_another_job_needs_stays(
+def test_key_used_by_another_job_is_not_erased(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     other = deployed(
-        cluster, name="other", epochs=9, aggregate="adder-1.pub", stages="[stage-2.pub]", rotate=""
+        cluster,
+        name="other",
+        epochs=9,
+        aggregate="aggregator-1.pub",
+        stages="[stage-2.pub]",
+        rotate="",
     )
     publish_up_to(cluster, rotating, 5)
     publish_up_to(cluster, other, 8)
-    told = dpstream("erase-keys", "--json").json
-    assert told["erased"] == []
-    turns = {(Path(each["path"]).stem, each["job"]): each for each in told["keys"]}
-    assert {key: each["over"] for key, each in turns.items()} == {
-        ("adder-1", "rotating"): False,
-        ("adder-1", "other"): False,
-        ("adder-2", "rotating"): True,
+    body = dpstream("erase-keys", "--json").json
+    assert body["erased"] == []
+    periods = {(Path(each["path"]).stem, each["job"]): each for each in body["keys"]}
+    assert {key: each["expired"] for key, each in periods.items()} == {
+        ("aggregator-1", "rotating"): False,
+        ("aggregator-1", "other"): False,
+        ("aggregator-2", "rotating"): True,
         ("stage-1", "rotating"): True,
         ("stage-2", "rotating"): False,
         ("stage-2", "other"): False,
     }
-    assert (turns["stage-2", "other"]["last_epoch"], turns["stage-2", "other"]["published"]) == (
-        *(9, 8),
-    )
+    assert (
+        periods["stage-2", "other"]["last_epoch"],
+        periods["stage-2", "other"]["published"],
+    ) == (*(9, 8),)
     assert dpstream("erase-keys", "--yes").code == 0
-    assert private_keys() == ["adder-1", "stage-2", "stranger"]
+    assert private_keys() == ["aggregator-1", "stage-2", "stranger"]
 
 
-def test_a_job_that_cannot_be_read_may_need_any_key(
+def test_no_key_is_erased_when_a_job_is_unreadable(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 5)
     cluster.append(JOBS_TOPIC, b"{}", key=b"newer")
-    refused = dpstream("erase-keys", "--yes")
-    assert refused.code != 0
-    assert "newer: deployed by an incompatible version of dpstream" in refused.errors
+    rejected = dpstream("erase-keys", "--yes")
+    assert rejected.code != 0
+    assert "newer: deployed by an incompatible version of dpstream" in rejected.errors
     assert private_keys() == sorted(NAMES)
 
 
-def test_what_was_in_the_file_is_overwritten(
+def test_erased_key_file_is_overwritten(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob, tmp_path: Path
 ) -> None:
     publish_up_to(cluster, rotating, 2)
     linked = tmp_path / "linked"
-    linked.hardlink_to(Path("home/sealing-keys/adder-1.key"))
+    linked.hardlink_to(Path("home/sealing-keys/aggregator-1.key"))
     assert dpstream("erase-keys", "--yes").code == 0
     assert not any(linked.read_bytes())

@@ -9,28 +9,30 @@ import pytest
 from pyarrow import parquet
 
 from dpstream.aggregators.estimate import Estimate, Published
-from dpstream.pipeline.results.file_formats import PIECES
+from dpstream.pipeline.results.file_formats import CHUNKS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 
 JOB = (
-    "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+    "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
     "epochs: {count: 4, start: 2024-06-03, length: P1W}\n"
 )
 
 
-def record(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> EstimateRecord:
+def record(
+    epoch: int, estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED
+) -> EstimateRecord:
     return EstimateRecord(
-        bytes(16), epoch, fate, 1_700_000_000_123, 90, 100, estimate, {"epsilon": 1.0}
+        bytes(16), epoch, window_status, 1_700_000_000_123, 90, 100, estimate, {"epsilon": 1.0}
     )
 
 
 RECORDS = [
     record(1, Estimate.around(40.5, 5.0, 9.8, 70, 100)),
-    record(2, None, Fate.TOO_SMALL),
+    record(2, None, WindowStatus.SUPPRESSED),
     record(3, Estimate.around(50.5, 5.0, 9.8, 70, 100)),
 ]
 
@@ -50,14 +52,16 @@ def estimates(
     return dpstream
 
 
-def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Path) -> None:
+def test_output_option_writes_a_file_and_prints_nothing(
+    estimates: Commands, tmp_path: Path
+) -> None:
     printed = estimates("estimates", "weekly", "--format", "csv").output
-    for form in PIECES:
+    for form in CHUNKS:
         path = tmp_path / f"weekly.{form}"
         path.write_text("what was there before")
-        said = estimates("estimates", "weekly", f"--{form}", path)
-        assert (said.code, said.output) == (0, "")
-        assert said.errors == f"wrote {path}\n"
+        result = estimates("estimates", "weekly", f"--{form}", path)
+        assert (result.code, result.output) == (0, "")
+        assert result.errors == f"wrote {path}\n"
     assert (tmp_path / "weekly.csv").read_text() == printed
     assert parquet.read_table(tmp_path / "weekly.parquet").num_rows == 3
     bodies = map(json.loads, (tmp_path / "weekly.jsonl").read_text().splitlines())
@@ -67,7 +71,7 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
     ]
 
 
-@pytest.mark.parametrize("form", PIECES)
-def test_a_full_disk_is_a_sentence(estimates: Commands, form: str) -> None:
-    said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
-    assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
+@pytest.mark.parametrize("form", CHUNKS)
+def test_full_disk_prints_one_line(estimates: Commands, form: str) -> None:
+    result = estimates("estimates", "weekly", f"--{form}", "/dev/full")
+    assert (result.code, result.errors) == (1, "error: /dev/full: No space left on device\n")

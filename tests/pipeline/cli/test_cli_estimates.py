@@ -19,7 +19,7 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.small_run import EPOCHS, job_text
 
 JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
@@ -30,7 +30,7 @@ def record(epoch: int, estimate: Estimate | None = ESTIMATE, **changed: object) 
     plain = EstimateRecord(
         deployment=JOB.deployment,
         epoch=epoch,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         closed_at=1_700_000_000_123,
         contributors=28_000,
         population=28_785,
@@ -49,7 +49,7 @@ class Topic:
         assert topic == "small.estimates"
         if self.outages:
             self.outages -= 1
-            raise KafkaTimeoutError("nobody answers")
+            raise KafkaTimeoutError("no answer")
         for offset, value in enumerate(self.values[start:], start):
             yield LogRecord(offset, value)
 
@@ -60,7 +60,7 @@ class Topic:
         return EstimateReader(cast(Cluster, self), job, last)
 
 
-def test_the_first_record_of_an_epoch_is_the_estimate() -> None:
+def test_first_record_of_an_epoch_is_its_estimate() -> None:
     repeated = record(1, replace(ESTIMATE, value=1.0))
     foreign = record(2, deployment=b"f" * 16)
     published = [record(1), repeated, foreign, record(2)]
@@ -80,7 +80,7 @@ LONG = deploy_job(parse_job(job_text(epochs=4_000)), deployed_at=0, deployment=b
     [(1, [1_000], True), (3, [998, 999, 1_000], True), (1_000, None, False), (5_000, None, False)],
 )
 @pytest.mark.parametrize("repeated", [(), range(40, 50)])
-def test_the_latest_are_read_alone(
+def test_latest_reads_only_the_last_records(
     last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
 ) -> None:
     values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]
@@ -96,7 +96,7 @@ def test_the_latest_are_read_alone(
     assert [each.epoch for each in reader.read()] == [1_001]
 
 
-def test_following_ends_with_the_last_epoch_and_waits_until_then() -> None:
+def test_follow_ends_after_the_last_epoch() -> None:
     topic = Topic()
     waits = 0
 
@@ -110,18 +110,18 @@ def test_following_ends_with_the_last_epoch_and_waits_until_then() -> None:
     assert waits == EPOCHS
 
 
-def test_a_broker_that_is_away_is_waited_for_and_told_once() -> None:
+def test_follow_waits_for_the_broker_and_logs_once() -> None:
     topic = Topic([record(epoch).to_bytes() for epoch in range(1, EPOCHS + 1)], outages=3)
-    told: list[str] = []
-    followed = topic.reader().follow(told.append, wait=lambda seconds: None)
+    messages: list[str] = []
+    followed = topic.reader().follow(messages.append, wait=lambda seconds: None)
     assert [each.epoch for each in islice(followed, 2)] == [1, 2]
-    assert len(told) == 1
-    assert "does not respond" in told[0]
+    assert len(messages) == 1
+    assert "does not respond" in messages[0]
     assert len(list(followed)) == EPOCHS - 2
-    assert told[1:] == ["Kafka is back"]
+    assert messages[1:] == ["Kafka is back"]
 
 
-def test_changes_are_named_in_every_format() -> None:
+def test_changes_are_labeled_in_every_format() -> None:
     records = [record(3)]
     header, _, footnote = printed_lines(JOB, None, "table", records, "change", 2)
     assert header.startswith(" epoch     change     ± sd ")
@@ -137,7 +137,7 @@ def test_changes_are_named_in_every_format() -> None:
     assert next(printed_lines(JOB, None, "csv", records)).split(",")[3] == "estimate"
 
 
-def test_smoothed_estimates_are_named_in_tables_and_csv() -> None:
+def test_smoothed_estimates_are_labeled_in_tables_and_csv() -> None:
     records = [record(3)]
     header, _, footnote = printed_lines(JOB, None, "table", records, "smoothed")
     assert header.split()[1] == "smoothed"
@@ -146,7 +146,7 @@ def test_smoothed_estimates_are_named_in_tables_and_csv() -> None:
     assert header.split(",")[3] == "smoothed"
 
 
-def test_a_single_value_has_columns_of_reports_and_users() -> None:
+def test_table_of_one_value_has_reports_and_users() -> None:
     lines = [*printed_lines(JOB, None, "table", [record(1), record(12, None)])]
     assert [line.split() for line in lines] == [
         ["epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"],

@@ -33,25 +33,25 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     return cluster
 
 
-def test_a_picture_is_there_whole_or_stays_what_it_was(dpstream: Commands, job_file: Path) -> None:
+def test_plot_file_is_replaced_atomically(dpstream: Commands, job_file: Path) -> None:
     folder = job_file.parent
     picture = folder / "plan.png"
     picture.write_bytes(b"the picture of yesterday")
     before = sorted(folder.glob("*.*"))
     with no_room(2_000):
-        said = dpstream("plan", job_file, "--plot", picture)
-    assert (said.code, said.errors) == (1, f"error: {picture}: {TOO_LARGE}\n")
+        result = dpstream("plan", job_file, "--plot", picture)
+    assert (result.code, result.errors) == (1, f"error: {picture}: {TOO_LARGE}\n")
     assert sorted(folder.glob("*.*")) == before
     assert picture.read_bytes() == b"the picture of yesterday"
 
 
-def test_what_is_no_file_is_written_to_as_it_is(dpstream: Commands, job_file: Path) -> None:
-    said = dpstream("plan", job_file, "--plot", "/dev/full")
-    assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
+def test_special_file_is_written_directly(dpstream: Commands, job_file: Path) -> None:
+    result = dpstream("plan", job_file, "--plot", "/dev/full")
+    assert (result.code, result.errors) == (1, "error: /dev/full: No space left on device\n")
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buffered: bool) -> None:
+def test_partially_written_results_are_removed(job_file: Path, buffered: bool) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [
@@ -67,57 +67,55 @@ def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buff
             text=True,
             check=False,
         )
-    said = "error: standard output: No space left on device; the output is truncated\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    message = "error: standard output: No space left on device; the output is truncated\n"
+    assert (done.returncode, done.stderr) == (1, message)
 
 
-def test_what_cannot_be_written_is_told_and_other_nameless_errors_keep_their_traceback() -> None:
+def test_write_errors_print_one_line_and_others_a_traceback() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-        told = explain(OSError(number, "why"))
-        assert told == ("standard output: why; the output is truncated", FAILED)
+        explained = explain(OSError(number, "why"))
+        assert explained == ("standard output: why; the output is truncated", FAILED)
     assert explain(OSError(errno.EBADF, "a mistake of ours")) is None
 
 
 @pytest.mark.parametrize("room", [0, 100, 1_000])
-def test_a_recording_has_nothing_half_written_and_goes_on_when_there_is_room(
+def test_recording_resumes_without_partial_files(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, room: int
 ) -> None:
     folder = tmp_path / "recording"
     with no_room(room):
-        said = dpstream("record", "live", "--output", folder)
-    assert said.code == 1
-    assert said.errors.startswith(f"error: {folder}")
-    assert TOO_LARGE in said.errors
-    assert said.errors.count("\n") == 1
+        result = dpstream("record", "live", "--output", folder)
+    assert result.code == 1
+    assert result.errors.startswith(f"error: {folder}")
+    assert TOO_LARGE in result.errors
+    assert result.errors.count("\n") == 1
     assert [file.name for file in folder.iterdir()] == ["lock"]
 
     assert dpstream("record", "live", "--output", folder).code == 0
     assert dpstream("record", "--verify", folder, "--deep").code == 0
 
 
-def test_the_local_broker_does_not_begin_where_it_cannot_go_on(
-    dpstream: Commands, tmp_path: Path
-) -> None:
+def test_local_broker_requires_free_space_to_start(dpstream: Commands, tmp_path: Path) -> None:
     with no_room(1 << 20):
-        said = dpstream("kafka", "start")
-    assert said.code == 1
-    assert said.output == ""
+        result = dpstream("kafka", "start")
+    assert result.code == 1
+    assert result.output == ""
     folder = tmp_path / "home" / "kafka"
-    assert said.errors == (
+    assert result.errors == (
         f"error: the local Kafka stores its data in {folder}, where less than 32 MiB can be "
         f"written ({TOO_LARGE}): free some space, or set DPSTREAM_HOME to another folder\n"
     )
     assert [file.name for file in folder.iterdir()] == ["lock"]
 
 
-def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+def test_lock_error_names_the_folder(tmp_path: Path) -> None:
     with no_room(), pytest.raises(OSError, match="lock") as caught:
         FolderLock(tmp_path, "a test")
     assert explain(caught.value) == (f"{tmp_path}/lock: {TOO_LARGE}", FAILED)
 
 
 @pytest.mark.parametrize("make", [NoiseKey.at, CollectorKey.at, signing_key_at])
-def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: object) -> None:
+def test_partially_written_key_is_removed(tmp_path: Path, make: object) -> None:
     path = tmp_path / "key"
     assert callable(make)
     with no_room(8), pytest.raises(OSError, match=TOO_LARGE) as caught:
@@ -129,14 +127,14 @@ def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: obj
 
 
 @pytest.mark.parametrize("room", [10, 116])
-def test_of_a_key_pair_there_are_both_or_none(tmp_path: Path, room: int) -> None:
+def test_key_pair_is_written_atomically(tmp_path: Path, room: int) -> None:
     files = tmp_path / "a.key", tmp_path / "a.pub"
     with no_room(room), pytest.raises(WrongKeyError, match=TOO_LARGE):
         make_key_pair(*files)
     assert not any(file.exists() for file in files)
 
 
-def test_a_file_is_replaced_with_its_rights_where_its_name_leads(tmp_path: Path) -> None:
+def test_replacement_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("old")
     real.chmod(0o600)
@@ -151,7 +149,7 @@ def test_a_file_is_replaced_with_its_rights_where_its_name_leads(tmp_path: Path)
     assert sorted(tmp_path.iterdir()) == [link, real]
 
 
-def test_a_folder_that_is_missing_is_told_by_the_name_that_was_given(tmp_path: Path) -> None:
+def test_missing_folder_error_names_the_given_path(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "table.csv"
     with pytest.raises(FileNotFoundError) as caught, replaced_whole(path):
         pass

@@ -28,39 +28,39 @@ FLAGS = ["--separator", ";", "--column", "user=Matrikel", "--column", "epoch=woc
 SECTION = "input: {columns: {value: Stand, user: nobody}, true: [ja], separator: tab}\n"
 
 
-def epochs_of(said: Any) -> list[dict[str, Any]]:
-    assert said.code == 0, said.errors
-    epochs: list[dict[str, Any]] = said.json["epochs"]
+def epochs_of(result: Any) -> list[dict[str, Any]]:
+    assert result.code == 0, result.errors
+    epochs: list[dict[str, Any]] = result.json["epochs"]
     return epochs
 
 
-def test_flags_go_before_the_section(
+def test_flags_override_the_input_section(
     dpstream: Commands, job_file: Path, changes: Path, foreign: Path
 ) -> None:
     seeded = ("--seed", 7, "--json")
     plain = epochs_of(dpstream("simulate", job_file, "--input", changes, *seeded))
     job_file.write_text(job_text() + SECTION)
-    said = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
-    assert epochs_of(said) == plain
-    assert said.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
-    said = dpstream("simulate", job_file, "--input", foreign, *seeded)
-    assert said.code == 2
-    assert "Give --separator ';'" in said.errors
+    result = dpstream("simulate", job_file, "--input", foreign, *seeded, *FLAGS)
+    assert epochs_of(result) == plain
+    assert result.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
+    result = dpstream("simulate", job_file, "--input", foreign, *seeded)
+    assert result.code == 2
+    assert "Give --separator ';'" in result.errors
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--separator", ""], '--separator: "" is not allowed: give one character, such as'),
+        (["--separator", ""], '--separator: "" is not allowed; expected one character, such as'),
         (["--column", "wer=x"], "--column: unknown key; allowed: user, value, epoch, time"),
-        (["--time-format", "x"], '--time-format: "x" is not allowed: give iso, unix (seconds)'),
-        (["--duplicates", "x"], '--duplicates: "x" is not allowed: give first, last, largest'),
-        (["--clamp"], "input: clamp is for numbers with a lowest and a highest one"),
+        (["--time-format", "x"], '--time-format: "x" is not allowed; expected iso, unix (seconds)'),
+        (["--duplicates", "x"], '--duplicates: "x" is not allowed; expected first, last, largest'),
+        (["--clamp"], "input: clamp requires numbers with a range, but"),
     ],
 )
-def test_a_flag_that_cannot_be_is_refused(
+def test_invalid_flag_is_rejected(
     dpstream: Commands, job_file: Path, changes: Path, flags: list[str], message: str
 ) -> None:
-    said = dpstream("simulate", job_file, "--input", changes, *flags)
-    assert (said.code, said.output) == (2, "")
-    assert message in said.errors
+    result = dpstream("simulate", job_file, "--input", changes, *flags)
+    assert (result.code, result.output) == (2, "")
+    assert message in result.errors

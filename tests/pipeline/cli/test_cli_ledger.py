@@ -22,9 +22,9 @@ from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_entries
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.recording.replay.on_cluster import begin_replay
+from dpstream.pipeline.recording.replay.on_cluster import start_replay
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
@@ -38,43 +38,65 @@ def begin(cluster: MemoryCluster, name: str, budget: float | None = None) -> Dep
 
 
 def decide(cluster: MemoryCluster, job: DeployedJob, epoch: int, devices: int) -> None:
-    fate = Fate.RELEASED if devices >= 100 else Fate.TOO_SMALL if devices else Fate.EMPTY
+    window_status = (
+        WindowStatus.RELEASED
+        if devices >= 100
+        else WindowStatus.SUPPRESSED
+        if devices
+        else WindowStatus.EMPTY
+    )
     populations = (devices,) if devices else ()
     manifest = Manifest(
-        job.fingerprint, job.deployment, epoch, fate, 0, 0, 1, (True,) * len(populations),
-        populations, devices, devices, 5,
-    )  # fmt: skip
+        job.fingerprint,
+        job.deployment,
+        epoch,
+        window_status,
+        0,
+        0,
+        1,
+        (True,) * len(populations),
+        populations,
+        devices,
+        devices,
+        5,
+    )
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
 
-def publish(cluster: MemoryCluster, job: DeployedJob, epoch: int, fate: Fate) -> None:
-    devices = 0 if fate is Fate.EMPTY else 200
-    said = job.guarantee_at(epoch, 1).to_json()
-    record = EstimateRecord(job.deployment, epoch, fate, 5, devices, 200, None, said)
+def publish(
+    cluster: MemoryCluster, job: DeployedJob, epoch: int, window_status: WindowStatus
+) -> None:
+    devices = 0 if window_status is WindowStatus.EMPTY else 200
+    guarantee = job.guarantee_at(epoch, 1).to_json()
+    record = EstimateRecord(job.deployment, epoch, window_status, 5, devices, 200, None, guarantee)
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
-def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
+def test_ledger_lists_charges_and_releases(dpstream: Commands, cluster: MemoryCluster) -> None:
     first = begin(cluster, "first", 2.5)
     for epoch, devices in enumerate((0, 20, 150, 180), 1):
         decide(cluster, first, epoch, devices)
-        fate = Fate.RELEASED if devices >= 100 else Fate.TOO_SMALL if devices else Fate.EMPTY
-        publish(cluster, first, epoch, fate)
+        window_status = (
+            WindowStatus.RELEASED
+            if devices >= 100
+            else WindowStatus.SUPPRESSED
+            if devices
+            else WindowStatus.EMPTY
+        )
+        publish(cluster, first, epoch, window_status)
     begin(cluster, "second")
-    said = dpstream("ledger")
-    assert said.code == 0, said.errors
-    text = " ".join(said.output.split())
+    result = dpstream("ledger")
+    assert result.code == 0, result.errors
+    text = " ".join(result.output.split())
     name = first.deployment.hex()[:8]
     assert f"charge students 1 0 future_rand; job first, deployment {name}: deployed" in text
-    assert "budget students 2.5 0 job first stated it" in text
-    assert f"first {name} 2 released, 1 too small, 1 empty 150 to 180 epsilon 1 for a" in text
+    assert "budget students 2.5 0 job first declared it" in text
+    assert f"first {name} 2 released, 1 suppressed, 1 empty 150 to 180 epsilon 1 for a" in text
     assert "added epsilon 2, delta 0, by 2 deployments" in text
-    assert "budget epsilon 2.5; 0.5 remaining; job first stated it" in text
+    assert "budget epsilon 2.5; 0.5 remaining; job first declared it" in text
     body = dpstream("ledger", "first", "--json").json
     (charge,) = body["charges"]
-    assert charge["released"]["windows"] == {"released": 2, "too small": 1, "empty": 1}
+    assert charge["released"]["windows"] == {"released": 2, "suppressed": 1, "empty": 1}
     assert charge["released"]["contributors"] == [150, 180]
     assert charge["released"]["without_manifest"] == []
     assert body["populations"][0]["budget"]["epsilon"]["remaining"] == 0.5
@@ -85,7 +107,7 @@ def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
     assert "--population NAME" in dpstream("ledger", "students").output
 
 
-def test_a_charge_without_a_deployment_is_told(
+def test_ledger_reports_a_charge_without_a_deployment(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A process killed between the two writes charges too much, never too little."""
@@ -104,84 +126,84 @@ def test_a_charge_without_a_deployment_is_told(
     assert "charged, never deployed" in dpstream("ledger").output
     assert dpstream("ledger", "--verify").code == 0
     begin(cluster, "second")
-    said = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
-    assert "2 earlier deployments took 2 and this one would take 1" in said.errors
+    result = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
+    assert "Lower it, or, if the users agree, set the budget with --set-budget" in result.errors
 
 
 def job_file(folder: Path) -> Path:
     path = folder / "third.yaml"
     path.write_text(
-        "name: third\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 2}\n"
+        "name: third\nprotocol: future_rand\nparameters: {epsilon: 1, max_changes: 2}\n"
         "epochs: {count: 8}\npopulation: students\n"
     )
     return path
 
 
-def test_a_budget_is_changed_by_a_command_that_says_why(
+def test_budget_change_requires_a_reason(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(cluster, "first", 1)
     path = job_file(tmp_path)
-    assert "may be charged epsilon 1 in all" in dpstream("deploy", path).errors
-    assert "1; 0 remaining; job first stated it" in dpstream("budget", "students").output
+    assert "budget of population students is epsilon 1" in dpstream("deploy", path).errors
+    assert "1; 0 remaining; job first declared it" in dpstream("budget", "students").output
     change = ("budget", "students", "--epsilon", "2", "--reason", "ticket 12")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    said = dpstream(*change)
-    assert (said.code, len(read_spending(cast(Cluster, cluster)).chain.entries)) == (2, 1)
-    assert "add --yes" in said.errors
-    said = dpstream(*change, "--yes")
-    assert said.code == 0, said.errors
-    assert "the budget of population students is epsilon 2, delta 0, for all jobs" in said.output
+    result = dpstream(*change)
+    assert (result.code, len(read_spending(cast(Cluster, cluster)).chain.entries)) == (2, 1)
+    assert "add --yes" in result.errors
+    result = dpstream(*change, "--yes")
+    assert result.code == 0, result.errors
+    assert "the budget of population students is epsilon 2, delta 0, for all jobs" in result.output
     entry = dpstream("ledger", "--json").json["budgets"][-1]
     assert "an operator set it by dpstream budget (" in entry["by"]
     assert ": ticket 12)" in entry["by"]
     assert dpstream("deploy", path, "--yes").code == 0
-    refused = dpstream("deploy", path, "--replace", "--yes")
-    assert "as an operator set it by dpstream budget" in refused.errors
-    lifted = ("budget", "students", "--lift", "--reason", "these people have left", "--yes")
+    rejected = dpstream("deploy", path, "--replace", "--yes")
+    assert "as an operator set it by dpstream budget" in rejected.errors
+    lifted = ("budget", "students", "--remove", "--reason", "these people have left", "--yes")
     assert "is removed, for all jobs: recorded" in dpstream(*lifted).output
     assert (
         "none declared: any job may charge this population" in dpstream("budget", "students").output
     )
     assert dpstream("deploy", path, "--replace", "--yes").code == 0
     assert dpstream("ledger", "--verify").code == 0
-    stated = JobsTopic()
+    declared = JobsTopic()
     for record in cluster.records[JOBS_TOPIC, 0]:
-        stated.apply(record.key, record.value)
-    assert [each.operator for each in stated.stated] == [False, True, True], "the copy has all"
+        declared.apply(record.key, record.value)
+    assert [each.operator for each in declared.declared] == [False, True, True], "the copy has all"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--epsilon", "2"], "--reason is missing"),
-        (["--lift"], "--reason is missing"),
+        (["--remove"], "--reason is missing"),
         (["--epsilon", "0", "--reason", "a"], "--epsilon: got 0"),
         (["--epsilon", "nan", "--reason", "a"], "--epsilon: got nan"),
         (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta: got 1"),
-        (["--lift", "--epsilon", "1", "--reason", "a"], "--lift removes the budget"),
+        (["--remove", "--epsilon", "1", "--reason", "a"], "--remove removes the budget"),
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
-def test_a_budget_that_cannot_be_set_is_refused(
+def test_budget_rejects_invalid_limits(
     dpstream: Commands, cluster: MemoryCluster, options: list[str], message: str
 ) -> None:
-    said = dpstream("budget", "students", *options)
-    assert (said.code, said.errors.count("\n")) == (2, 1)
-    assert message in said.errors
+    result = dpstream("budget", "students", *options)
+    assert (result.code, result.errors.count("\n")) == (2, 1)
+    assert message in result.errors
     assert not cluster.records
 
 
-def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
+def test_composed_budget_admits_many_small_charges(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     """A hundred charges of epsilon 1/4 in a budget of 17: their sum would be 25."""
     people = "students"
-    said = dpstream(
+    result = dpstream(
         *("budget", people, "--epsilon", "17", "--delta", "1e-6", "--compose"),
         *("--reason", "many weeks", "--yes"),
     )
-    assert said.code == 0, said.errors
+    assert result.code == 0, result.errors
     for number in range(100):
         other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
@@ -196,8 +218,8 @@ def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
     for number in range(100, 140):
         other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
-    refused = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
-    assert "would take 1 (composed " in refused.errors
+    rejected = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
+    assert "and this one would charge 1 (composed " in rejected.errors
     assert dpstream("ledger", "--verify").code == 0
 
 
@@ -211,15 +233,21 @@ def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda log: log[1:], "offset 0: no record before it has the hash"),
-        (lambda log: log[:-1], "stood here, and it does not count or is gone"),
-        (lambda log: [log[0].replace(b"students", b"teachers"), *log[1:]], "offset 1: no record"),
-        (lambda log: [*log, log[1]], "offset 3: the same record stands before it (at offset 1)"),
-        (lambda log: [log[0], b"x", *log[1:]], "stood at offset 1, and it stands here"),
+        (lambda log: log[1:], "offset 0: no earlier record has the hash"),
+        (
+            lambda log: log[:-1],
+            ("at this offset, but it is invalid or no longer exists: the ledger was truncated, or"),
+        ),
+        (lambda log: [log[0].replace(b"students", b"teachers"), *log[1:]], "offset 1: no earlier"),
+        (lambda log: [*log, log[1]], "offset 3: it duplicates an earlier record (at offset 1)"),
+        (
+            lambda log: [log[0], b"x", *log[1:]],
+            ("at offset 1, but it is here: the topic was rewritten"),
+        ),
     ],
     ids=["front", "end", "edit", "doubled", "inserted"],
 )
-def test_what_is_done_to_the_log_is_found(
+def test_verify_detects_tampering_with_the_ledger(
     dpstream: Commands,
     cluster: MemoryCluster,
     change: Callable[[list[bytes]], list[bytes]],
@@ -233,9 +261,9 @@ def test_what_is_done_to_the_log_is_found(
         "intact: 3 entries, each with the hash of the previous one",
     )
     rewrite(cluster, change)
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
-    assert message in said.output
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
+    assert message in result.output
     body = dpstream("ledger", "--verify", "--json")
     assert body.code == 1
     assert json.loads(body.output)["problems"]
@@ -248,29 +276,27 @@ def _charging(state: Spending, charge: Charge) -> Draft | None:
     return None if charged else Draft(EntryKind.CHARGE, charge.at, (charge,))
 
 
-def test_a_job_that_nobody_is_charged_for_is_found(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
+def test_verify_detects_an_uncharged_job(dpstream: Commands, cluster: MemoryCluster) -> None:
     begin(cluster, "first")
     stray = deploy_job(job_about("stray"), deployed_at=5, deployment=b"s" * 16)
     cluster.append(JOBS_TOPIC, stray.to_bytes(), key=b"stray")
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
-    assert "job stray runs as deployment 73737373, and nobody is charged for it" in said.output
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
+    assert (
+        "job stray runs as deployment 73737373, which is not charged to any population"
+    ) in result.output
     less = replace(Charge.of(stray), epsilon=0.5)
     write_entries(cast(Cluster, cluster), lambda state: _charging(state, less))
-    assert "costs its people more than they are charged" in dpstream("ledger", "--verify").output
+    assert "and costs its users more than they are charged" in dpstream("ledger", "--verify").output
 
 
-def test_a_replay_stands_in_the_ledger_and_charges_nobody(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
+def test_ledger_lists_a_replay_without_a_charge(dpstream: Commands, cluster: MemoryCluster) -> None:
     first = begin(cluster, "first")
-    again = begin_replay(
+    again = start_replay(
         cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5
     )
     decide(cluster, again, 1, 150)
-    publish(cluster, again, 1, Fate.RELEASED)
+    publish(cluster, again, 1, WindowStatus.RELEASED)
     body = dpstream("ledger", "--json").json
     assert [each["kind"] for each in body["entries"]] == ["charge", "replay"]
     assert [each["epsilon"] for each in body["charges"]] == [1]
@@ -280,70 +306,74 @@ def test_a_replay_stands_in_the_ledger_and_charges_nobody(
     assert dpstream("ledger", "--verify").code == 0
 
 
-def test_an_estimate_without_a_manifest_is_found(
+def test_verify_detects_an_estimate_without_a_manifest(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = begin(cluster, "first")
     decide(cluster, job, 1, 150)
-    publish(cluster, job, 1, Fate.RELEASED)
+    publish(cluster, job, 1, WindowStatus.RELEASED)
     decide(cluster, job, 2, 20)
-    publish(cluster, job, 2, Fate.TOO_SMALL)
+    publish(cluster, job, 2, WindowStatus.SUPPRESSED)
     assert dpstream("ledger", "--verify").code == 0
     decide(cluster, job, 3, 20)
-    publish(cluster, job, 3, Fate.RELEASED)
-    publish(cluster, job, 4, Fate.EMPTY)
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
-    assert "epoch 3, at offset 2 of its topic, is published, and its manifest says too small" in (
-        said.output
-    )
-    assert "epoch 4, at offset 3 of its topic, has no manifest" in said.output
+    publish(cluster, job, 3, WindowStatus.RELEASED)
+    publish(cluster, job, 4, WindowStatus.EMPTY)
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
+    assert (
+        "epoch 3, at offset 2 of its topic, is published, but its manifest states suppressed"
+    ) in result.output
+    assert "epoch 4, at offset 3 of its topic, has no manifest" in result.output
     stray = deploy_job(job_about("first"), deployed_at=5, deployment=b"s" * 16)
     decide(cluster, stray, 1, 150)
-    said = dpstream("ledger", "--verify")
-    assert "deployment 73737373 of job first has published, and nobody is charged" in said.output
+    result = dpstream("ledger", "--verify")
+    assert (
+        "deployment 73737373 of job first has published but is not charged to any" in result.output
+    )
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [("cleanup.policy", "compact"), ("retention.ms", "604800000"), ("retention.bytes", "1000")],
 )
-def test_settings_by_which_kafka_would_rewrite_it_are_found(
+def test_verify_detects_retention_and_compaction(
     dpstream: Commands, cluster: MemoryCluster, key: str, value: str
 ) -> None:
     begin(cluster, "first")
     found = cluster.settings[LEDGER_TOPIC]
     assert found.configs[key] != value
     cluster.settings[LEDGER_TOPIC] = replace(found, configs={**found.configs, key: value})
-    said = dpstream("ledger", "--verify")
-    assert said.code == 1
-    assert f"topic dpstream.ledger has {key} {value}" in said.output
+    result = dpstream("ledger", "--verify")
+    assert result.code == 1
+    assert f"topic dpstream.ledger has {key} {value}" in result.output
 
 
-def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
+def test_deleted_ledger_records_block_deploy_until_accepted(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     for name in ("first", "second"):
         begin(cluster, name, 9)
     cluster.delete_below(LEDGER_TOPIC, 1)
-    assert "offset 1: records before it are gone" in dpstream("ledger", "--verify").output
+    assert "offset 1: records before it no longer exist" in dpstream("ledger", "--verify").output
     path = job_file(tmp_path)
-    said = dpstream("deploy", path, "--yes")
-    assert (said.code, said.errors.count("\n")) == (1, 1)
-    assert "dpstream.ledger was damaged" in said.errors
-    assert "--reopen REASON" in said.errors
-    assert "was damaged" in dpstream("deploy", path, "--dry-run").errors
+    result = dpstream("deploy", path, "--yes")
+    assert (result.code, result.errors.count("\n")) == (1, 1)
+    assert "dpstream.ledger is damaged (" in result.errors
+    assert "--accept-loss REASON" in result.errors
+    assert (
+        "), so no charge was written and no budget was set. To find the damage: 'dpstream"
+    ) in dpstream("deploy", path, "--dry-run").errors
     assert "third" not in read_jobs(cast(Cluster, cluster)).jobs
     cluster.delete_below(LEDGER_TOPIC, 2)
-    assert "the records before offset 2 are gone" in dpstream("ledger", "--verify").output
-    assert dpstream("ledger", "--reopen", " ", "--yes").code == 2
-    reopened = dpstream("ledger", "--reopen", "a disk was lost", "--yes")
+    assert "the records before offset 2 no longer exist" in dpstream("ledger", "--verify").output
+    assert dpstream("ledger", "--accept-loss", " ", "--yes").code == 2
+    reopened = dpstream("ledger", "--accept-loss", "a disk was lost", "--yes")
     assert reopened.code == 0, reopened.errors
     assert "a disk was lost" in reopened.output
     assert dpstream("deploy", path, "--yes").code == 0
-    said = dpstream("ledger", "--verify", "--json")
-    assert said.code == 1, "it goes on telling"
-    body = json.loads(said.output)
+    result = dpstream("ledger", "--verify", "--json")
+    assert result.code == 1, "the error is still reported"
+    body = json.loads(result.output)
     assert [each["epsilon"] for each in body["charges"]] == [1, 1, 1]
     assert {each["epsilon"] for each in body["budgets"]} == {9}
     kinds = [each["kind"] for each in body["entries"]]

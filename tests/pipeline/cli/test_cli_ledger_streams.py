@@ -10,7 +10,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
@@ -32,11 +32,11 @@ def decide(
     *,
     absent: int = 0,
     enrolled: Sequence[int] = ENROLLED,
-    fate: Fate = Fate.RELEASED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
 ) -> None:
     populations = tuple(n for n, is_in in zip(enrolled, inside, strict=True) if is_in)
     manifest = Manifest(
-        job.fingerprint, job.deployment, epoch, fate, 0, 0, 1, tuple(inside),
+        job.fingerprint, job.deployment, epoch, window_status, 0, 0, 1, tuple(inside),
         populations, sum(populations) - absent, sum(enrolled), 5,
     )  # fmt: skip
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
@@ -48,7 +48,7 @@ def streams(dpstream: Commands) -> list[dict[str, Any]]:
     return found
 
 
-def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_local_figure(
+def test_devices_present_in_all_windows_get_the_smaller_charge(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     """The second producer misses one window; ten unidentified devices miss another."""
@@ -70,16 +70,16 @@ def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_lo
         }
     ]
     assert amplified < 0.4
-    said = dpstream("ledger", "first")
-    assert said.code == 0
-    text = " ".join(said.output.split())
+    result = dpstream("ledger", "first")
+    assert result.code == 0
+    text = " ".join(result.output.split())
     name = f"first {job.deployment.hex()[:8]}"
     assert f"{name} 3 390 2 {amplified:.6g} 1e-06 1 1 " in text
     assert "the shuffler shuffles" in text
-    assert "added epsilon 1, delta 0, by 1 deployment" in text, "nobody is charged less"
+    assert "added epsilon 1, delta 0, by 1 deployment" in text, "the full charge"
 
 
-def test_horizons_are_charged_each_by_its_own_windows(
+def test_each_horizon_is_charged_by_its_own_windows(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:
     job = begin(cluster, epochs={"count": 2, "renew": True}, budget=9)

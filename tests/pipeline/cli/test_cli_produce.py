@@ -86,7 +86,7 @@ class InterruptError(Exception):
     """Simulated interrupt of the process."""
 
 
-def test_an_interrupted_run_goes_on_with_the_next_epoch(
+def test_interrupted_run_resumes_with_the_next_epoch(
     open_producer: Callable[[], NotedProducer], change_log: ChangeLog
 ) -> None:
     def interrupt(epoch: int) -> None:
@@ -97,16 +97,16 @@ def test_an_interrupted_run_goes_on_with_the_next_epoch(
         produce_change_log(open_producer(), change_log, on_epoch=interrupt)
 
     producer = open_producer()
-    told: list[int] = []
-    produce_change_log(producer, change_log, on_epoch=told.append)
-    assert told == list(range(6, EPOCHS + 1))
+    messages: list[int] = []
+    produce_change_log(producer, change_log, on_epoch=messages.append)
+    assert messages == list(range(6, EPOCHS + 1))
     assert producer.noted == {epoch: values_of(change_log, epoch) for epoch in range(1, EPOCHS + 1)}
 
-    produce_change_log(open_producer(), change_log, on_epoch=told.append)
-    assert told[-1] == EPOCHS
+    produce_change_log(open_producer(), change_log, on_epoch=messages.append)
+    assert messages[-1] == EPOCHS
 
 
-def test_values_follow_their_users_when_others_join_the_roster(
+def test_values_follow_their_users_when_others_join_the_user_list(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     early = change_log_of(tmp_path / "early.csv", "nora,1,1\nzoe,2,1\n")
@@ -151,7 +151,7 @@ class Script:
         return b""
 
 
-ROSTER = ["ann", "bob", "cleo"]
+USER_LIST = ["ann", "bob", "cleo"]
 
 
 def run_live(
@@ -165,7 +165,7 @@ def run_live(
     assert calendar is not None
     source = LiveSource(calendar, producer.closed_epoch + 1, last_epoch=producer.job.last_epoch)
     script = Script(start, *steps)
-    live = LiveProducer(producer, folder, roster=ROSTER)
+    live = LiveProducer(producer, folder, user_list=USER_LIST)
     produce_live(live, source, script.read, script.clock, notify=notify)
     return source
 
@@ -183,7 +183,7 @@ def test_epochs_are_closed_by_the_clock(
     }
 
 
-def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
+def test_presence_after_restart_is_independent_of_changes(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
@@ -202,28 +202,28 @@ def test_who_is_present_after_a_restart_does_not_depend_on_who_changes(
     }
 
 
-def test_bad_rows_are_told_as_they_come_and_a_live_source_goes_on(
+def test_live_source_logs_bad_rows_and_continues(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
-    producer, told = open_producer(), list[str]()
+    producer, messages = open_producer(), list[str]()
     rows = "user,value\nann,1\n", "bob,maybe\n", MINUTE, "cleo,x\ncleo,1\n", MINUTE
-    run_live(producer, tmp_path / "state", START, *rows, notify=told.append)
+    run_live(producer, tmp_path / "state", START, *rows, notify=messages.append)
     assert producer.noted == {
         1: {"ann": 1, "bob": 0, "cleo": 0},
         2: {"ann": 1, "bob": 0, "cleo": 1},
     }
-    assert told == [
+    assert messages == [
         "standard input:3: value 'maybe' is not 0 or 1; skipped",
         "standard input:4: value 'x' is not 0 or 1; skipped",
     ]
 
 
-def test_input_that_is_refused_loses_nothing_of_what_came_before(
+def test_rejected_input_keeps_earlier_values(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
     run_live(open_producer(), folder, START, "user,value\nann,1\n")
-    with pytest.raises(InputError, match="standard input: the first line must contain"):
+    with pytest.raises(InputError, match="the first line: got 'bob,1'; expected the columns"):
         run_live(open_producer(), folder, START, "bob,1\n")
     producer = open_producer()
     run_live(producer, folder, START, "user,value\n", MINUTE)

@@ -23,31 +23,35 @@ def put(cluster: MemoryCluster, *events: object, topic: str = "events", partitio
 def deploy(dpstream: Commands, tmp_path: Path, keys: str = "", calendar: str = "") -> None:
     path = tmp_path / "small.yaml"
     path.write_text(job_text(more=calendar) + keys)
-    said = dpstream("deploy", path)
-    assert said.code == 0, said.errors
+    result = dpstream("deploy", path)
+    assert result.code == 0, result.errors
 
 
-def test_a_topic_is_read_to_an_epoch_and_on_from_there(
+def test_topic_input_resumes_after_the_last_epoch(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     deploy(dpstream, tmp_path, "input: {columns: {user: who.id, value: on, epoch: week}}\n")
     put(cluster, {"who": {"id": "ann"}, "week": 1, "on": True}, {"who": 3})
     put(cluster, {"who": {"id": "bob"}, "week": 99, "on": True}, partition=1)
-    said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 3)
-    assert said.code == 0, said.errors
-    assert said.output == "2 users, epochs 1 to 3: drawn and sent\n"
-    for notice in (
-        "events of cluster memory:offset 1: there is no 'who.id': '{\"who\": 3}' (partition 0); sk",
+    result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 3)
+    assert result.code == 0, result.errors
+    assert result.output == "2 users, epochs 1 to 3: drawn and sent\n"
+    for warning in (
+        "events of cluster memory:offset 1: missing key 'who.id': '{\"who\": 3}' (partition 0); sk",
         "epoch 3 is closed",
         f"events of cluster memory: 1 event after epoch {EPOCHS}: not used",
         "events of cluster memory: 1 bad event skipped",
     ):
-        assert notice in said.errors
+        assert warning in result.errors
     put(cluster, {"who": {"id": "ann"}, "week": 4, "on": False})
-    said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99, "--json")
-    assert (said.code, said.json["closed_before"], said.json["closed_epoch"]) == (0, 3, EPOCHS)
-    said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
-    assert said.output == "no epoch was closed: all of them were closed before\n"
+    result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99, "--json")
+    assert (result.code, result.json["closed_before"], result.json["closed_epoch"]) == (
+        0,
+        3,
+        EPOCHS,
+    )
+    result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
+    assert result.output == "no epoch was closed: all of them were already closed\n"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
         (("--from-topic", "events"), "closes epochs by the clock: set epochs.start"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_topic_options_are_validated(
     dpstream: Commands,
     cluster: MemoryCluster,
     tmp_path: Path,
@@ -71,6 +75,6 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     deploy(dpstream, tmp_path)
     put(cluster, {"user": "ann", "epoch": 1, "value": 1})
-    said = dpstream("produce", "small", *options)
-    assert (said.code != 0, said.output) == (True, "")
-    assert message in said.errors
+    result = dpstream("produce", "small", *options)
+    assert (result.code != 0, result.output) == (True, "")
+    assert message in result.errors

@@ -45,44 +45,44 @@ PER_EPOCH = tuple(
 
 
 @pytest.mark.parametrize("protocol", PER_EPOCH)
-def test_items_of_every_protocol_whose_epochs_stand_alone(
+def test_query_items_of_every_one_epoch_protocol(
     start: Start, dpstream: Commands, protocol: str, tmp_path: Path
 ) -> None:
     run = start(protocol, "domain: [walk, bus, car]")
     run.report(1, MODES)
     listed = tmp_path / "some.txt"
     listed.write_text("bus\n\n car \n")
-    asked: list[tuple[list[object], list[str]]] = [
+    requested: list[tuple[list[object], list[str]]] = [
         (["--item", "bus"], ["bus"]),
         (["--item", f"@{listed}"], ["bus", "car"]),
         (["--item", "car", "--item", " walk"], ["car", "walk"]),
         (["--top", 2], ["walk", "bus"]),
         ([], ["walk", "bus", "car"]),
     ]
-    for options, names in asked:
+    for options, names in requested:
         found = answers(dpstream("query", "sets", "--epoch", 1, *options, "--json").json)
         # With much noise, the order of the top three is random.
-        noisy = max(answer["standard_deviation"] for answer in found.values()) > 60
+        noisy = max(answer["standard_error"] for answer in found.values()) > 60
         assert len(found) == len(names)
         assert list(found) == names or (noisy and "--top" in options)
         for name, held in (("walk", 700), ("bus", 300), ("car", 0)):
             if name in found:
                 answer = found[name]
-                assert within(answer["estimate"], held, answer["standard_deviation"])
-                assert answer["low"] < answer["estimate"] < answer["high"]
+                assert within(answer["estimate"], held, answer["standard_error"])
+                assert answer["ci95_low"] < answer["estimate"] < answer["ci95_high"]
 
 
-def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
+def test_query_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {low: 0, high: 64, buckets: 32}")
     run.report(1, NUMBERS)
     body = dpstream("query", "sets", "--range", "2:10", "--json").json
     (low,) = body["ranges"]
     assert low["name"] == "2:10"
-    assert within(low["estimate"], 700, low["standard_deviation"])
+    assert within(low["estimate"], 700, low["standard_error"])
     shares = ["--quantile", 0.9, "--quantile", 0.5]
     found = answers(dpstream("query", "sets", *shares, "--json").json, "quantiles")
     assert [(name, each["estimate"]) for name, each in found.items()] == [("0.9", 40), ("0.5", 2)]
-    assert (found["0.5"]["low"], found["0.5"]["high"]) == (2, 4)
+    assert (found["0.5"]["ci95_low"], found["0.5"]["ci95_high"]) == (2, 4)
     usual = dpstream("query", "sets").output
     assert [line.split()[0] for line in usual.splitlines()[1:5]] == [
         *("quantile", "0.25", "0.5", "0.75")
@@ -90,29 +90,29 @@ def test_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> No
     assert "a quantile is the start of its bucket, which is 2 wide" in usual
 
 
-def test_boxes_of_points(start: Start, dpstream: Commands) -> None:
+def test_query_boxes_of_points(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {grid: [16, 8]}")
     run.report(1, POINTS)
-    asked = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
-    found = answers(dpstream("query", "sets", *asked, "--json").json, "boxes")
+    requested = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
+    found = answers(dpstream("query", "sets", *requested, "--json").json, "boxes")
     for name, held in (("0:3,4:4", 700), ("15,0", 300), (":,5:", 0)):
-        assert within(found[name]["estimate"], held, found[name]["standard_deviation"])
+        assert within(found[name]["estimate"], held, found[name]["standard_error"])
 
 
-def test_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
+def test_query_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {strings: {bytes: 4}}, items: 2, messages_per_user: 4000")
     run.report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
     body = dpstream("query", "sets", "--top", 5, "--json").json
     assert list(answers(body)) == ["tea", "milk"]
-    assert 0 < body["found_above"] < 500
+    assert 0 < body["detection_threshold"] < 500
     (one,) = dpstream("query", "sets", "--item", "milk", "--json").json["items"]
-    assert within(one["estimate"], 600, one["standard_deviation"])
+    assert within(one["estimate"], 600, one["standard_error"])
     (other,) = dpstream("query", "sets", "--item", "wine", "--json").json["items"]
-    assert within(other["estimate"], 0, other["standard_deviation"])
+    assert within(other["estimate"], 0, other["standard_error"])
 
 
 class TestSeveralEpochs:
-    def test_sums_have_their_own_noise_and_their_own_loss(
+    def test_sum_of_epochs_states_its_noise_and_loss(
         self, start: Start, dpstream: Commands
     ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", epochs=4)
@@ -123,8 +123,8 @@ class TestSeveralEpochs:
         assert (one["epoch"], body["epochs"]) == (2, [1, 2, 3])
         assert body["population"] == 3 * USERS
         walk, single = answers(body)["walk"], answers(one)["walk"]
-        assert walk["standard_deviation"] == pytest.approx(3**0.5 * single["standard_deviation"])
-        assert within(walk["estimate"], 2_100, walk["standard_deviation"])
+        assert walk["standard_error"] == pytest.approx(3**0.5 * single["standard_error"])
+        assert within(walk["estimate"], 2_100, walk["standard_error"])
         # The loss of three epochs equals that of a three-epoch job, and is less than that of the
         # four.
         text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=3)
@@ -134,52 +134,52 @@ class TestSeveralEpochs:
         assert composed["epsilon"] == pytest.approx(law.stream_epsilon, rel=1e-9)
         assert one["composed"]["epsilon"] == 1 < composed["epsilon"]
         assert composed["epsilon"] < body["guarantee"]["stream_epsilon"]
-        said = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
-        assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in said
-        assert f"{composed['epsilon']:.6g} for these 3 epochs together" in said
+        output = " ".join(dpstream("query", "sets", "--epochs", "1..3").output.split())
+        assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in output
+        assert f"{composed['epsilon']:.6g} for these 3 epochs together" in output
 
-    def test_a_withheld_epoch_is_named_and_left_out(self, start: Start, dpstream: Commands) -> None:
+    def test_sum_of_epochs_omits_suppressed_epochs_by_name(
+        self, start: Start, dpstream: Commands
+    ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", minimum=100)
         run.report(1, MODES[:40])
         alone = dpstream("query", "sets", "--epoch", 1)
         assert (alone.code, alone.output) == (1, "")
-        withheld = "epoch 1 is suppressed (fewer than 100 devices): 40 contributors"
-        assert alone.errors == f"error: {withheld}\n"
-        assert dpstream("query", "sets").errors == f"error: {withheld}\n"
+        suppressed = "epoch 1 is suppressed (fewer than 100 devices): 40 contributors"
+        assert alone.errors == f"error: {suppressed}\n"
+        assert dpstream("query", "sets").errors == f"error: {suppressed}\n"
         run.report(2, MODES)
         body = dpstream("query", "sets", "--epochs", "1..2", "--json").json
         assert body["epochs"] == [2]
-        assert body["withheld"] == [
-            {"epoch": 1, "fate": "too small", "contributors": 40, "minimum": 100}
+        assert body["suppressed"] == [
+            {"epoch": 1, "window_status": "suppressed", "contributors": 40, "minimum": 100}
         ]
-        assert withheld in " ".join(dpstream("query", "sets", "--epochs", "1..2").output.split())
+        assert suppressed in " ".join(dpstream("query", "sets", "--epochs", "1..2").output.split())
         assert dpstream("query", "sets", "--json").json["epochs"] == [2]
 
 
-class TestRefusals:
-    def refused(self, dpstream: Commands, *options: object, code: int = 2) -> str:
-        said = dpstream("query", "sets", *options)
-        assert (said.code, said.output, said.errors.count("\n")) == (code, "", 1)
-        return said.errors
+class TestRejections:
+    def rejected(self, dpstream: Commands, *options: object, code: int = 2) -> str:
+        result = dpstream("query", "sets", *options)
+        assert (result.code, result.output, result.errors.count("\n")) == (code, "", 1)
+        return result.errors
 
-    def test_wrong_questions_about_items_are_refused(
-        self, start: Start, dpstream: Commands
-    ) -> None:
+    def test_invalid_item_queries_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: [walk, bus, car]").report(1, MODES)
         wrong: list[tuple[list[object], str]] = [
             (["--item", "buss"], "'buss' is not in the domain; did you mean 'bus'?"),
             (["--item", "@none.txt"], "--item: none.txt cannot be read: No such file or directory"),
             (["--item", ""], "--item is empty"),
             (["--range", "walk:bus"], "require a job of count_min with queries: ranges"),
-            (["--quantile", 0.5], "--quantile is for jobs over numbers; of items give --item,"),
-            (["--box", "0:1"], "--box is for jobs over points of a grid"),
+            (["--quantile", 0.5], "--quantile requires a job over numbers; use --item,"),
+            (["--box", "0:1"], "--box requires a job over points of a grid"),
             (["--item", "bus", "--top", 2], "--item and --top are mutually exclusive"),
             (["--epoch", 1, "--epochs", "1..2"], "--epoch and --epochs are mutually exclusive"),
             (["--epochs", "1..2", "--follow"], "remove --follow"),
             (["--epochs", "1-2"], "such as 3..7"),
         ]
         for options, message in wrong:
-            assert message in self.refused(dpstream, *options)
+            assert message in self.rejected(dpstream, *options)
         missing: list[tuple[list[object], str]] = [
             (["--epoch", 2], "epoch 2 of job sets is not published yet"),
             (["--epochs", "1..3"], "epoch 2 of job sets is not published yet"),
@@ -187,30 +187,30 @@ class TestRefusals:
             (["--epochs", "3..1"], "epochs 3 to 1: expected 1 <= first <= last"),
         ]
         for options, message in missing:
-            assert message in self.refused(dpstream, *options, code=1)
+            assert message in self.rejected(dpstream, *options, code=1)
 
-    def test_wrong_boxes_are_refused(self, start: Start, dpstream: Commands) -> None:
+    def test_invalid_boxes_are_rejected(self, start: Start, dpstream: Commands) -> None:
         start("count_min", "domain: {grid: [16, 8]}").report(1, POINTS)
         for box, message in (
-            ("0:3", "'0:3' has 1 side, the grid 16 x 8 has 2"),
-            ("0:3,0:8", "8 lies outside of the values, 0 to 7"),
-            ("3:0,0:7", "'3:0' is empty: give the lower end first"),
-            ("0:3,", "'0:3,' has a side that is empty: a whole side is ':'"),
+            ("0:3", "'0:3' has 1 side; expected 2 for the grid 16 x 8"),
+            ("0:3,0:8", "is out of range; expected 0 to"),
+            ("3:0,0:7", "is empty; expected the lower end first"),
+            ("0:3,", "has an empty side; use ':' for a whole side"),
         ):
-            assert message in self.refused(dpstream, "--box", box)
+            assert message in self.rejected(dpstream, "--box", box)
 
-    def test_questions_to_jobs_without_an_answer_are_refused(
+    def test_query_rejects_jobs_without_estimates(
         self, start: Start, dpstream: Commands, tmp_path: Path
     ) -> None:
-        assert "job sets is not deployed" in self.refused(dpstream, code=1)
+        assert "job sets is not deployed" in self.rejected(dpstream, code=1)
         start("count_min", "domain: [walk, bus, car]")
-        assert "has no finished epoch yet" in self.refused(dpstream, code=1)
+        assert "has no finished epoch yet" in self.rejected(dpstream, code=1)
         other = tmp_path / "other.yaml"
         other.write_text(
-            "name: other\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
+            "name: other\nprotocol: future_rand\nparameters: {epsilon: 1, max_changes: 1}\n"
             "epochs: {count: 4}\n"
         )
         assert dpstream("deploy", other).code == 0
-        said = dpstream("query", "other")
-        assert (said.code, said.errors.count("\n")) == (1, 1)
-        assert "Use 'dpstream estimates other'" in said.errors
+        result = dpstream("query", "other")
+        assert (result.code, result.errors.count("\n")) == (1, 1)
+        assert "Use 'dpstream estimates other'" in result.errors

@@ -51,15 +51,15 @@ def log_of(cluster: MemoryCluster, job: DeployedJob) -> MemoryLog:
     return log
 
 
-def test_a_replay_from_topics_and_what_workers_make_of_it(
+def test_replay_from_topics_is_processed_by_workers(
     dpstream: Commands, cluster: MemoryCluster, run: LiveRun
 ) -> None:
-    said = dpstream("replay", "live", "--partitions", 3, "--no-workers")
-    assert said.code == 0, said.errors
-    assert "without a privacy charge" in said.errors
-    assert "7 epochs of live are written as live-replay" in said.output
-    assert "dpstream run aggregate live-replay" in said.output
-    assert said.output.count("\n") == 1, "the end is a line"
+    result = dpstream("replay", "live", "--partitions", 3, "--no-workers")
+    assert result.code == 0, result.errors
+    assert "without a privacy charge" in result.errors
+    assert "7 epochs of live are written as live-replay" in result.output
+    assert "dpstream run aggregate live-replay" in result.output
+    assert result.output.count("\n") == 1, "the end is a line"
     job = find_deployed(cluster, "live-replay")  # type: ignore[arg-type]
     assert job.topics.partitions == 3
     log = log_of(cluster, job)
@@ -84,13 +84,13 @@ def ends(cluster: MemoryCluster) -> Counter[str]:
     return Counter({topic: sum(cluster.end_offsets(topic)) for topic in cluster.topics()})
 
 
-def test_a_damaged_recording_deploys_nothing(
+def test_damaged_recording_deploys_nothing(
     dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
 ) -> None:
     run.record(tmp_path / "recorded")
     (windows,) = (tmp_path / "recorded").glob("windows-*")
     windows.write_bytes(windows.read_bytes()[:-1])
-    said = dpstream("replay", tmp_path / "recorded", "--no-workers")
-    assert (said.code, said.output) == (1, "")
-    assert f"{windows} is truncated" in said.errors
+    result = dpstream("replay", tmp_path / "recorded", "--no-workers")
+    assert (result.code, result.output) == (1, "")
+    assert f"{windows} is truncated" in result.errors
     assert "live-replay.shuffled" not in cluster.topics()

@@ -33,7 +33,7 @@ def dpstream(
         (("shuffle", "--name", "../w1"), "--name: got '../w1'"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
+def test_conflicting_options_are_rejected(
     dpstream: Commands, arguments: tuple[str, ...], message: str
 ) -> None:
     result = dpstream("run", *arguments)
@@ -41,24 +41,24 @@ def test_options_that_do_not_go_together_are_refused(
     assert message in result.errors
 
 
-def test_there_is_one_supervisor_of_a_stage_and_name(dpstream: Commands) -> None:
+def test_second_supervisor_of_a_stage_and_name_is_rejected(dpstream: Commands) -> None:
     with FolderLock(supervisor_folder("shuffle", "w1"), "supervisor w1 of shuffle"):
         result = dpstream("run", "shuffle", "--name", "w1")
     assert result.code == 1
     assert "(supervisor w1 of shuffle)" in result.errors
 
 
-def test_a_port_of_metrics_that_is_taken_is_said_in_a_sentence(dpstream: Commands) -> None:
+def test_metrics_port_in_use_prints_one_line(dpstream: Commands) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = dpstream("run", "aggregate", "--metrics", port)
     assert result.code == 1
-    said = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): give "
-    assert said in result.errors
+    message = f"error: cannot serve metrics at 127.0.0.1:{port} (Address already in use): give "
+    assert message in result.errors
     assert result.errors.count("\n") == 1
 
 
-def test_a_worker_that_is_started_without_a_broker_waits_for_it(
+def test_worker_waits_for_a_missing_broker(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, waits, found = ["first", "second"], list[float](), cluster_and_jobs.cluster_of

@@ -19,40 +19,42 @@ def changes(tmp_path: Path) -> Path:
 
 
 def rmse(epochs: list[dict[str, Any]]) -> float:
-    errors = [epoch["estimate"] - epoch["truth"] for epoch in epochs]
+    errors = [epoch["estimate"] - epoch["ground_truth"] for epoch in epochs]
     return math.sqrt(sum(error**2 for error in errors) / len(errors))
 
 
-def test_json_is_one_object_with_all_that_is_promised(
+def test_simulate_json_has_all_documented_keys(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
-    said = dpstream("simulate", job_file, "--input", changes, "--seed", 7, "--json")
-    assert said.errors == ""
-    body = said.json
+    result = dpstream("simulate", job_file, "--input", changes, "--seed", 7, "--json")
+    assert result.errors == ""
+    body = result.json
     assert body.keys() == {
         *("job", "guarantee", "assumes_changes", "rmse", "coverage", "coverage_over_time"),
         "epochs",
     }
     assert body["assumes_changes"] == 2
-    held = [epoch["low"] <= epoch["truth"] <= epoch["high"] for epoch in body["epochs"]]
+    held = [
+        epoch["ci95_low"] <= epoch["ground_truth"] <= epoch["ci95_high"] for epoch in body["epochs"]
+    ]
     assert body["coverage"] == pytest.approx(sum(held) / EPOCHS)
     assert body["job"] == "small"
     assert {"epsilon", "delta", "unit", "neighbors", "trust"} <= body["guarantee"].keys()
     assert [epoch["epoch"] for epoch in body["epochs"]] == list(range(1, EPOCHS + 1))
     for epoch in body["epochs"]:
         assert {
-            *("epoch", "estimate", "standard_deviation", "low", "high"),
-            *("truth", "reports", "population"),
+            *("epoch", "estimate", "standard_error", "ci95_low", "ci95_high"),
+            *("ground_truth", "reports", "population"),
         } <= epoch.keys()
         assert epoch["population"] == USERS
-        assert epoch["low"] < epoch["estimate"] < epoch["high"]
-    assert [epoch["truth"] for epoch in body["epochs"]] == [
+        assert epoch["ci95_low"] < epoch["estimate"] < epoch["ci95_high"]
+    assert [epoch["ground_truth"] for epoch in body["epochs"]] == [
         sum(user % EPOCHS < epoch for user in range(USERS)) for epoch in range(1, EPOCHS + 1)
     ]
     assert body["rmse"] == pytest.approx(rmse(body["epochs"]))
 
 
-def test_a_seed_makes_it_repeatable_and_only_a_seed(
+def test_simulation_is_repeatable_only_with_a_seed(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
     def estimates(*options: object) -> list[float]:
@@ -63,7 +65,7 @@ def test_a_seed_makes_it_repeatable_and_only_a_seed(
     assert len({tuple(estimates(*options)) for options in (["--seed", 8], [], [])}) == 3
 
 
-def test_smoothed_estimates_are_printed_in_place_of_those_published(
+def test_smoothed_estimates_replace_published_ones(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
     arguments = ("simulate", job_file, "--input", changes, "--seed", 7, "--smoothed")
@@ -71,4 +73,4 @@ def test_smoothed_estimates_are_printed_in_place_of_those_published(
     header, row, *_ = dpstream(*arguments).output.splitlines()
     assert header.split()[1] == "smoothed"
     assert row.split()[1] == number(first["smoothed"]["estimate"])
-    assert row.split()[5] == number(first["truth"])
+    assert row.split()[5] == number(first["ground_truth"])

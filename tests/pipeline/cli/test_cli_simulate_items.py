@@ -43,13 +43,15 @@ def labels() -> list[object]:
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "hadamard", "single_message"])
-def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, protocol: str) -> None:
+def test_simulate_items_json_has_all_documented_keys(
+    dpstream: Commands, tmp_path: Path, protocol: str
+) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", protocol)
     changes = input_file(tmp_path, labels())
-    asked = ("--item", "bus", "--item", "bike", "--json")
-    said = dpstream("simulate", job, "--input", changes, "--seed", 1, *asked)
-    assert said.errors == ""
-    body = said.json
+    requested = ("--item", "bus", "--item", "bike", "--json")
+    result = dpstream("simulate", job, "--input", changes, "--seed", 1, *requested)
+    assert result.errors == ""
+    body = result.json
     assert body["guarantee"]["unit"] == "epoch"
     assert body["trials"] == 1
     assert [epoch["epoch"] for epoch in body["epochs"]] == [1, 2]
@@ -59,27 +61,27 @@ def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, proto
         assert 0 < epoch["mean_absolute_error"] <= epoch["max_error"]
         assert epoch["predicted_error"] > 0
         assert [each["name"] for each in epoch["estimates"]] == ["bus", "bike"]
-        assert [each["truth"] for each in epoch["estimates"]] == [900, 0]
+        assert [each["ground_truth"] for each in epoch["estimates"]] == [900, 0]
         for each in epoch["estimates"]:
-            assert abs(each["estimate"] - each["truth"]) < 7 * each["standard_deviation"]
-            assert each["low"] < each["estimate"] < each["high"]
+            assert abs(each["estimate"] - each["ground_truth"]) < 7 * each["standard_error"]
+            assert each["ci95_low"] < each["estimate"] < each["ci95_high"]
     for name in ("predicted_error", "mean_absolute_error", "max_error"):
         assert body[name] == pytest.approx(np.mean([each[name] for each in body["epochs"]]))
     assert 0 <= body["coverage"] <= 1
     assert body["recall"] is None
 
 
-def test_withheld_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -> None:
+def test_suppressed_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", minimum=USERS + 1)
     changes = input_file(tmp_path, labels())
     arguments = ("simulate", job, "--input", changes, "--seed", 1)
     body = dpstream(*arguments, "--json").json
     for epoch in body["epochs"]:
-        assert epoch["fate"] == "too small"
+        assert epoch["window_status"] == "suppressed"
         assert epoch["estimates"] == []
         assert (epoch["mean_absolute_error"], epoch["predicted_error"]) == (None, None)
     assert (body["rmse"], body["mean_absolute_error"], body["coverage"]) == (None, None, None)
-    said = dpstream(*arguments)
-    assert said.code == 0
-    assert "too small" in said.output
-    assert "suppressed windows" in said.output
+    result = dpstream(*arguments)
+    assert result.code == 0
+    assert "suppressed" in result.output
+    assert "suppressed windows" in result.output

@@ -21,19 +21,19 @@ from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.registrations import Registrations
 from dpstream.pipeline.operations.status.collection import JobWatch, gather_status
 from dpstream.pipeline.operations.status.facts import (
-    SILENCE,
+    HEARTBEAT_TIMEOUT,
     JobStatus,
     OpenWindowStatus,
     StageStatus,
     TopicStatus,
     WorkerStatus,
 )
-from dpstream.pipeline.operations.status.judging import PATIENCE, find_notes, find_problems
+from dpstream.pipeline.operations.status.health_rules import STUCK_SECONDS, find_issues, find_notes
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.records import Farewell, Registration
+from dpstream.topics.records import Deregistration, Registration
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text
 
@@ -44,7 +44,7 @@ JOB = deploy_job(
 
 
 def worker(stage: str, **values: Any) -> WorkerStatus:
-    alive = WorkerStatus(
+    up = WorkerStatus(
         stage=stage,
         worker="w1",
         age=0.5,
@@ -54,7 +54,7 @@ def worker(stage: str, **values: Any) -> WorkerStatus:
         windows=(),
         open_windows=0,
     )
-    return replace(alive, **values)
+    return replace(up, **values)
 
 
 def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
@@ -65,7 +65,7 @@ def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
 
 
 def publication(epoch: int) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, Fate.EMPTY, NOW, 0, 0, None, {})
+    return EstimateRecord(bytes(16), epoch, WindowStatus.EMPTY, NOW, 0, 0, None, {})
 
 
 def status_of(found: tuple[StageStatus, ...], **more: Any) -> JobStatus:
@@ -75,8 +75,8 @@ def status_of(found: tuple[StageStatus, ...], **more: Any) -> JobStatus:
     return JobStatus(JOB.name, "", NOW, JOB.last_epoch, published, found, letters, **more)
 
 
-def problems(found: tuple[StageStatus, ...], **more: Any) -> list[str]:
-    return list(find_problems(JOB, status_of(found, **more)))
+def issues(found: tuple[StageStatus, ...], **more: Any) -> list[str]:
+    return list(find_issues(JOB, status_of(found, **more)))
 
 
 def notes(**more: Any) -> list[str]:
@@ -84,20 +84,23 @@ def notes(**more: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", Route().stages)
-def test_a_stage_needs_a_live_worker(stage: str) -> None:
-    for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
-        (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
-        assert f"dpstream run {stage} small" in problem
-    one_gone = worker(stage, age=SILENCE + 0.1), worker(stage, worker="w2", age=SILENCE)
-    assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
+def test_status_requires_a_live_worker_per_stage(stage: str) -> None:
+    for workers in ((), (worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),)):
+        (issue,) = issues(stages(**{stage: StageStatus(stage, workers, 0, None)}))
+        assert f"dpstream run {stage} small" in issue
+    one_gone = (
+        worker(stage, age=HEARTBEAT_TIMEOUT + 0.1),
+        worker(stage, worker="w2", age=HEARTBEAT_TIMEOUT),
+    )
+    assert issues(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
 
 
 GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in Route().stages)
 
 
-def test_a_finished_job_needs_no_workers() -> None:
-    assert len(problems(GONE, published=publication(EPOCHS - 1))) == 3
-    assert problems(GONE, published=publication(EPOCHS), withheld=5) == []
+def test_finished_job_needs_no_workers() -> None:
+    assert len(issues(GONE, published=publication(EPOCHS - 1))) == 3
+    assert issues(GONE, published=publication(EPOCHS), suppressed=5) == []
     ended = "'dpstream drain small' or 'dpstream undeploy small'"
     assert notes(published=publication(EPOCHS)) == [
         f"The last epoch is published; no workers are needed. To end the job: {ended}"
@@ -107,11 +110,11 @@ def test_a_finished_job_needs_no_workers() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
-    assert bool(problems(GONE, phase=phase)) == phase.works
-    said = " ".join(notes(phase=phase))
-    assert (phase.value in said.lower()) == (phase is not Phase.RUNNING)
-    assert ("dpstream resume small" in said) == (not phase.works)
+def test_paused_or_drained_job_needs_no_workers(phase: Phase) -> None:
+    assert bool(issues(GONE, phase=phase)) == phase.works
+    text = " ".join(notes(phase=phase))
+    assert (phase.value in text.lower()) == (phase is not Phase.RUNNING)
+    assert ("dpstream resume small" in text) == (not phase.works)
 
 
 REPLAY = JOB.model_copy(
@@ -120,44 +123,44 @@ REPLAY = JOB.model_copy(
 
 
 @pytest.mark.parametrize("stage", Route().stages)
-def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
-    limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
+def test_stage_is_stuck_when_its_lag_is_old_and_unread(stage: str) -> None:
+    limit = STUCK_SECONDS + (30.0 if stage == "shuffle" else 0.0)
 
     def lagging(waiting: float, busy: bool, lag: int | None = 12_345) -> list[str]:
         idle = worker(stage, worker="w2")
         reader = worker(stage, busy=busy)
-        return problems(stages(**{stage: StageStatus(stage, (reader, idle), lag, waiting)}))
+        return issues(stages(**{stage: StageStatus(stage, (reader, idle), lag, waiting)}))
 
     assert lagging(limit, False) == []
     assert lagging(limit + 1, True) == []
-    (problem,) = lagging(limit + 1, False)
-    assert f"Stage {stage} is stuck: 12,345 records" in problem
-    (problem,) = lagging(limit + 1, False, lag=None)
-    assert f"Stage {stage} is stuck: the oldest for" in problem
+    (issue,) = lagging(limit + 1, False)
+    assert f"Stage {stage} is stuck: 12,345 records" in issue
+    (issue,) = lagging(limit + 1, False, lag=None)
+    assert f"Stage {stage} is stuck: the oldest for" in issue
 
 
 def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
     def found(grace_left: float | None) -> list[str]:
         window = OpenWindowStatus(epoch=1, reports=5, waits_for=("p",), grace_left=grace_left)
         ahead = worker("shuffle", ahead={"gateway": 3_000}, windows=(window,))
-        return problems(stages(shuffle=StageStatus("shuffle", (ahead,), 5, PATIENCE + 31.0)))
+        return issues(stages(shuffle=StageStatus("shuffle", (ahead,), 5, STUCK_SECONDS + 31.0)))
 
     for waits in (None, 12.0):
-        (problem,) = found(waits)
-        assert "Producer gateway is 3,000 epochs ahead of time" in problem
-    assert [problem for problem in found(0.0) if "Stage shuffle is stuck" in problem]
+        (issue,) = found(waits)
+        assert "Producer gateway is 3,000 epochs ahead of time" in issue
+    assert [issue for issue in found(0.0) if "Stage shuffle is stuck" in issue]
 
 
-def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
-    assert problems(stages(), withheld=2) == []
-    (problem,) = problems(stages(), withheld=3)
-    assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in problem
+def test_epochs_without_a_release_require_action() -> None:
+    assert issues(stages(), suppressed=2) == []
+    (issue,) = issues(stages(), suppressed=3)
+    assert "The last 3 epochs were suppressed: each had fewer than 100 devices" in issue
 
 
-def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
-    def of(partitions: int, *, stray: bool = False) -> tuple[list[str], list[str]]:
-        changed = (TopicStatus("small.reports", partitions, 2, stray),)
-        return problems(stages(), topics=changed), notes(topics=changed)
+def test_changed_topics_are_reported_with_a_remedy() -> None:
+    def of(partitions: int, *, unexpected_records: bool = False) -> tuple[list[str], list[str]]:
+        changed = (TopicStatus("small.reports", partitions, 2, unexpected_records),)
+        return issues(stages(), topics=changed), notes(topics=changed)
 
     (gone,), _ = of(0)
     assert "Topic small.reports no longer exists" in gone
@@ -167,15 +170,15 @@ def test_topics_that_others_have_changed_are_said_with_what_to_do() -> None:
     none, (more,) = of(4)
     assert none == []
     assert "has 4 partitions; the job uses the first 2" in more
-    (stray,), nothing = of(4, stray=True)
-    assert "poch e belongs in partition e mod 2" in stray
+    (unexpected_records,), nothing = of(4, unexpected_records=True)
+    assert "poch e belongs in partition e mod 2" in unexpected_records
     assert nothing == []
 
 
-def test_what_retention_took_is_said() -> None:
+def test_records_lost_to_retention_are_reported() -> None:
     shuffle = StageStatus("shuffle", (worker("shuffle"),), 3, 1.0, deleted=(1,))
-    (problem,) = problems(stages(shuffle=shuffle))
-    assert "in partition 1 was deleted, probably by retention (7 days)" in problem
+    (issue,) = issues(stages(shuffle=shuffle))
+    assert "in partition 1 was deleted, probably by retention (7 days)" in issue
 
 
 class Topics(MemoryCluster):
@@ -183,7 +186,7 @@ class Topics(MemoryCluster):
         parts = {JOB.topic(role): len(each) for role, each in JOB.start_offsets.items()}
         super().__init__(partitions=parts)
         self.floors: dict[str, int] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
         held = self.records[JOB.topic(role), 0]
@@ -202,7 +205,7 @@ class Topics(MemoryCluster):
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
         for record in super().read(topic, partition, start, stop):
-            self.asked.append(topic)
+            self.requested.append(topic)
             yield record
 
     @property
@@ -222,14 +225,14 @@ def heartbeat(stage: str, name: str, time: int, **more: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def test_the_last_word_of_every_worker_counts() -> None:
+def test_latest_heartbeat_of_every_worker_counts() -> None:
     topics = Topics()
     windows = [{"epoch": 4, "reports": 17, "waits_for": ["gateway-2"]}]
     for time, reports in ((NOW - 5000, 0), (NOW - 2000, 1000), (NOW - 1000, 1600)):
-        said = heartbeat(
+        record = heartbeat(
             "shuffle", "w1", time, counts={"reports": reports}, windows=windows, open_windows=1
         )
-        topics.add(Role.STATUS, said, key=b"shuffle/w1")
+        topics.add(Role.STATUS, record, key=b"shuffle/w1")
     topics.add(
         Role.STATUS, heartbeat("aggregate", "w9", NOW - 60_000, counts={}), key=b"aggregate/w9"
     )
@@ -241,52 +244,56 @@ def test_the_last_word_of_every_worker_counts() -> None:
     status = gather_status(topics.cluster, JOB, NOW)
     shuffle, aggregate, publish = status.stages
     (live,) = shuffle.workers
-    assert (live.alive, live.age, live.reports_per_second) == (True, 1.0, 600.0)
+    assert (live.up, live.age, live.reports_per_second) == (True, 1.0, 600.0)
     assert (live.windows[0].epoch, live.windows[0].waits_for) == (4, ("gateway-2",))
     (gone,) = aggregate.workers
-    assert (gone.alive, gone.age, gone.reports_per_second) == (False, 60.0, None)
+    assert (gone.up, gone.age, gone.reports_per_second) == (False, 60.0, None)
     assert publish.workers == ()
     assert json.loads(json_text(status))["stages"][0]["workers"][0]["worker"] == "w1"
-    assert [problem.split(":")[0] for problem in status.problems] == [
+    assert [issue.split(":")[0] for issue in status.issues] == [
         "No worker of stage aggregate is up. Start one",
         "No worker of stage publish is up. Start one",
     ]
 
 
-def test_a_worker_that_was_stopped_is_not_missed() -> None:
+def test_stopped_worker_is_not_an_issue() -> None:
     """A killed worker is missed: it announced no stop."""
     topics = Topics()
     for name in ("killed", "stopped", "again", "old"):
         then = NOW - (2 * 86_400_000 if name == "old" else 20_000)
         topics.add(Role.STATUS, heartbeat("shuffle", name, then), key=b"shuffle/" + name.encode())
     for name in ("stopped", "again"):
-        said = {"stage": "shuffle", "worker": name, "time": NOW - 15_000, "stopped": True}
-        topics.add(Role.STATUS, json.dumps(said).encode(), key=b"shuffle/" + name.encode())
+        record = {"stage": "shuffle", "worker": name, "time": NOW - 15_000, "stopped": True}
+        topics.add(Role.STATUS, json.dumps(record).encode(), key=b"shuffle/" + name.encode())
     topics.add(Role.STATUS, heartbeat("shuffle", "again", NOW), key=b"shuffle/again")
     (shuffle, *_) = gather_status(topics.cluster, JOB, NOW).stages
-    assert [(each.worker, each.alive) for each in shuffle.workers] == [
+    assert [(each.worker, each.up) for each in shuffle.workers] == [
         ("again", True),
         ("killed", False),
     ]
 
 
-def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
+def test_watch_reads_only_new_records(registered: Topics) -> None:
     watch = JobWatch(registered.cluster, JOB)
     first = watch.status(NOW)
-    assert (first.windows, first.producers, first.silent) == (
-        {"released": 4, "too small": 0, "empty": 0},
+    assert (first.windows, first.producers, first.missing_producers) == (
+        {"released": 4, "suppressed": 0, "empty": 0},
         3,
         ("b",),
     )
     assert [stage.epoch for stage in first.stages] == [4, None, None]
-    registered.asked.clear()
+    registered.requested.clear()
     assert watch.status(NOW) == first
-    assert registered.asked == []
+    assert registered.requested == []
 
-    for epoch, fate in ((5, Fate.EMPTY), (6, Fate.TOO_SMALL), (7, Fate.EMPTY)):
+    for epoch, window_status in (
+        (5, WindowStatus.EMPTY),
+        (6, WindowStatus.SUPPRESSED),
+        (7, WindowStatus.EMPTY),
+    ):
         decided = manifest(JOB, epoch, b=True, c=False)
-        devices = 0 if fate is Fate.EMPTY else 7
-        decided = replace(decided, fate=fate, contributors=devices)
+        devices = 0 if window_status is WindowStatus.EMPTY else 7
+        decided = replace(decided, window_status=window_status, contributors=devices)
         registered.add(Role.MANIFESTS, encode_manifest(decided))
     registered.add(Role.ESTIMATES, publication(4).to_bytes())
     registered.add(Role.ESTIMATES, publication(3).to_bytes())
@@ -300,14 +307,14 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
     )
     registered.add(Role.PARTIALS, encode_partial(part))
     then = watch.status(NOW)
-    assert then.windows == {"released": 4, "too small": 1, "empty": 2}
-    assert (then.withheld, then.silent) == (3, ())
+    assert then.windows == {"released": 4, "suppressed": 1, "empty": 2}
+    assert (then.suppressed, then.missing_producers) == (3, ())
     assert [stage.epoch for stage in then.stages] == [7, 9, 4]
-    assert "The last 3 epochs were suppressed" in then.problems[-1]
+    assert "The last 3 epochs were suppressed" in then.issues[-1]
     assert then == gather_status(registered.cluster, JOB, NOW)
 
 
-def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
+def test_status_hides_secret_record_counts_and_rates() -> None:
     text = (
         "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
         "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
@@ -317,8 +324,8 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
     for _ in range(17):
         topics.add(Role.REPORTS, b"", timestamp=NOW - 5_000)
     windows = [{"epoch": 4, "devices": 900, "grace_left": 9.5, "waits_for": ["gateway-2"]}]
-    said = heartbeat("shuffle", "w1", NOW - 1_000, windows=windows, counts={"late_reports": 3})
-    topics.add(Role.STATUS, said, key=b"shuffle/w1")
+    record = heartbeat("shuffle", "w1", NOW - 1_000, windows=windows, counts={"late_reports": 3})
+    topics.add(Role.STATUS, record, key=b"shuffle/w1")
     status = gather_status(topics.cluster, job, NOW)
     shuffle = status.stages[0]
     assert (shuffle.lag, shuffle.waiting) == (None, 5.0)
@@ -326,10 +333,10 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
     assert (window.reports, window.devices, window.grace_left) == (None, 900, 8.5)
     assert shuffle.workers[0].records_per_second is None
     assert "17" not in json_text(status.stages)
-    assert "3 devices arrived after their epoch was finalized" in " ".join(status.problems)
+    assert "3 devices arrived after their epoch was finalized" in " ".join(status.issues)
 
 
-def test_topics_that_are_gone_are_found() -> None:
+def test_deleted_topics_are_reported() -> None:
     topics = Topics()
     gone = set(topics.partitions)
     topics.partitions.clear()
@@ -337,10 +344,10 @@ def test_topics_that_are_gone_are_found() -> None:
     assert {topic.name for topic in status.topics} == gone
     assert {topic.partitions for topic in status.topics} == {0}
     assert {stage.lag for stage in status.stages} == {None}
-    assert sum("no longer exists; its data is lost" in problem for problem in status.problems) == 9
+    assert sum("no longer exists; its data is lost" in issue for issue in status.issues) == 9
 
 
-def test_records_deleted_before_they_were_finished_are_found() -> None:
+def test_deleted_unprocessed_records_are_reported() -> None:
     topics = Topics()
     for partition in (0, 1):
         topics.delete_below(JOB.topic(Role.REPORTS), 2, partition)
@@ -353,7 +360,7 @@ def test_records_deleted_before_they_were_finished_are_found() -> None:
     assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (1,)
 
 
-def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
+def test_lag_counts_unfinished_records_and_their_age() -> None:
     topics = Topics()
     for age in (90_000, 50_000, 20_000):
         topics.add(Role.REPORTS, b"", timestamp=NOW - age)
@@ -376,7 +383,7 @@ def registered() -> Topics:
         enrollment = name.encode() * 16
         record = Registration(JOB.deployment, name, enrollment, 1)
         topics.add(Role.PRODUCERS, record.to_bytes())
-    topics.add(Role.PRODUCERS, Farewell(JOB.deployment, b"c" * 16, 2).to_bytes())
+    topics.add(Role.PRODUCERS, Deregistration(JOB.deployment, b"c" * 16, 2).to_bytes())
     for epoch in range(1, 5):
         topics.add(Role.MANIFESTS, encode_manifest(manifest(JOB, epoch, b=epoch < 2, c=epoch < 3)))
     return topics
@@ -386,12 +393,12 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     inside = (True, b, c)
     populations = tuple(100 + index for index in range(3) if inside[index])
     return Manifest(
-        job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 1, 1, inside,
+        job.fingerprint, job.deployment, epoch, WindowStatus.RELEASED, 0, 1, 1, inside,
         populations, sum(populations), 303, NOW,
     )  # fmt: skip
 
 
-def test_a_lost_offset_is_no_loss_where_all_windows_are_published(registered: Topics) -> None:
+def test_lost_offset_is_no_issue_when_all_windows_are_published(registered: Topics) -> None:
     def deleted() -> tuple[int, ...]:
         return gather_status(registered.cluster, JOB, NOW).stages[0].deleted
 
@@ -407,7 +414,7 @@ def test_a_lost_offset_is_no_loss_where_all_windows_are_published(registered: To
     assert deleted() == (0,), "what lay beyond the last window is not decided"
 
 
-def test_a_producer_is_retired_with_the_last_decided_epoch(registered: Topics) -> None:
+def test_producer_is_retired_at_the_last_finalized_epoch(registered: Topics) -> None:
     assert Registrations(registered.cluster, JOB).retire("b") == 4
     statuses = Registrations(registered.cluster, JOB).statuses()
     assert [(each.state, each.last_epoch) for each in statuses][1] == ("left", 4)

@@ -19,7 +19,7 @@ from dpstream.pipeline.collector.batch_writer import Watermarks
 from dpstream.pipeline.collector.collector import Collector, CollectorSettings
 from dpstream.pipeline.collector.collector_metrics import registry_of
 from dpstream.pipeline.collector.http_limits import Rates
-from dpstream.pipeline.collector.intake import Intake, WantedJob, WantedJobs
+from dpstream.pipeline.collector.intake import Intake, SelectedJob, SelectedJobs
 from dpstream.pipeline.collector.responses import HttpResponse
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
@@ -60,7 +60,7 @@ class World:
         self.collector = Collector(settings, self.writer, self.clock, lines, IDENTITY)
 
     def wanted(self, *jobs: DeployedJob, phase: Phase = Phase.RUNNING) -> None:
-        self.collector.take(WantedJobs({job.name: WantedJob(job, phase) for job in jobs}, {}))
+        self.collector.take(SelectedJobs({job.name: SelectedJob(job, phase) for job in jobs}, {}))
 
     async def client(self) -> Client:
         listener = self.collector._listener
@@ -79,7 +79,7 @@ def is_ours(value: bytes) -> bool:
     return value.startswith(b"dpst")
 
 
-async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
+async def test_collector_lifecycle(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     client = await world.client()
@@ -93,7 +93,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     assert (await client.report(body(job, 2))).status == 202
     world.clock.note(BEGIN + DAY + LATE, 0.0)
     assert (await client.report(body(job))).problem == "/problems/late"
-    assert world.collector.served[0].gathering._first_open == 0
+    assert world.collector.served[0].batch_writer._first_open == 0
     world.clock.note(BEGIN + DAY + LATE + SETTLING - 1, 0.0)
     running = world.collector._running["phones"]
     await world.collector._write_watermarks(running)
@@ -106,7 +106,7 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     assert (await client.report(body(job))).problem == "/problems/late"
     text = generate_latest(registry_of(world.collector.snapshot)).decode()
     assert 'dpstream_collector_acknowledged_reports_total{dpstream_job="phones"} 3.0' in text
-    assert 'refused_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
+    assert 'rejected_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
     assert world.collector.readiness().good
     assert world.collector.liveness().good
     world.clock.note(BEGIN + 2 * DAY + LATE + SETTLING, 0.0)
@@ -118,21 +118,21 @@ async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None
     client.writer.close()
 
 
-async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Path) -> None:
+async def test_watermark_waits_for_in_flight_reports(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     world.clock.note(BEGIN + 1000, 0.0)
     world.wanted(job)
     client = await world.client()
     assert (await client.report(body(job))).status == 202
-    gathering = world.collector.served[0].gathering
+    batch_writer = world.collector.served[0].batch_writer
     world.writer.gate = asyncio.Event()
     replies: list[HttpResponse] = []
-    assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
+    assert batch_writer.offer(body(job), None, BEGIN + 1000, replies.append) is None
     world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
-    await until(lambda: gathering._first_open == 2)
+    await until(lambda: batch_writer._first_open == 2)
     await asyncio.sleep(0)
-    assert RecordType.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
+    assert RecordType.WATERMARK not in map(kind_of, filter(is_ours, world.writer.requested))
     world.writer.gate.set()
     await until(lambda: bool(world.watermarks()))
     kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
@@ -143,7 +143,7 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     client.writer.close()
 
 
-async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
+async def test_reports_are_rejected_after_topic_recreation(
     job: DeployedJob, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector_module, "_TOPICS_SECONDS", 0.01)
@@ -176,7 +176,7 @@ async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
     client.writer.close()
 
 
-async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
+async def test_collector_follows_added_and_removed_jobs(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     world.clock.note(BEGIN + 1000, 0.0)
@@ -192,10 +192,10 @@ async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
     longer = again.model_copy(
         update={"devices": again.devices.model_copy(update={"late": 60.0})}  # type: ignore[union-attr]
     )
-    before = world.collector.served[0].gathering
+    before = world.collector.served[0].batch_writer
     world.wanted(longer)
-    assert world.collector.served[0].gathering is before
-    assert before.tally.acknowledged == 1
+    assert world.collector.served[0].batch_writer is before
+    assert before.counters.acknowledged == 1
     world.wanted(longer, phase=Phase.DRAINED)
     assert (await client.report(body(again))).problem == "/problems/drained"
     world.wanted()
@@ -207,7 +207,7 @@ async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
     client.writer.close()
 
 
-async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) -> None:
+async def test_running_collector_follows_token_key_rotation(key_file: Path) -> None:
     signers = [Ed25519PrivateKey.generate() for _ in range(2)]
 
     def jwk(number: int) -> dict[str, object]:
@@ -227,14 +227,14 @@ async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Pa
     client = await world.client()
     assert (await client.report(body(job), bearer(0))).status == 202
     # In flight while the keys are changed.
-    gathering = world.collector.served[0].gathering
+    batch_writer = world.collector.served[0].batch_writer
     world.writer.gate = asyncio.Event()
     client.send(report(body(job), bearer(0)))
-    await until(lambda: gathering.is_open(1))
+    await until(lambda: batch_writer.is_open(1))
     assert job.devices is not None
     other = device_job(tokens={"keys": [jwk(1)]}).devices
     world.wanted(job.model_copy(update={"devices": other}))
-    assert world.collector.served[0].gathering is gathering
+    assert world.collector.served[0].batch_writer is batch_writer
     world.writer.gate.set()
     assert (await client.reply()).status == 202
     assert (await client.report(body(job), bearer(0))).problem == "/problems/token"
@@ -243,17 +243,17 @@ async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Pa
     client.writer.close()
 
 
-async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path: Path) -> None:
+async def test_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) -> None:
     path = tmp_path / "other"
     world = World(path)
     world.wanted(job)
-    assert "there is no collector key" in world.said.getvalue()
+    assert f"collector key {path} does not exist" in world.said.getvalue()
     path.write_bytes(b"x" * 32)
     path.chmod(0o600)
     world.wanted(job)
     assert "not the collector key of job phones's deployment" in world.said.getvalue()
     assert not world.collector.served
-    assert world.collector.service.withheld == {"phones"}
+    assert world.collector.service.unserved == {"phones"}
     await world.collector.start()
     client = await world.client()
     for reply in (await client.report(body(job)), await client.ask("GET", "/v1/jobs/phones")):
@@ -262,7 +262,7 @@ async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path:
     client.writer.close()
 
 
-def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
+def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     assert Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING).next == 4
     # The third day is over, and its reports are still accepted.
@@ -276,7 +276,7 @@ def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
     assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []
 
 
-def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limits_refill_and_evict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_module, "REMEMBERED", 50)
     now = 0.0
     rates = Rates(2.0, lambda: now, burst=1)
@@ -290,7 +290,7 @@ def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not rates.wait("not:an:address")
 
 
-def test_rates_count_reports_and_not_only_requests() -> None:
+def test_rate_limits_count_reports() -> None:
     now = 0.0
     rates = Rates(10.0, lambda: now, burst=20)
     assert not rates.wait("192.0.2.1")
@@ -304,7 +304,7 @@ def test_rates_count_reports_and_not_only_requests() -> None:
     assert [rates.wait("192.0.2.1") for _ in range(21)] == [0] * 20 + [1]
 
 
-def test_whom_addresses_stand_for() -> None:
+def test_rate_limit_key_of_an_address() -> None:
     rates = Rates(1.0, lambda: 0.0, burst=1)
     assert not rates.wait("::ffff:192.0.2.1")
     assert not rates.wait("::ffff:198.51.100.7")

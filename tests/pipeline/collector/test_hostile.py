@@ -42,7 +42,7 @@ def raw(server: Server) -> socket.socket:
     return made
 
 
-async def test_an_origin_that_cannot_be_written_harms_nobody(job: DeployedJob) -> None:
+async def test_unencodable_origin_does_not_affect_others(job: DeployedJob) -> None:
     for origins in ({"*"}, {APP}):
         async with collecting(job, access=Access(frozenset(origins))) as server:
             clients = [await server.connect() for _ in range(3)]
@@ -58,7 +58,7 @@ async def test_an_origin_that_cannot_be_written_harms_nobody(job: DeployedJob) -
             assert (await clients[1].reply()).problem == "/problems/origin"
 
 
-async def test_one_answer_that_fails_is_one(
+async def test_failed_response_does_not_affect_others(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in the writer: its connection is closed, and the others are answered."""
@@ -83,7 +83,7 @@ async def test_one_answer_that_fails_is_one(
         server.failed.clear()
 
 
-async def test_a_reply_that_fails_does_not_end_the_others(job: DeployedJob) -> None:
+async def test_failed_reply_does_not_end_other_replies(job: DeployedJob) -> None:
     async with collecting(job) as server:
         answers: list[HttpResponse] = []
 
@@ -91,19 +91,19 @@ async def test_a_reply_that_fails_does_not_end_the_others(job: DeployedJob) -> N
             raise RuntimeError
 
         for reply in (answers.append, broken, answers.append):
-            assert server.gathering.offer(body(job), None, NOW, reply) is None
-        await server.gathering.finish()
+            assert server.batch_writer.offer(body(job), None, NOW, reply) is None
+        await server.batch_writer.finish()
         assert [answer.status for answer in answers] == [202, 202]
         assert [type(error) for error in server.failed] == [RuntimeError]
         server.failed.clear()
 
 
-async def test_nobody_waits_for_ever(job: DeployedJob) -> None:
+async def test_requests_time_out(job: DeployedJob) -> None:
     async with collecting(job) as server:
         server.writer.gate = asyncio.Event()
         client = await server.connect()
         client.send(report(body(job)))
-        await until(lambda: server.gathering.is_open(1))
+        await until(lambda: server.batch_writer.is_open(1))
         server.connections.tick(59.0)
         assert len(server.connections.open) == 1
         server.connections.tick(61.0)
@@ -113,7 +113,7 @@ async def test_nobody_waits_for_ever(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_who_takes_no_answers_is_not_answered(
+def test_slow_reader_is_not_answered_further(
     job: DeployedJob, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """Seven thousand requests at once, with 60 MB of answers: few answers are buffered."""
@@ -123,10 +123,10 @@ def test_who_takes_no_answers_is_not_answered(
             answered = 0
             handle = server.connections.handle
 
-            def counted(asked: object, slot: object) -> None:
+            def counted(requested: object, slot: object) -> None:
                 nonlocal answered
                 answered += 1
-                handle(asked, slot)  # type: ignore[arg-type]
+                handle(requested, slot)  # type: ignore[arg-type]
 
             server.connections.handle = counted
             sockets = [raw(server) for _ in range(3)]
@@ -161,7 +161,7 @@ def test_who_takes_no_answers_is_not_answered(
         runner.run(asyncio.wait_for(work(), 60))
 
 
-async def test_many_questions_at_once_are_answered_in_turn(job: DeployedJob) -> None:
+async def test_pipelined_requests_do_not_starve_other_clients(job: DeployedJob) -> None:
     async with collecting(job) as server:
         many, other = await server.connect(), await server.connect()
         many.send((request("GET", "/healthz") * 500 + report(body(job))) * 4)
@@ -171,7 +171,7 @@ async def test_many_questions_at_once_are_answered_in_turn(job: DeployedJob) -> 
         assert statuses == ([200] * 500 + [202]) * 4
 
 
-async def test_bodies_that_are_not_complete_have_one_room(job: DeployedJob) -> None:
+async def test_incomplete_bodies_share_one_buffer(job: DeployedJob) -> None:
     limits = replace(HttpLimits(), transit_bytes=100_000)
     async with collecting(job, limits=limits) as server:
         clients = [await server.connect() for _ in range(4)]
@@ -180,13 +180,13 @@ async def test_bodies_that_are_not_complete_have_one_room(job: DeployedJob) -> N
         await until(lambda: server.connections.transit_bytes >= 80_000)
         kinds = {type(each._body) for each in server.connections.open}
         assert kinds <= {bytes, bytearray}
-        refused = 0
+        rejected = 0
         for client in clients[2:]:
             reply = await client.reply()
             assert reply.problem == "/problems/busy"
             assert reply.headers["retry-after"] == "5"
-            refused += 1
-        assert refused == 2
+            rejected += 1
+        assert rejected == 2
         assert server.connections.transit_bytes == 80_000
         other = await server.connect()
         assert (await other.report(body(job))).status == 202
@@ -196,13 +196,13 @@ async def test_bodies_that_are_not_complete_have_one_room(job: DeployedJob) -> N
         await until(lambda: server.connections.transit_bytes == 0)
 
 
-async def test_slow_heads_and_bodies_make_room(job: DeployedJob) -> None:
+async def test_slow_requests_are_evicted_under_load(job: DeployedJob) -> None:
     limits = replace(HttpLimits(), connections=100)
     async with collecting(job, limits=limits) as server:
         server.writer.gate = asyncio.Event()
         waiting = await server.connect()
         waiting.send(report(body(job)))
-        await until(lambda: server.gathering.is_open(1))
+        await until(lambda: server.batch_writer.is_open(1))
         slow = [await server.connect() for _ in range(99)]
         for index, client in enumerate(slow):
             client.send(b"P" if index % 2 else report(body(job))[:-1])
@@ -216,7 +216,7 @@ async def test_slow_heads_and_bodies_make_room(job: DeployedJob) -> None:
         assert len(server.connections.open) == 100
 
 
-async def test_connections_of_one_address(job: DeployedJob) -> None:
+async def test_connections_per_address_are_limited(job: DeployedJob) -> None:
     limits = replace(HttpLimits(), by_address=5)
     async with collecting(job, limits=limits) as server:
         clients = [await server.connect() for _ in range(5)]
@@ -233,7 +233,7 @@ async def test_connections_of_one_address(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_handshakes_that_do_not_end_are_counted_and_closed(
+def test_unfinished_handshakes_are_counted_and_closed(
     job: DeployedJob, tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
@@ -279,7 +279,7 @@ def test_handshakes_that_do_not_end_are_counted_and_closed(
         runner.run(asyncio.wait_for(work(), 60))
 
 
-async def test_refusals_reach_pages_too(job: DeployedJob) -> None:
+async def test_rejections_carry_cors_headers(job: DeployedJob) -> None:
     access = Access(frozenset({APP}))
     rates = Rates(1.0, lambda: 0.0, burst=1)
     async with collecting(job, access=access, rates=rates) as server:
@@ -306,7 +306,7 @@ async def test_refusals_reach_pages_too(job: DeployedJob) -> None:
         late.writer.close()
 
 
-async def test_a_request_of_many_reports_costs_as_much_as_they(job: DeployedJob) -> None:
+async def test_request_costs_as_many_tokens_as_reports(job: DeployedJob) -> None:
     async with collecting(job, rates=Rates(1.0, lambda: 0.0, burst=10)) as server:
         client = await server.connect()
         many = body(job, 1, [envelope(job) for _ in range(50)])
@@ -315,7 +315,7 @@ async def test_a_request_of_many_reports_costs_as_much_as_they(job: DeployedJob)
         assert (reply.status, reply.headers["retry-after"]) == (429, "41")
 
 
-async def test_trailers_are_no_headers(job: DeployedJob) -> None:
+async def test_trailers_are_not_headers(job: DeployedJob) -> None:
     async with collecting(job, access=Access(frozenset({APP}))) as server:
         client = await server.connect()
         data = body(job)
@@ -326,14 +326,14 @@ async def test_trailers_are_no_headers(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("length", ["", "1_0", "+5", "0x5", " ", "9" * 5000])
-async def test_lengths_that_are_none(job: DeployedJob, length: str) -> None:
+async def test_invalid_content_lengths_are_rejected(job: DeployedJob, length: str) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         client.send(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
         assert (await client.reply()).status in (400, 404, 413)
 
 
-def test_whose_word_is_taken_for_whom_it_asks() -> None:
+def test_client_address_uses_trusted_proxies_only() -> None:
     access = Access(proxies=networks(["10.0.0.0/8", "192.0.2.1"]))
 
     def of(peer: str, *said: str) -> str:

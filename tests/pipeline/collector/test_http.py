@@ -37,7 +37,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-async def test_reports_are_acknowledged_on_a_connection_that_is_kept(job: DeployedJob) -> None:
+async def test_reports_are_acknowledged_on_a_kept_alive_connection(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         for count in (1, 100):
@@ -49,7 +49,7 @@ async def test_reports_are_acknowledged_on_a_connection_that_is_kept(job: Deploy
         assert sum(len(batch.rows) for batch in batches) == 101
 
 
-async def test_answers_come_in_the_order_of_requests(job: DeployedJob) -> None:
+async def test_responses_follow_request_order(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         good = report(body(job))
@@ -65,7 +65,7 @@ async def test_answers_come_in_the_order_of_requests(job: DeployedJob) -> None:
         assert [(await client.reply()).status for _ in range(200)] == [202] * 200
 
 
-async def test_questions(job: DeployedJob) -> None:
+async def test_get_requests(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         said = {
@@ -74,7 +74,7 @@ async def test_questions(job: DeployedJob) -> None:
         }
         assert job.signed_description is not None
         assert said["/v1/jobs"] == {"jobs": ["phones"]}
-        assert said["/v1/jobs/phones"] == job.signed_description.told()
+        assert said["/v1/jobs/phones"] == job.signed_description.encoded()
         assert said["/v1/jobs/phones/time"] == {"time": BEGIN + 1000, "epoch": 1}
         assert (await client.ask("GET", "/v1/jobs?x=1")).status == 200
         head = await client.ask("HEAD", "/v1/jobs")
@@ -84,7 +84,7 @@ async def test_questions(job: DeployedJob) -> None:
         assert interface == DESCRIPTION
 
 
-async def test_the_interface_is_described_as_it_is(job: DeployedJob) -> None:
+async def test_openapi_description_matches_the_server(job: DeployedJob) -> None:
     validate(DESCRIPTION)
 
     async with collecting(job) as server:
@@ -102,12 +102,12 @@ async def test_the_interface_is_described_as_it_is(job: DeployedJob) -> None:
                     assert reply.problem in ("/problems/method", "/problems/not-found")
 
 
-async def test_refusals_are_problems(job: DeployedJob) -> None:
+async def test_rejections_are_problem_documents(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         good = body(job)
         kind = f"Content-Type: {CONTENT_TYPE}"
-        asked = [
+        requested = [
             (await client.ask("POST", "/v1/jobs/phones/reports", body=good), "media-type"),
             (await client.report(good, job="unlisted"), "unknown-job"),
             (await client.ask("GET", "/v1/jobs/unlisted"), "unknown-job"),
@@ -120,13 +120,13 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
             (await client.report(b"x"), "malformed"),
             (await client.report(body(job, 3)), "early"),
         ]
-        for reply, problem in asked:
+        for reply, problem in requested:
             assert reply.problem == f"/problems/{problem}"
             # No part of the request is echoed.
             assert b"unlisted" not in reply.body
         server.service.clock.note(BEGIN + DAY + LATE, 0.0)
         assert (await client.report(good)).problem == "/problems/late"
-        assert server.gathering.tally.refused == {
+        assert server.batch_writer.counters.rejected == {
             "media_type": 1,
             "malformed": 1,
             "early": 1,
@@ -134,7 +134,7 @@ async def test_refusals_are_problems(job: DeployedJob) -> None:
         }
 
 
-async def test_what_is_not_known_yet_is_no_refusal(job: DeployedJob) -> None:
+async def test_unknown_state_is_retryable(job: DeployedJob) -> None:
     async with collecting(job, now=None) as server:
         client = await server.connect()
         for reply in (
@@ -150,7 +150,7 @@ async def test_what_is_not_known_yet_is_no_refusal(job: DeployedJob) -> None:
         assert (await client.report(body(job))).problem == "/problems/not-ready"
 
 
-async def test_phases_and_the_end(job: DeployedJob) -> None:
+async def test_responses_follow_phase_and_end_of_the_job(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         served = server.service.jobs["phones"]
@@ -165,7 +165,7 @@ async def test_phases_and_the_end(job: DeployedJob) -> None:
         waiting = await server.connect()
         server.writer.gate = asyncio.Event()
         waiting.send(report(body(job)))
-        while not server.gathering.is_open(1):
+        while not server.batch_writer.is_open(1):
             await asyncio.sleep(0.001)
         server.service.stopping = True
         server.connections.close_idle()
@@ -179,7 +179,7 @@ async def test_phases_and_the_end(job: DeployedJob) -> None:
         assert await waiting.closed()
 
 
-async def test_pages_of_other_origins(job: DeployedJob) -> None:
+async def test_cross_origin_requests(job: DeployedJob) -> None:
     preflight = ("OPTIONS", "/v1/jobs/phones/reports", "Access-Control-Request-Method: POST")
     async with collecting(job, access=Access(frozenset({APP}))) as server:
         client = await server.connect()
@@ -211,7 +211,7 @@ async def test_pages_of_other_origins(job: DeployedJob) -> None:
             assert (await client.ask(method, "/v1/none")).problem == "/problems/not-found"
 
 
-async def test_rates_by_address(job: DeployedJob) -> None:
+async def test_rate_limits_by_address(job: DeployedJob) -> None:
     access = Access(proxies=networks(["127.0.0.1"]))
     rates = Rates(1.0, lambda: 0.0, burst=2)
     async with collecting(job, rates=rates, access=access) as server:
@@ -232,7 +232,7 @@ async def _no_answer_or(client: Client, *problems: str) -> None:
     client.writer.close()
 
 
-async def test_bodies_without_end(job: DeployedJob) -> None:
+async def test_endless_bodies_are_rejected(job: DeployedJob) -> None:
     async with collecting(job) as server:
         head = f"POST /v1/jobs/phones/reports HTTP/1.1\r\nContent-Type: {CONTENT_TYPE}\r\n"
         large = head + f"Content-Length: {BODY_MAX + 1}\r\n\r\n"
@@ -267,7 +267,7 @@ async def test_bodies_without_end(job: DeployedJob) -> None:
         assert (await client.reply()).status == 202
 
 
-async def test_heads_without_end(job: DeployedJob) -> None:
+async def test_endless_heads_are_rejected(job: DeployedJob) -> None:
     async with collecting(job) as server:
         for start, piece, problems in (
             (b"GET /v1/jobs HTTP/1.1\r\n", b"x: " + b"y" * 1000 + b"\r\n", ("headers",)),
@@ -282,7 +282,7 @@ async def test_heads_without_end(job: DeployedJob) -> None:
             await _no_answer_or(client, *problems)
 
 
-async def test_requests_that_mean_two_things_are_refused(job: DeployedJob) -> None:
+async def test_ambiguous_requests_are_rejected(job: DeployedJob) -> None:
     async with collecting(job) as server:
         for lines in (
             "Content-Length: 3\r\nTransfer-Encoding: chunked",
@@ -297,7 +297,7 @@ async def test_requests_that_mean_two_things_are_refused(job: DeployedJob) -> No
             client.writer.close()
 
 
-async def test_idle_connections_make_room(job: DeployedJob) -> None:
+async def test_idle_connections_are_evicted_under_load(job: DeployedJob) -> None:
     limits = replace(HttpLimits(), connections=250)
     async with collecting(job, limits=limits) as server:
         for _ in range(3):
@@ -309,7 +309,7 @@ async def test_idle_connections_make_room(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("requests", [300, pytest.param(20_000, marks=pytest.mark.verify)])
-async def test_hostile_bytes(job: DeployedJob, requests: int) -> None:
+async def test_mutated_requests_get_defined_statuses(job: DeployedJob, requests: int) -> None:
     generator = np.random.default_rng(7)
     originals = [
         report(body(job, epoch, [envelope(job, epoch) for _ in range(n)]))
@@ -336,7 +336,7 @@ async def test_hostile_bytes(job: DeployedJob, requests: int) -> None:
         assert (await client.report(body(job))).status == 202
 
 
-async def test_what_an_access_log_sees_does_not_depend_on_values(job: DeployedJob) -> None:
+async def test_access_log_does_not_depend_on_values(job: DeployedJob) -> None:
     devices = [secrets.token_bytes(16) for _ in range(20)]
     seen = set()
     for words in ([], [0], [1]):

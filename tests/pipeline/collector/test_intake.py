@@ -20,7 +20,7 @@ from dpstream.topics.loose_batches import (
     subject_of_token,
 )
 from dpstream.topics.sealing import key_id
-from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, words_of
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, messages_of
 
 PUBLIC_KEYS = ("aa" * 32, "bb" * 32)
 NOW = BEGIN + DAY // 2
@@ -41,35 +41,35 @@ def sealing() -> DeployedJob:
 
 
 def passed(intake: Intake, data: bytes, now: int = NOW) -> IntakeRules:
-    gate = intake.gate(data)
-    assert isinstance(gate, IntakeRules), gate
-    assert gate.refusal(len(data), now) is None
-    return gate
+    rules = intake.rules(data)
+    assert isinstance(rules, IntakeRules), rules
+    assert rules.rejection(len(data), now) is None
+    return rules
 
 
 def taken(intake: Intake, *bodies: bytes, subjects: list[str | None] | None = None) -> Taken:
-    gate = passed(intake, bodies[0])
-    return intake.take(gate, bodies, subjects or [None] * len(bodies))
+    rules = passed(intake, bodies[0])
+    return intake.take(rules, bodies, subjects or [None] * len(bodies))
 
 
 def said(answer: HttpResponse | IntakeRules | None) -> tuple[int, str] | None:
     return (answer.status, answer.reason or "") if isinstance(answer, HttpResponse) else None
 
 
-def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
+def test_unsealed_reports_become_tagged_contents(job: DeployedJob) -> None:
     devices = [secrets.token_bytes(16) for _ in range(5)]
     bodies = [
         body(job, 1, [envelope(job, 1, [word % 2], device, enrolls=word != 2)])
         for word, device in enumerate(devices)
     ]
     found = taken(Intake(job, KEY), *bodies)
-    assert list(found.refusals) == [None] * 5
+    assert list(found.rejections) == [None] * 5
     assert found.reports == 5
     (batch,) = map(decode_loose_batch, found.batches)
     assert (batch.deployment, batch.fingerprint) == (job.deployment, job.fingerprint)
     assert (batch.epoch, batch.key) == (1, None)
     subjects = list(map(subject_of_device, devices))
-    slots, used, good = job.content_form.unpack(batch.contents)
+    slots, used, good = job.content_format.unpack(batch.contents)
     assert good.all()
     assert used.tolist() == [1] * 5
     tags = [report_tag(KEY.secret, job.deployment, 1, subject) for subject in subjects]
@@ -82,7 +82,7 @@ def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
 
-def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
+def test_device_tags_differ_between_epochs(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
     tags = []
     for epoch in (1, 2, 3):
@@ -96,7 +96,7 @@ def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
     assert len(set(tags)) == 3
 
 
-def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
+def test_rows_are_sorted_by_tag(job: DeployedJob) -> None:
     """Thus positions in the two records do not link devices; and the first report counts."""
     devices = [secrets.token_bytes(16) for _ in range(200)]
     bodies = [body(job, 1, [envelope(job, 1, [0], device)]) for device in devices]
@@ -105,7 +105,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     (batch,) = map(decode_loose_batch, found.batches)
     tags = np.ascontiguousarray(batch.rows[:, :8]).view("<u8")[:, 0]
     assert (np.diff(tags.astype(object)) >= 0).all()
-    slots, _, _ = job.content_form.unpack(batch.contents)
+    slots, _, _ = job.content_format.unpack(batch.contents)
     assert slots[:, 0, 0].tolist() == [0, 1] * 200
     (enrolled,) = map(decode_enrollments, found.enrollments)
     numbers = np.frombuffer(enrolled.tags.tobytes(), "<u8")
@@ -113,7 +113,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     assert (np.diff(numbers.astype(object)) >= 0).all()
 
 
-def test_records_that_are_several_are_in_order_as_one() -> None:
+def test_split_records_are_sorted_as_one() -> None:
     wide = device_job(protocol="shuffled_counts")
     bodies = [body(wide, 1, [envelope(wide, 1, [0])]) for _ in range(4000)]
     batches = [decode_loose_batch(record) for record in taken(Intake(wide, KEY), *bodies).batches]
@@ -122,11 +122,11 @@ def test_records_that_are_several_are_in_order_as_one() -> None:
     assert (np.diff(np.frombuffer(tags, "<u8").astype(object)) > 0).all()
 
 
-def test_who_sent_no_token_is_not_taken_for_another() -> None:
+def test_reports_without_token_are_rejected_individually() -> None:
     asking = device_job(tokens=TOKENS)
     bodies = [body(asking, 1, [envelope(asking)]) for _ in range(3)]
     found = taken(Intake(asking, KEY), *bodies, subjects=[None, "ann", None])
-    assert [said(refusal) for refusal in found.refusals] == [
+    assert [said(rejection) for rejection in found.rejections] == [
         (401, "no_token"),
         None,
         (401, "no_token"),
@@ -134,10 +134,10 @@ def test_who_sent_no_token_is_not_taken_for_another() -> None:
     assert found.reports == 1
 
 
-def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
-    gate = Intake(job, KEY).gate(body(job))
-    assert isinstance(gate, IntakeRules)
-    assert gate.settles - gate.closes == 1000
+def test_reports_settle_before_the_cut(job: DeployedJob) -> None:
+    rules = Intake(job, KEY).rules(body(job))
+    assert isinstance(rules, IntakeRules)
+    assert rules.settles - rules.closes == 1000
     for late, settling in ((3600.0, 0), (3599.0, 500), (3598.9, 550), (3590.0, 1000)):
         assert job.devices is not None
         devices = job.devices.model_copy(update={"late": late})
@@ -145,89 +145,91 @@ def test_reports_settle_before_the_stage_may_cut(job: DeployedJob) -> None:
         assert near.settles(1) - near.closes(1) == settling
 
 
-def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
+def test_sealed_reports_keep_their_ids_and_ciphertexts(sealing: DeployedJob) -> None:
     reports = [secrets.token_bytes(16) for _ in range(3)]
     envelopes = [envelope(sealing, 3, [1], report=report, enrolls=False) for report in reports]
     intake = Intake(sealing, KEY)
     data = body(sealing, 3, envelopes)
-    gate = passed(intake, data, BEGIN + 2 * DAY)
-    found = intake.take(gate, [data], [None])
+    rules = passed(intake, data, BEGIN + 2 * DAY)
+    found = intake.take(rules, [data], [None])
     assert not found.enrollments
     (batch,) = map(decode_loose_batch, found.batches)
     assert batch.key == key_id(bytes.fromhex(PUBLIC_KEYS[1]))
-    found_boxes = zip(batch.reports, batch.contents, strict=True)
-    boxes = {report.tobytes(): box.tobytes() for report, box in found_boxes}
-    assert boxes == dict(zip(reports, [each[33:] for each in envelopes], strict=True))
+    found_ciphertexts = zip(batch.reports, batch.contents, strict=True)
+    ciphertexts = {
+        report.tobytes(): ciphertext.tobytes() for report, ciphertext in found_ciphertexts
+    }
+    assert ciphertexts == dict(zip(reports, [each[33:] for each in envelopes], strict=True))
 
 
-def test_a_gate_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
+def test_intake_opens_and_closes_by_the_clock(job: DeployedJob) -> None:
     data = body(job, 2)
-    gate = Intake(job, KEY).gate(data)
-    assert isinstance(gate, IntakeRules)
+    rules = Intake(job, KEY).rules(data)
+    assert isinstance(rules, IntakeRules)
     begins = BEGIN + DAY
-    early = gate.refusal(len(data), begins - 60_001)
+    early = rules.rejection(len(data), begins - 60_001)
     assert said(early) == (409, "early")
     assert early is not None
     assert b'"begins":%d' % begins in early.body
-    assert gate.refusal(len(data), begins - 60_000) is None
+    assert rules.rejection(len(data), begins - 60_000) is None
     closes = BEGIN + 2 * DAY + LATE
-    assert gate.refusal(len(data), closes - 1) is None
-    assert said(gate.refusal(len(data), closes)) == (409, "late")
+    assert rules.rejection(len(data), closes - 1) is None
+    assert said(rules.rejection(len(data), closes)) == (409, "late")
 
 
-def test_what_is_not_of_this_job_passes_no_gate(job: DeployedJob, sealing: DeployedJob) -> None:
+def test_reports_of_another_job_are_rejected(job: DeployedJob, sealing: DeployedJob) -> None:
     intake = Intake(job, KEY)
     of = encode_body
     one = [envelope(job)]
     other = secrets.token_bytes(16)
-    gone = intake.gate(of(other, job.fingerprint, 1, None, one))
+    gone = intake.rules(of(other, job.fingerprint, 1, None, one))
     assert said(gone) == (410, "deployment")
     assert isinstance(gone, HttpResponse)
     assert job.deployment.hex().encode() in gone.body
     assert other.hex().encode() not in gone.body
-    assert said(intake.gate(of(job.deployment, other, 1, None, one))) == (409, "fingerprint")
-    assert said(intake.gate(body(job, 17, one))) == (400, "epoch")
-    assert said(intake.gate(body(job, 2**62, one))) == (400, "epoch")
+    assert said(intake.rules(of(job.deployment, other, 1, None, one))) == (409, "fingerprint")
+    assert said(intake.rules(body(job, 17, one))) == (400, "epoch")
+    assert said(intake.rules(body(job, 2**62, one))) == (400, "epoch")
     sealed = of(job.deployment, job.fingerprint, 1, b"k" * 8, one)
-    assert said(intake.gate(sealed)) == (400, "sealed")
+    assert said(intake.rules(sealed)) == (400, "sealed")
     longer = of(job.deployment, job.fingerprint, 1, None, [one[0] + b"\0"])
-    assert said(intake.gate(longer)) == (400, "malformed")
-    assert said(intake.gate(b"")) == (400, "malformed")
+    assert said(intake.rules(longer)) == (400, "malformed")
+    assert said(intake.rules(b"")) == (400, "malformed")
     strict = Intake(sealing, KEY)
     boxed = [envelope(sealing, 3)]
     for key in (None, b"k" * 8, key_id(bytes.fromhex(PUBLIC_KEYS[0]))):
         data = of(sealing.deployment, sealing.fingerprint, 3, key, boxed)
-        assert said(strict.gate(data)) == (400, "sealed")
-    plain = [encode_envelope(b"d" * 16, b"r" * 16, True, b"\0" * sealing.content_form.size)]
+        assert said(strict.rules(data)) == (400, "sealed")
+    plain = [encode_envelope(b"d" * 16, b"r" * 16, True, b"\0" * sealing.content_format.size)]
     key = key_id(bytes.fromhex(PUBLIC_KEYS[0]))
     data = of(sealing.deployment, sealing.fingerprint, 1, key, plain)
-    assert said(strict.gate(data)) == (400, "malformed")
+    assert said(strict.rules(data)) == (400, "malformed")
 
 
 def test_epochs_before_the_deployment_are_late(job: DeployedJob) -> None:
     later = job.model_copy(update={"deployed_at": BEGIN + 3 * DAY})
-    assert said(Intake(later, KEY).gate(body(later, 3))) == (409, "late")
-    assert isinstance(Intake(later, KEY).gate(body(later, 4)), IntakeRules)
+    assert said(Intake(later, KEY).rules(body(later, 3))) == (409, "late")
+    assert isinstance(Intake(later, KEY).rules(body(later, 4)), IntakeRules)
 
 
-def test_a_known_header_says_nothing_of_what_follows(job: DeployedJob) -> None:
+def test_bodies_with_a_known_header_are_still_validated(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     data = body(job)
-    gate = passed(intake, data)
+    rules = passed(intake, data)
     for wrong in (data[:HEADER_BYTES], data[:-1], data + b"\0"):
-        assert intake.gate(wrong) in (gate, RequestProblem.MALFORMED.answer())
-        assert said(gate.refusal(len(wrong), NOW)) == (400, "malformed")
+        assert intake.rules(wrong) in (rules, RequestProblem.MALFORMED.answer())
+        assert said(rules.rejection(len(wrong), NOW)) == (400, "malformed")
 
 
-def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
+def test_body_is_accepted_atomically(job: DeployedJob) -> None:
     device = secrets.token_bytes(16)
-    form = job.content_form
+    form = job.content_format
     crowded = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\2\0\1")
     unclean = encode_envelope(secrets.token_bytes(16), b"r" * 16, False, b"\0\0\1")
     strange = bytearray(envelope(job))
     strange[32] = 2
     foreign = encode_envelope(
-        secrets.token_bytes(16), b"r" * 16, False, form.pack(words_of(job, [77]))
+        secrets.token_bytes(16), b"r" * 16, False, form.pack(messages_of(job, [77]))
     )
     good = [envelope(job) for _ in range(3)]
     bodies = [
@@ -240,7 +242,7 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
         body(job, 1, [envelope(job, 1, [1], device)]),
     ]
     found = taken(Intake(job, KEY), *bodies)
-    reasons = [said(refusal) for refusal in found.refusals]
+    reasons = [said(rejection) for rejection in found.rejections]
     malformed, twice, words = (400, "malformed"), (400, "twice"), (400, "foreign")
     assert reasons == [None, malformed, malformed, malformed, words, twice, None]
     (batch,) = map(decode_loose_batch, found.batches)
@@ -249,35 +251,39 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     assert tag in {row[:8].tobytes() for row in batch.rows}
 
 
-def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
+def test_rejection_does_not_echo_the_report(job: DeployedJob) -> None:
     bodies = [
         body(
             job,
             1,
             [
                 encode_envelope(
-                    b"d" * 16, b"r" * 16, False, job.content_form.pack(words_of(job, [w]))
+                    b"d" * 16, b"r" * 16, False, job.content_format.pack(messages_of(job, [w]))
                 )
             ],
         )
         for w in (77, 99)
     ]
-    assert list(taken(Intake(job, KEY), *bodies).refusals) == [RequestProblem.FOREIGN.answer()] * 2
+    assert (
+        list(taken(Intake(job, KEY), *bodies).rejections) == [RequestProblem.FOREIGN.answer()] * 2
+    )
 
 
-def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
-    foreign = encode_envelope(b"d" * 16, b"r" * 16, True, job.content_form.pack(words_of(job, [9])))
+def test_empty_intake_writes_no_records(job: DeployedJob) -> None:
+    foreign = encode_envelope(
+        b"d" * 16, b"r" * 16, True, job.content_format.pack(messages_of(job, [9]))
+    )
     found = taken(Intake(job, KEY), body(job, 1, [foreign]))
     assert (found.reports, found.batches, found.enrollments) == (0, (), ())
 
 
-def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
+def test_token_subject_identifies_the_reporter(job: DeployedJob) -> None:
     asking = device_job(tokens=TOKENS)
     device = secrets.token_bytes(16)
     two = body(asking, 1, [envelope(asking), envelope(asking)])
     one = body(asking, 1, [envelope(asking, 1, [1], device)])
     found = taken(Intake(asking, KEY), two, one, one, subjects=["eve", "ann", "bob"])
-    assert [said(refusal) for refusal in found.refusals] == [(403, "several"), None, None]
+    assert [said(rejection) for rejection in found.rejections] == [(403, "several"), None, None]
     (batch,) = map(decode_loose_batch, found.batches)
     deployment = asking.deployment
     wanted = {report_tag(KEY.secret, deployment, 1, subject_of_token(n)) for n in ("ann", "bob")}
@@ -287,7 +293,7 @@ def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
 
-def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
+def test_records_have_the_target_size(job: DeployedJob) -> None:
     envelopes = [envelope(job) for _ in range(5000)]
     found = taken(Intake(job, KEY), body(job, 1, envelopes[:2500]), body(job, 1, envelopes[2500:]))
     batches = list(map(decode_loose_batch, found.batches))
@@ -296,22 +302,22 @@ def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
     envelopes = [envelope(wide, 1, [0]) for _ in range(4000)]
     found = taken(Intake(wide, KEY), *(body(wide, 1, [each]) for each in envelopes))
     batches = list(map(decode_loose_batch, found.batches))
-    row = 8 + wide.content_form.size
+    row = 8 + wide.content_format.size
     most = LOOSE_PAYLOAD_TARGET // row
     assert [len(batch.rows) for batch in batches] == [most, most, 4000 - 2 * most]
 
 
-def test_another_key_is_refused(job: DeployedJob) -> None:
+def test_key_of_another_deployment_is_rejected(job: DeployedJob) -> None:
     with pytest.raises(WrongKeyError, match="not the collector key"):
         Intake(job, CollectorKey(b"x" * 32))
 
 
 @pytest.mark.parametrize(("protocol", "most"), [("future_rand", 1), ("shuffled_counts", 0)])
-def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> None:
+def test_observations_do_not_depend_on_values(protocol: str, most: int) -> None:
     """`most` is the largest possible word at the first epoch."""
     job = device_job(protocol=protocol)
     intake = Intake(job, KEY)
-    slots = job.content_form.slots
+    slots = job.content_format.slots
     generator = np.random.default_rng(3)
     devices = [secrets.token_bytes(16) for _ in range(300)]
     seen = set()
@@ -331,7 +337,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
         seen.add(
             (
                 tuple(map(len, bodies)),
-                tuple(map(said, found.refusals)),
+                tuple(map(said, found.rejections)),
                 found.reports,
                 tuple(map(len, found.batches)),
                 tuple(record.tags.tobytes() for record in enrollments),
@@ -341,7 +347,7 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
     assert len(seen) == 1
 
 
-def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) -> None:
+def test_mutated_bodies_get_defined_statuses(job: DeployedJob, sealing: DeployedJob) -> None:
     generator = np.random.default_rng(11)
     for which in (job, sealing):
         intake = Intake(which, KEY)
@@ -356,23 +362,25 @@ def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) 
             if generator.integers(8) == 0:
                 data += generator.bytes(int(generator.integers(1, 300)))
             whole = bytes(data)
-            gate = intake.gate(whole)
-            refusal = gate if isinstance(gate, HttpResponse) else gate.refusal(len(whole), NOW)
-            if isinstance(gate, IntakeRules) and refusal is None:
-                found = intake.take(gate, [whole], [None])
-                (refusal,) = found.refusals
-                if refusal is None:
+            rules = intake.rules(whole)
+            rejection = (
+                rules if isinstance(rules, HttpResponse) else rules.rejection(len(whole), NOW)
+            )
+            if isinstance(rules, IntakeRules) and rejection is None:
+                found = intake.take(rules, [whole], [None])
+                (rejection,) = found.rejections
+                if rejection is None:
                     assert sum(len(decode_loose_batch(b).rows) for b in found.batches) > 0
                 else:
                     assert not found.batches
-            statuses.add(None if refusal is None else refusal.status)
-            assert refusal is None or refusal.status in (400, 409, 410)
+            statuses.add(None if rejection is None else rejection.status)
+            assert rejection is None or rejection.status in (400, 409, 410)
         assert statuses >= {None, 400, 409, 410}
 
 
-def test_gates_are_forgotten_before_they_are_too_many(job: DeployedJob) -> None:
+def test_intake_rules_are_evicted_at_the_limit(job: DeployedJob) -> None:
     many = job.model_copy(update={"epochs": job.epochs.model_copy(update={"count": 2000})})
     intake = Intake(many, KEY)
     for epoch in range(1, 1000):
-        intake.gate(body(many, epoch, [envelope(job)]))
-    assert len(intake._gates) <= 256
+        intake.rules(body(many, epoch, [envelope(job)]))
+    assert len(intake._rules) <= 256

@@ -26,19 +26,19 @@ from dpstream.pipeline.demo.devices.fleet import (
     EPOCH_SECONDS,
     NAME,
     Fleet,
-    Told,
+    JobStatement,
     job_text,
 )
 from dpstream.pipeline.demo.devices.visitor_page import application
-from dpstream.pipeline.demo.story import (
+from dpstream.pipeline.demo.walkthrough import (
     PEOPLE,
     STUDENT,
-    ScreenOfStory,
+    WalkthroughScreen,
+    explain_estimates,
+    explain_guarantee,
+    explain_reports,
+    explain_statistic,
     values_of,
-    what_a_device_sends,
-    what_everyone_sees,
-    what_is_asked,
-    what_it_would_take,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import described
@@ -46,7 +46,7 @@ from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.loose_batches import decode_enrollments, decode_loose_batch
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
 KEY = CollectorKey(bytes(32))
 NOW = datetime(2026, 5, 1, 12, 0, 7, tzinfo=UTC)
@@ -58,23 +58,23 @@ def deployed() -> DeployedJob:
     return described(job, Ed25519PrivateKey.generate())
 
 
-def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
+def test_fleet_reports_are_accepted_and_enroll_once() -> None:
     job = deployed()
     assert job.signed_description is not None
-    told = Told.read(job.signed_description.told())
-    assert (told.deployment, told.law) == (job.deployment, job.law)
-    assert told.epoch_at(NOW.timestamp()) == 1
-    assert told.begins(2) - told.begins(1) == EPOCH_SECONDS
-    fleet, intake, devices = Fleet(told, 50, seed=1), Intake(job, KEY), set()
+    statement = JobStatement.read(job.signed_description.encoded())
+    assert (statement.deployment, statement.law) == (job.deployment, job.law)
+    assert statement.epoch_at(NOW.timestamp()) == 1
+    assert statement.begins(2) - statement.begins(1) == EPOCH_SECONDS
+    fleet, intake, devices = Fleet(statement, 50, seed=1), Intake(job, KEY), set()
     for epoch in (1, 2, 3):
         values = fleet.values(150.0 * epoch)
         bodies = dict(fleet.draw(epoch, values))
         assert len({len(body) for body in bodies.values()}) == 1
-        gate = intake.gate(bodies[0])
-        assert isinstance(gate, IntakeRules)
-        assert gate.refusal(len(bodies[0]), int(1000 * told.begins(epoch)) + 1) is None
-        taken = intake.take(gate, list(bodies.values()), [None] * 50)
-        assert taken.refusals == [None] * 50
+        rules = intake.rules(bodies[0])
+        assert isinstance(rules, IntakeRules)
+        assert rules.rejection(len(bodies[0]), int(1000 * statement.begins(epoch)) + 1) is None
+        taken = intake.take(rules, list(bodies.values()), [None] * 50)
+        assert taken.rejections == [None] * 50
         (batch,) = map(decode_loose_batch, taken.batches)
         assert len(set(batch.tags.tolist())) == 50
         enrolled = [tag for each in taken.enrollments for tag in decode_enrollments(each).tags]
@@ -86,19 +86,19 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrolls_once() -> None:
     assert len(devices) == 50
 
 
-def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:
-    truth = tmp_path / "truth.jsonl"
-    truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
+def test_page_is_complete_and_shows_only_public_data(tmp_path: Path) -> None:
+    ground_truth = tmp_path / "ground-truth.jsonl"
+    ground_truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
     settings = {
         "job": NAME,
         "collectors": ["http://127.0.0.1:1"],
         "signer": "00",
         "operators": "http://127.0.0.1:2/",
         "devices": 10,
-        "truth": str(truth),
+        "ground_truth": str(ground_truth),
     }
     epochs: list[dict[str, Any]] = [{"epoch": 1, "value": 3.0, "true": 7}]
-    published: Any = SimpleNamespace(epochs=lambda file: epochs if file == truth else [])
+    published: Any = SimpleNamespace(epochs=lambda file: epochs if file == ground_truth else [])
 
     async def work() -> None:
         async with TestClient(TestServer(application(settings, published))) as client:
@@ -109,7 +109,7 @@ def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -
                 "connect-src 'self' http://127.0.0.1:1;"
                 in (page.headers["Content-Security-Policy"])
             )
-            assert truth.name not in await (await client.get("/config.json")).text()
+            assert ground_truth.name not in await (await client.get("/config.json")).text()
             assert await (await client.get("/estimates.json")).json() == epochs
             assert (await client.get("/static/none.js")).status == 404
             assert (await client.get("/../page.py")).status == 404
@@ -149,17 +149,24 @@ def records(job: DeployedJob) -> list[EstimateRecord]:
 
     return [
         EstimateRecord(
-            job.deployment, epoch, Fate.RELEASED, 1 << 41, PEOPLE, PEOPLE, estimate(epoch), {}
+            job.deployment,
+            epoch,
+            WindowStatus.RELEASED,
+            1 << 41,
+            PEOPLE,
+            PEOPLE,
+            estimate(epoch),
+            {},
         )
         for epoch in range(1, WEEKS + 1)
     ]
 
 
 @pytest.fixture(scope="module")
-def story(jobs: list[DeployedJob]) -> list[ScreenOfStory]:
+def walkthrough(jobs: list[DeployedJob]) -> list[WalkthroughScreen]:
     return [
-        what_is_asked(jobs, PEOPLE),
-        what_a_device_sends(jobs[1], values_of(demo_change_log(), STUDENT, WEEKS)),
-        what_everyone_sees([(job, records(job)) for job in jobs], "http://127.0.0.1:8765/"),
-        what_it_would_take(jobs),
+        explain_statistic(jobs, PEOPLE),
+        explain_reports(jobs[1], values_of(demo_change_log(), STUDENT, WEEKS)),
+        explain_estimates([(job, records(job)) for job in jobs], "http://127.0.0.1:8765/"),
+        explain_guarantee(jobs),
     ]

@@ -14,17 +14,17 @@ _COMPOSED, _DECOMPOSED = "caf\u00e9", "cafe\u0301"
 _JOB = """
 name: drinks
 protocol: hadamard_values
-parameters: {{epsilon: 4, changes: 1, domain: [{labels}]}}
+parameters: {{epsilon: 4, max_changes: 1, domain: [{labels}]}}
 epochs: {{count: 2}}
 """
 
 
-def test_labels_that_look_alike_are_refused() -> None:
+def test_lookalike_labels_are_rejected() -> None:
     with pytest.raises(JobError, match="twice"):
         parse_job(_JOB.format(labels=f"{_COMPOSED}, {_DECOMPOSED}"))
 
 
-def test_mark_between_joined_files_is_no_part_of_a_user(tmp_path: Path) -> None:
+def test_byte_order_mark_between_joined_files_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     path.write_text("\ufeffuser,epoch,value\na,1,1\n\ufeffa,2,0\n", encoding="utf-8")
     assert load_change_log(path).users == ("a",)

@@ -45,7 +45,7 @@ def text_of(repeated: bytes, length: int, head: bytes = b"") -> io.TextIOWrapper
     return io.TextIOWrapper(io.BufferedReader(Endless(head, repeated, length)), newline="\n")
 
 
-def test_a_record_may_be_as_long_as_the_cap_and_no_longer() -> None:
+def test_record_length_is_capped() -> None:
     longest, longer = ("a," * MEBIBYTE)[: RECORD_CAP - 1], ("b," * MEBIBYTE)[:RECORD_CAP]
     text = io.StringIO(f"1,2,3\n{longest}\n{longer}\n4,5,6\n")
     batches = list(read_records(text))
@@ -59,7 +59,7 @@ def test_a_record_may_be_as_long_as_the_cap_and_no_longer() -> None:
     ]
 
 
-def test_a_quote_that_is_closed_on_every_line_but_the_record_never_is_one_long_record() -> None:
+def test_unclosed_quote_is_one_long_record() -> None:
     line = '"a\n' + '","b\n' * 400_000
     first = next(iter(read_records(io.StringIO(line))))
     assert first.broken is not None
@@ -67,13 +67,13 @@ def test_a_quote_that_is_closed_on_every_line_but_the_record_never_is_one_long_r
     assert first.broken.reason == f"more than {RECORD_CAP:,} characters"
 
 
-def test_lines_are_as_ever_wherever_they_come_from() -> None:
+def test_lines_are_the_same_from_every_source() -> None:
     lines = ["a\n", "\n", "b,c"]
     assert list(BoundedLines(lines)) == list(BoundedLines(io.StringIO("".join(lines)))) == lines
     assert list(BoundedLines([""])) == [""], "an empty line in memory is no end"
 
 
-def test_a_line_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.pipeline.devices.bounded_lines.LINE_CAP", 1 << 22)
     lines = BoundedLines(text_of(b"\0", LINE_CAP))
     with pytest.raises(EndlessLineError, match="a line of more than 4,194,304 characters"):
@@ -89,7 +89,7 @@ def rows_and(path: Path, long_line: Iterator[bytes]) -> Path:
     return path
 
 
-def test_a_line_of_gigabytes_is_a_bad_row_and_the_others_are_read(tmp_path: Path) -> None:
+def test_huge_line_is_one_bad_row(tmp_path: Path) -> None:
     path = rows_and(tmp_path / "log.csv", (b"x" * MEBIBYTE for _ in range(64)))
     with pytest.raises(BadRowsError, match=r"log\.csv:3: broken CSV: more than 1,048,576 char"):
         load_change_log(path, last_epoch=4)
@@ -112,7 +112,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) // 1024)
 
 
 @pytest.mark.parametrize("kind", ["a bomb of one line", "a bomb of long lines", "/dev/zero"])
-def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, kind: str) -> None:
+def test_decompression_bomb_is_rejected_in_little_memory(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "bomb.csv.gz"
     if kind == "/dev/zero":
         path = Path("/dev/zero")
@@ -135,7 +135,7 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, kind: str) -> None:
     assert int(mebibytes) < 150
 
 
-def test_counts_of_items_are_bounded_too(tmp_path: Path) -> None:
+def test_item_count_files_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     for text, place in ((f"item,count\n{'x' * 2 * RECORD_CAP},1\n", 2), ("x" * 2 * RECORD_CAP, 1)):
         path.write_text(text)

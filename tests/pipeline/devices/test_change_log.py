@@ -76,8 +76,8 @@ def assert_log_is(log: ChangeLog, values: dict[str, list[int]]) -> None:
         assert replayed.tolist() == expected[:, epoch - 1].tolist()
         assert log.values_at(epoch).tolist() == expected[:, epoch - 1].tolist()
 
-    assert log.truth().dtype == np.int64
-    assert log.truth().tolist() == expected.sum(axis=0).tolist()
+    assert log.ground_truth().dtype == np.int64
+    assert log.ground_truth().tolist() == expected.sum(axis=0).tolist()
     histogram = changes_per_user(log)
     assert histogram.tolist() == [np.sum(changes == c) for c in range(changes.max(initial=0) + 1)]
     assert log.epochs.dtype == log.user_indices.dtype == np.dtype(np.int32)
@@ -151,7 +151,7 @@ def files(draw: st.DrawFn, rows: list[Row], write: Callable[..., str], column: s
 
 
 @given(st.data())
-def test_a_log_is_what_a_slow_reading_finds(
+def test_log_equals_naive_parser(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     rows, calendar, write, column = data.draw(logs(contradictions=True))
@@ -172,32 +172,34 @@ def load(folder: Path, text: str, last_epoch: int | None = LAST_EPOCH) -> Change
     return load_change_log(path, calendar=calendar, last_epoch=last_epoch)
 
 
-def test_rows_before_the_start_give_the_first_value_unless_epoch_1_has_its_own(
+def test_rows_before_the_start_set_the_first_value(
     tmp_path: Path,
 ) -> None:
     log = load(tmp_path, "user,epoch,value\nann,-2,0\nann,0,1\nbob,0,1\nbob,1,0\n")
     assert log.values_at(1).tolist() == [1, 0]
-    assert log.notices == (
+    assert log.warnings == (
         f"{tmp_path}/members.csv: 3 rows before epoch 1: used as initial values",
     )
 
 
-def test_rows_after_the_end_are_counted_and_say_that_there_is_a_user(tmp_path: Path) -> None:
+def test_rows_after_the_end_enroll_their_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,1,1\nann,7,0\nbob,7,1\n")
     assert log.users == ("ann", "bob")
-    assert log.truth().tolist() == [1] * LAST_EPOCH
-    assert log.notices == (
+    assert log.ground_truth().tolist() == [1] * LAST_EPOCH
+    assert log.warnings == (
         f"{tmp_path}/members.csv: 2 rows after epoch 6: not used (the first: line 3, user 'ann')",
     )
 
 
-def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_path: Path) -> None:
+def test_row_without_value_before_the_start_enrolls_its_user(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,0,\nann,0,1\nbob,-2, \nzoe,2,1\n")
     assert (log.users, log.bad_rows.total) == (("ann", "bob", "zoe"), 0)
     assert log.values_at(2).tolist() == [1, 0, 1]
-    assert log.notices == (f"{tmp_path}/members.csv: 1 row before epoch 1: used as initial values",)
+    assert log.warnings == (
+        f"{tmp_path}/members.csv: 1 row before epoch 1: used as initial values",
+    )
 
 
 def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,2,1\nbob,9,0\n", last_epoch=None)
-    assert (log.last_epoch, log.truth().tolist()) == (9, [0] + [1] * 8)
+    assert (log.last_epoch, log.ground_truth().tolist()) == (9, [0] + [1] * 8)

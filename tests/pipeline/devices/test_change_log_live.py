@@ -48,7 +48,7 @@ def line(*fields: object) -> bytes:
 
 
 @given(arrivals(), st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.5]))
-def test_a_closing_epoch_has_the_values_of_the_rows_read_so_far(
+def test_closing_epoch_uses_the_rows_read_so_far(
     tmp_path_factory: pytest.TempPathFactory,
     rows: tuple[str, list[tuple[float, str, str, int]]],
     first_epoch: int,
@@ -91,7 +91,7 @@ def test_a_closing_epoch_has_the_values_of_the_rows_read_so_far(
 
 
 @given(arrivals(), st.data())
-def test_bytes_may_be_cut_anywhere(
+def test_live_input_may_be_split_at_any_byte(
     rows: tuple[str, list[tuple[float, str, str, int]]], data: st.DataObject
 ) -> None:
     column, arriving = rows
@@ -105,24 +105,24 @@ def test_bytes_may_be_cut_anywhere(
     expected = whole.receive(everything, at(0)) + whole.end(at(0)) + whole.tick(at(10))
     events = [event for piece in pieces for event in cut.receive(piece, at(0))]
     assert events + cut.end(at(0)) + cut.tick(at(10)) == expected
-    assert (cut.bad_rows, cut.notices()) == (whole.bad_rows, whole.notices())
+    assert (cut.bad_rows, cut.warnings()) == (whole.bad_rows, whole.warnings())
 
 
-def test_epochs_close_by_the_clock_and_not_before() -> None:
+def test_epochs_close_by_the_clock() -> None:
     source = LiveSource(MINUTES, 1, last_epoch=3)
     assert source.tick(at(1) - timedelta(microseconds=1)) == []
     assert source.tick(at(1)) == [CloseEpoch(1)]
     assert source.epoch == 2
     assert source.tick(at(99)) == [CloseEpoch(2), CloseEpoch(3)]
     assert source.receive(HEADER + b"ann,3,1\n", at(99)) == []
-    assert source.notices() == ("standard input: 1 row after epoch 3: not used",)
+    assert source.warnings() == ("standard input: 1 row after epoch 3: not used",)
 
 
-def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
+def test_rows_of_later_epochs_are_buffered_up_to_a_bound() -> None:
     source = LiveSource(MINUTES, 1, hold=2)
     rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
     assert source.receive(HEADER + rows, at(0)) == [Change(1, "ann", 0)]
-    assert source.notices() == (
+    assert source.warnings() == (
         "standard input: 1 row for later epochs, beyond the 2 buffered: lost",
         "standard input: 2 rows for later epochs: buffered, lost if the input ends here",
     )
@@ -137,14 +137,14 @@ def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
     assert len(changes(source.tick(at(3)))) == 2
 
 
-def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
+def test_late_row_applies_from_the_current_epoch() -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + b"ann,1,1\n", at(0))
     source.tick(at(2))
     assert source.receive(b"ann,2,0\n", at(2.5)) == [Change(3, "ann", 0)]
     # ... unless a newer value is known.
     assert source.receive(b"ann,1,1\n", at(2.5)) == []
-    assert source.notices() == (
+    assert source.warnings() == (
         "standard input: 2 rows for closed epochs: too late to change them",
         "standard input: 1 row older than an earlier row of the same user: not used",
     )
@@ -159,13 +159,13 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
         (b"ann,1,1\nann,1,0\n", 3, "contradicts an earlier line of user 'ann'"),
     ],
 )
-def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
+def test_bad_live_row_is_skipped_with_its_line(rows: bytes, line_number: int, reason: str) -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + rows, at(0))
     assert changes(source.receive(b"zed,1,1\n", at(0))) == [(1, "zed", 1)]
     assert [row.line for row in source.bad_rows.first] == [line_number]
     assert reason in source.bad_rows.first[0].reason
-    assert source.notices() == ("standard input: 1 bad row skipped",)
+    assert source.warnings() == ("standard input: 1 bad row skipped",)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
         (b"x" * 2_000_000, "input:1: a line of more than 1,048,576 bytes"),
     ],
 )
-def test_input_of_no_use_is_refused(data: bytes, message: str) -> None:
+def test_unusable_live_input_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         LiveSource(MINUTES, 1).receive(data, at(0))
 
 
 @pytest.mark.parametrize("before", [b"", b'"'])
-def test_of_a_line_that_is_too_long_no_more_than_that_is_kept(before: bytes) -> None:
+def test_overlong_line_is_truncated_in_memory(before: bytes) -> None:
     source = LiveSource(MINUTES, 1)
     for data in (HEADER + b"ann,1,1\n" + before, b"x" * 600_000, b"x" * 600_000, b"x" * 600_000):
         source.receive(data, at(0))

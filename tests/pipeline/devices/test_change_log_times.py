@@ -45,13 +45,13 @@ def test_iso_and_unix_times(text: str, seconds: int | Fraction) -> None:
 @pytest.mark.parametrize(
     "text", ["", "now", "2024-", "2024-13-01", "nan", "inf", "1_000", "١٢", "1e999999999", "0x10"]
 )
-def test_other_forms_of_times_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"neither ISO 8601 .* nor unix seconds$"):
+def test_other_time_formats_are_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is invalid; expected ISO 8601 .* or unix seconds$"):
         parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["1700000000000", "-99999999999999", "0001-01-01T00:00+01:00"])
-def test_times_outside_the_calendar_are_refused_with_the_likely_reason(text: str) -> None:
+def test_times_outside_the_calendar_are_rejected_with_the_likely_reason(text: str) -> None:
     with pytest.raises(ValueError, match=r"outside the years 1 to 9999.*not milliseconds"):
         parse_time(text)
 
@@ -66,17 +66,19 @@ durations = st.sampled_from(
 ) | st.builds(Duration, exact=st.timedeltas(timedelta(microseconds=1), timedelta(days=400)))
 
 
-def test_both_ends_of_time_have_their_epochs() -> None:
+def test_earliest_and_latest_times_have_epochs() -> None:
     ends = np.array([parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999999")])
     months = EpochCalendar(datetime(2024, 1, 31, tzinfo=UTC), parse_duration("P1M"))
     assert months.epochs_of(ends).tolist() == [-24_276, 95_712]
 
 
-def test_a_date_without_hyphens_is_not_taken_for_a_time_in_1970() -> None:
+def test_date_without_hyphens_is_not_a_unix_time() -> None:
     dates = ["20240501", "19991231", "21000229"]
     found = TimeReader().parse(dates)
     assert list(found.problems) == [0, 1, 2]
-    assert found.problems[0].startswith("time '20240501' may be a date or unix seconds: say which")
+    assert found.problems[0].startswith(
+        "time '20240501' is ambiguous: a date or unix seconds. Set the time format to %Y%m%d"
+    )
     # Nor may a number replace a date.
     numbers = "20241301", "20240532", "20240500", "2024050", "202405011", "1714564800", "-2024050"
     for text in numbers:

@@ -38,7 +38,7 @@ def deployed(**more: object) -> DeployedJob:
     job = {
         "name": "clocks",
         "protocol": "value_stream",
-        "parameters": {"epsilon": 2.0, "changes": 2},
+        "parameters": {"epsilon": 2.0, "max_changes": 2},
         "epochs": {"count": HORIZON, "renew": True},
         "topics": {"partitions": 1},
         **more,
@@ -99,7 +99,7 @@ class KilledAfter:
         raise AssertionError
 
 
-def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
+def test_restart_does_not_redraw_randomness(tmp_path: Path) -> None:
     """Restarts use another generator, as with system randomness."""
     job, log = deployed(), MemoryLog()
     with open_producer(job, tmp_path, log) as producer:
@@ -115,13 +115,11 @@ def test_no_restart_tosses_a_coin_again(tmp_path: Path) -> None:
         kept = on_disk(tmp_path)
         np.testing.assert_array_equal(kept["noise"], enrolled["noise"])
         # Input-independent devices spend no budget.
-        assert ((kept["left"] == law.clock) == (kept["noise"] == 1)).all()
+        assert ((kept["left"] == law.squared_norm_budget) == (kept["noise"] == 1)).all()
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
-    tmp_path: Path, taken: int
-) -> None:
+def test_crash_between_drawing_and_sending_charges_once(tmp_path: Path, taken: int) -> None:
     """The words drawn before the crash are sent, and the device state is as without a crash."""
     job, law = deployed(), law_of(deployed())
     logs = {name: MemoryLog() for name in ("undisturbed", "killed")}
@@ -145,7 +143,7 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
     followed = law.boost * first * law.decay + law.boost * (second - first)
     spent = np.square(first - 0.5 + law.boost * first) + np.square(second - 0.5 + followed)
     tilted = expected["noise"] == 0
-    assert expected["left"][tilted] == pytest.approx((law.clock - spent)[tilted])
+    assert expected["left"][tilted] == pytest.approx((law.squared_norm_budget - spent)[tilted])
     # The next run has other randomness and other values, and would draw differently.
     with open_producer(job, tmp_path / "killed", logs["killed"], seed=2) as producer:
         assert sent(logs["killed"]) == sent(logs["undisturbed"])
@@ -159,7 +157,7 @@ def test_a_crash_between_drawing_and_sending_spends_a_clock_once(
     assert sent(logs["killed"]) == sent(logs["undisturbed"])
 
 
-def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
+def test_recurring_device_resets_at_the_first_epoch_of_a_horizon() -> None:
     """A new coin and a new budget; a value of 1 held throughout is a boosted change.
 
     After the first epoch the state equals that of a device enrolled for it.
@@ -172,7 +170,7 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
         for epoch in range(1, HORIZON + 1):
             # Values that use up all changes, and end unchanged.
             close(producer, epoch, values if (HORIZON - epoch) % 2 == 0 else 1 - values)
-        assert producer.frozen > 0
+        assert producer.exhausted > 0
         close(producer, HORIZON + 1, values)
         state = {name: array.copy() for name, array in producer._randomizer.state_arrays().items()}
     newcomers, drawn = ValueStream(law), seeded(1)
@@ -184,4 +182,4 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
     np.testing.assert_array_equal(state["followed"], law.boost * values)
     tilted = state["noise"] == 0
     pulls = values - 0.5 + law.boost * values
-    assert state["left"][tilted] == pytest.approx((law.clock - pulls**2)[tilted])
+    assert state["left"][tilted] == pytest.approx((law.squared_norm_budget - pulls**2)[tilted])

@@ -33,12 +33,12 @@ def load(folder: Path, text: str, **options: Any) -> ExampleLog:
     return load_example_log(path, domain=DOMAIN, **{"last_epoch": 3, **options})
 
 
-def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
+def test_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n\n")
     assert log.users == ("a", "b")
     assert log.examples.tolist() == [[1, 1024, 4096], [3, -2048, 4096]]
     assert [values.tolist() for values in log.values_by_epoch()] == [log.examples.tolist()] * 3
-    assert log.truth(DOMAIN).shape == (3, 0)
+    assert log.ground_truth(DOMAIN).shape == (3, 0)
     packed = tmp_path / "examples.csv.gz"
     packed.write_bytes(gzip.compress((tmp_path / "examples.csv").read_bytes()))
     again = load_value_log(packed, domain=DOMAIN, last_epoch=3)
@@ -46,23 +46,23 @@ def test_a_row_is_the_example_of_a_user_at_every_epoch(tmp_path: Path) -> None:
     assert np.array_equal(again.examples, log.examples)
 
 
-def test_a_roster_says_who_there_is(tmp_path: Path) -> None:
+def test_user_list_defines_the_users(tmp_path: Path) -> None:
     log = load(tmp_path, HEADER + "b,-0.5,2,1\na,0.25,0,1\n", users=["c", "b"])
-    assert (log.users, log.rostered, log.strangers) == (("b", "c"), True, 1)
+    assert (log.users, log.on_user_list, log.unknown_users) == (("b", "c"), True, 1)
     assert log.examples.tolist() == [[3, -2048, 4096], [0, 0, 0]]
-    assert "not on the user list: 1 user" in log.notices[0]
+    assert "not on the user list: 1 user" in log.warnings[0]
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("a,0,3,0", "class '3' is no whole number from 0 to 2"),
-        ("a,8,1,0", "a feature does not lie between -7.999 and 7.999"),
+        ("a,0,3,0", "class '3' is invalid; expected a whole number from 0 to"),
+        ("a,8,1,0", "a feature is out of range; expected -7.999 to 7.999"),
         (",0,1,0", "the user is empty"),
         ("z,0,1,0", "duplicate example of user 'z'"),
     ],
 )
-def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: str) -> None:
+def test_bad_rows_are_reported_or_skipped(tmp_path: Path, row: str, reason: str) -> None:
     text = f"{HEADER}z,0,0,0\n{row}\n"
     with pytest.raises(BadRowsError, match=f":3: {reason}"):
         load(tmp_path, text)
@@ -79,9 +79,7 @@ def test_bad_rows_are_told_and_may_be_skipped(tmp_path: Path, row: str, reason: 
         (HEADER, "no usable rows"),
     ],
 )
-def test_files_that_are_none_of_examples_are_refused(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_files_without_examples_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(tmp_path, text)
 
@@ -92,7 +90,7 @@ def deployed(folder: Path, test_set: object, **changed: object) -> DeployedJob:
     return deploy_job(made, deployed_at=0)
 
 
-def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
+def test_accuracy_on_the_test_set_is_published(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "test.csv").write_text("class,x,one\n0,0.5,1\n2,-0.5,1\n")
@@ -115,22 +113,20 @@ def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
     ("text", "message"),
     [
         (None, "cannot read the test set"),
-        ("x,one\n1,1\n", "the first line must name class and 2 features, each once"),
-        ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is no whole number"),
+        ("x,one\n1,1\n", "1: expected column names class and 2 features, each once"),
+        ("class,x,one\n3,1,1\n", "test.csv:2: class '3' is invalid; expected a whole number"),
     ],
 )
-def test_test_sets_that_cannot_be_are_refused(
-    tmp_path: Path, text: str | None, message: str
-) -> None:
+def test_invalid_test_sets_are_rejected(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "test.csv").write_text(text)
     with pytest.raises(JobError, match=message):
         deployed(tmp_path, {"file": "test.csv"})
-    with pytest.raises(JobError, match=r"give \{file: NAME\}"):
+    with pytest.raises(JobError, match=r"expected \{file: NAME\}"):
         deployed(tmp_path, ["test.csv"])
 
 
-def test_examples_do_not_come_live(tmp_path: Path) -> None:
+def test_live_examples_are_rejected(tmp_path: Path) -> None:
     job, log = deployed(tmp_path, None), MemoryLog()
     with (
         Producer(job, None, name="p", transport=MemoryDriver(log)) as producer,

@@ -30,24 +30,24 @@ def held(log: ItemLog) -> list[dict[str, list[int]]]:
     ]
 
 
-def test_rows_in_any_order_are_the_sets_of_their_epochs_and_of_no_others(tmp_path: Path) -> None:
+def test_rows_in_any_order_form_the_sets_of_their_epochs(tmp_path: Path) -> None:
     log = log_of(tmp_path, "bo,3,z", "al,1,y", "bo,1,x", "al,1,x")
     assert log.users == ("al", "bo")
     assert held(log) == [{"al": [2, 1], "bo": [1]}, {"al": [], "bo": []}, {"al": [], "bo": [3]}]
-    assert log.truth(DOMAIN).tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert log.ground_truth(DOMAIN).tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 1]]
     items, counts = log.counts_at(1)
     assert (items.tolist(), counts.tolist()) == ([1, 2], [2, 1])
     assert [each.tolist() for each in log.counts_at(2)] == [[], []]
 
 
-def test_of_too_many_items_those_that_come_first_are_used(tmp_path: Path) -> None:
+def test_first_items_are_used_beyond_the_limit(tmp_path: Path) -> None:
     log = log_of(tmp_path, "al,1,z", "al,1,z", "al,1,y", "al,1,x", "bo,1,x", "al,2,x")
     assert held(log) == [{"al": [3, 2], "bo": [1]}, {"al": [1], "bo": []}]
-    (notice,) = log.notices
-    assert notice.endswith("1 item of users with more than 2 in an epoch: not used")
+    (warning,) = log.warnings
+    assert warning.endswith("1 item of users with more than 2 in an epoch: not used")
 
 
-def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
+def test_bad_item_rows_are_counted_or_skipped(tmp_path: Path) -> None:
     rows = ("al,1,x", "bo,1,w", "bo,one,x", "bo,1", ",1,x")
     with pytest.raises(BadRowsError) as caught:
         log_of(tmp_path, *rows)
@@ -57,10 +57,10 @@ def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     log = log_of(tmp_path, *rows, skip_bad_rows=True, users=("al", "bo"))
     assert held(log) == [{"al": [1], "bo": []}]
     assert log.bad_rows.total == 4
-    assert "4 bad rows skipped" in log.notices[0]
+    assert "4 bad rows skipped" in log.warnings[0]
 
 
-def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
+def test_times_map_to_calendar_epochs(tmp_path: Path) -> None:
     start = datetime(2024, 1, 1, tzinfo=UTC)
     log = log_of(
         tmp_path,
@@ -71,4 +71,4 @@ def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
         calendar=EpochCalendar(start, parse_duration("1d")),
     )
     assert held(log) == [{"al": [1], "bo": []}, {"al": [2], "bo": []}]
-    assert "1 row before epoch 1: not used" in log.notices[0]
+    assert "1 row before epoch 1: not used" in log.warnings[0]

@@ -42,7 +42,7 @@ def source_of(job: DeployedJob, first_epoch: int = 1) -> LiveSource:
     return source
 
 
-def test_a_row_adds_an_item_to_its_epoch_alone(job: DeployedJob) -> None:
+def test_row_adds_an_item_to_its_epoch_only(job: DeployedJob) -> None:
     source = source_of(job)
     assert source.receive(b"ann,1,a\nann,1,b\nann,1,a\nbob,1,\n", at(0.5)) == [
         Held(1, "ann", (1,)),
@@ -57,7 +57,7 @@ def test_a_row_adds_an_item_to_its_epoch_alone(job: DeployedJob) -> None:
         Held(2, "ann", (1,)),
         Held(2, "ann", ()),
     ]
-    assert source.notices() == (
+    assert source.warnings() == (
         "standard input: 1 row for closed epochs: too late to change them",
         "standard input: 1 row of users with more than 2 items: not used",
     )
@@ -73,7 +73,7 @@ class Recorded(Producer):
         super().close(epoch)
 
 
-def test_sets_are_those_of_the_epoch_also_after_a_restart(job: DeployedJob, tmp_path: Path) -> None:
+def test_sets_of_an_epoch_survive_a_restart(job: DeployedJob, tmp_path: Path) -> None:
     sets: dict[int, dict[str, list[int]]] = {}
     script = [
         (0.1, b"ann,1,a\nbob,1,b\nbob,1,c\n"),
@@ -89,7 +89,7 @@ def test_sets_are_those_of_the_epoch_also_after_a_restart(job: DeployedJob, tmp_
         producer = Recorded(job, tmp_path, name="gateway", transport=MemoryDriver(MemoryLog()))
         producer.sets = sets
         with producer:
-            live = LiveProducer(producer, tmp_path, roster=["ann", "bob", "eve"])
+            live = LiveProducer(producer, tmp_path, user_list=["ann", "bob", "eve"])
             source = source_of(job, producer.closed_epoch + 1)
             live.take(source.receive(data, at(minutes)))
             live.keep()

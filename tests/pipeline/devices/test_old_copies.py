@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
@@ -38,7 +38,7 @@ def report(producer: Producer, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
+def test_old_copy_of_device_state_is_rejected(
     cluster: MemoryCluster, job: DeployedJob, tmp_path: Path, decided: bool
 ) -> None:
     """Detected from the reports, or from the manifest if those are already deleted."""
@@ -55,7 +55,7 @@ def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
     if decided:
         people = len(USERS)
         manifest = Manifest(
-            job.fingerprint, job.deployment, 2, Fate.RELEASED, 0, 2, 1, (True,), (people,),
+            job.fingerprint, job.deployment, 2, WindowStatus.RELEASED, 0, 2, 1, (True,), (people,),
             people, people, 5,
         )  # fmt: skip
         cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
@@ -64,7 +64,7 @@ def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
             cluster.delete_below(topic, cluster.end_offsets(topic)[partition], partition)
     before = {place: len(records) for place, records in cluster.records.items()}
     with (
-        pytest.raises(ProducerError, match="old copy: it ends with epoch 1, and epoch 2 was sent"),
+        pytest.raises(ProducerError, match="old copy: it ends with epoch 1, but epoch 2 was sent"),
         open_producer(whole, job, copy, name="north"),
     ):
         pass

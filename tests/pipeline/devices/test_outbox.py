@@ -46,7 +46,7 @@ class KilledAfter:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_wherever_a_producer_is_killed_everything_is_drawn_once(name: str, tmp_path: Path) -> None:
+def test_killed_producer_draws_each_report_once(name: str, tmp_path: Path) -> None:
     job = deployed(name)
     undisturbed = MemoryLog()
     with open_producer(job, tmp_path / "undisturbed", MemoryDriver(undisturbed), 1) as producer:
@@ -67,7 +67,7 @@ def test_wherever_a_producer_is_killed_everything_is_drawn_once(name: str, tmp_p
         assert reports(log) == expected
 
 
-def test_what_a_full_disk_does_not_let_go_is_sent_once_more_and_the_next_draw_is_durable(
+def test_outbox_is_resent_and_next_draw_durable_after_full_disk(
     tmp_path: Path,
 ) -> None:
     job, log = deployed("future_rand"), MemoryLog()

@@ -41,12 +41,12 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (["tea", "milk", "rye"], "user 'bob' holds 3 items, job baskets allows 2"),
+        (["tea", "milk", "rye"], "user 'bob': got 3 items; job baskets allows 2"),
         (["te"], "user 'bob': value 'te' is not in the domain"),
         ([1.5], "user 'bob': got 1.5; expected a text or a whole number"),
     ],
 )
-def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
+def test_invalid_set_is_rejected_without_side_effects(
     producer: Producer, said: list[Value], complaint: str
 ) -> None:
     with pytest.raises(ProducerError, match=complaint):
@@ -54,7 +54,7 @@ def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
     assert not producer._values.any()
 
 
-def test_messages_hold_cells_in_order_and_nothing_else(producer: Producer, log: MemoryLog) -> None:
+def test_messages_contain_only_sorted_cells(producer: Producer, log: MemoryLog) -> None:
     cells = 4
     for epoch in (1, 2, 3):
         producer.report(epoch, {"ann": ["oil", "tea"], "bob": "rye"})

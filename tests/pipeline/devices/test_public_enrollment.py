@@ -51,7 +51,7 @@ MINUTE = timedelta(minutes=1)
 EPOCHS = 4
 HEADER = "user,epoch,value\n"
 
-STREAM = {"epsilon": 2, "changes": 2}
+STREAM = {"epsilon": 2, "max_changes": 2}
 SETS = {"epsilon": 1, "delta": 1e-6, "items": 2}
 JOBS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "future_rand": ("future_rand", STREAM, ["0", "1"]),
@@ -93,7 +93,7 @@ class Public:
     """
 
     epochs: dict[int, tuple[int, int]]
-    strangers: int
+    unknown_users: int
     sizes: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     @property
@@ -111,7 +111,7 @@ def sizes_in(log: MemoryLog) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def same_coins(purpose: str, number: int) -> np.random.Generator:
+def same_randomness(purpose: str, number: int) -> np.random.Generator:
     """Fix the randomness that devices draw before they read a value, which is public."""
     return seeded_generator(len(purpose), number)
 
@@ -153,7 +153,7 @@ def live(
     job: DeployedJob,
     arriving: Sequence[tuple[float, str]],
     *,
-    roster: Sequence[str] = (),
+    user_list: Sequence[str] = (),
     folder: Path | None = None,
     until: float = EPOCHS,
     header: str = HEADER,
@@ -166,36 +166,36 @@ def live(
     log = MemoryLog() if log is None else log
     calendar = job.epochs.calendar
     assert calendar is not None
-    strangers = 0
+    unknown_users = 0
     steps = sorted(arriving, key=lambda step: step[0])
     runs = [steps] if folder is None else [[step] for step in steps]
     for run, then in zip_longest(runs, runs[1:]):
         with Producer(
-            job, folder, name="p", transport=MemoryDriver(log), generators=same_coins
+            job, folder, name="p", transport=MemoryDriver(log), generators=same_randomness
         ) as producer:
-            taker = LiveProducer(producer, folder, roster=roster)
+            taker = LiveProducer(producer, folder, user_list=user_list)
             source = LiveSource(
                 calendar, producer.closed_epoch + 1, last_epoch=job.last_epoch, domain=job.domain
             )
             end = until if then is None else run[-1][0]
             pipe = Pipe([(run[0][0], header), *run, (end, "")])
             produce_live(taker, source, pipe.read, pipe.clock)
-            strangers = max(strangers, taker.strangers)
-    return Public(epochs_in(log), strangers, sizes_in(log))
+            unknown_users = max(unknown_users, taker.unknown_users)
+    return Public(epochs_in(log), unknown_users, sizes_in(log))
 
 
 def from_file(
-    job: DeployedJob, text: str, folder: Path, *, roster: Sequence[str] | None = None, **how: Any
+    job: DeployedJob, text: str, folder: Path, *, user_list: Sequence[str] | None = None, **how: Any
 ) -> Public:
     path = folder / "input.csv"
     path.write_bytes((HEADER + text).encode(errors="surrogateescape"))
-    change_log = load_input(job, path, users=roster, skip_bad_rows=True, **how)
+    change_log = load_input(job, path, users=user_list, skip_bad_rows=True, **how)
     log = MemoryLog()
     with Producer(
-        job, None, name="p", transport=MemoryDriver(log), generators=same_coins
+        job, None, name="p", transport=MemoryDriver(log), generators=same_randomness
     ) as producer:
-        strangers = produce_change_log(producer, change_log)
-    return Public(epochs_in(log), strangers, sizes_in(log))
+        unknown_users = produce_change_log(producer, change_log)
+    return Public(epochs_in(log), unknown_users, sizes_in(log))
 
 
 # The exact counts of first rows that were once published.
@@ -209,20 +209,22 @@ def first_ones() -> list[tuple[float, str]]:
     ]
 
 
-def test_the_first_rows_of_live_input_are_not_counted_in_public() -> None:
+def test_first_live_rows_are_not_counted_in_public() -> None:
     job, log = job_of("future_rand"), MemoryLog()
-    with pytest.raises(InputError, match=r"no users are enrolled. .*  --users FILE .*'alice,0,'"):
+    with pytest.raises(
+        InputError, match=r"no users are enrolled. .* with --users FILE, .*'alice,0,'"
+    ):
         live(job, first_ones(), log=log)
     assert epochs_in(log) == {}
 
-    roster = [f"user{number}" for number in range(40)]
-    nobody = live(job, [(0.5, "")], roster=roster)
+    user_list = [f"user{number}" for number in range(40)]
+    nobody = live(job, [(0.5, "")], user_list=user_list)
     assert nobody.populations == [40] * EPOCHS
-    assert live(job, first_ones(), roster=roster) == nobody
+    assert live(job, first_ones(), user_list=user_list) == nobody
 
 
 @every_job
-def test_nobody_enrolled_is_refused_when_a_value_comes_or_the_first_epoch_ends(kind: str) -> None:
+def test_live_input_without_enrolled_users_is_rejected(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     for arriving in ([(0.5, f"ann,1,{value}\n")], [(0.5, "")]):
         log = MemoryLog()
@@ -233,7 +235,7 @@ def test_nobody_enrolled_is_refused_when_a_value_comes_or_the_first_epoch_ends(k
 
 # Live input: any rows of one user, at any time.
 
-ROSTER = ["ann", "bob", "zed"]
+USER_LIST = ["ann", "bob", "zed"]
 OTHERS = [(0.2, "ann,1,{0}\nbob,1,{1}\n"), (1.5, "ann,2,{1}\n"), (2.5, "bob,3,{0}\n")]
 BAD_VALUES = ["nonsense", "2.5.1", "\udcff", "x" * 3000, '"', "", "-1", "1e999", "a,b"]
 
@@ -256,18 +258,16 @@ def zed_rows(kind: str) -> st.SearchStrategy[list[tuple[float, str]]]:
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_rows_a_user_of_the_roster_has_live_the_public_sees_the_same(
-    kind: str, data: st.DataObject
-) -> None:
+def test_public_output_ignores_live_rows_of_listed_users(kind: str, data: st.DataObject) -> None:
     job = job_of(kind)
-    reference = live(job, others(kind), roster=ROSTER)
+    reference = live(job, others(kind), user_list=USER_LIST)
     assert reference == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
-    seen = live(job, others(kind) + data.draw(zed_rows(kind)), roster=ROSTER)
+    seen = live(job, others(kind) + data.draw(zed_rows(kind)), user_list=USER_LIST)
     assert (seen, seen.sizes) == (reference, reference.sizes)
 
 
 @every_job
-def test_runs_cut_short_do_not_show_who_has_had_rows(kind: str, tmp_path: Path) -> None:
+def test_interrupted_runs_do_not_reveal_users_with_rows(kind: str, tmp_path: Path) -> None:
     value = values_of(kind)[1]
     rows: list[list[tuple[float, str]]] = [
         [],
@@ -275,27 +275,27 @@ def test_runs_cut_short_do_not_show_who_has_had_rows(kind: str, tmp_path: Path) 
         [(2.6, f"zed,3,{value}\n")],
     ]
     seen = [
-        live(job_of(kind), others(kind) + more, roster=ROSTER, folder=tmp_path / str(number))
+        live(job_of(kind), others(kind) + more, user_list=USER_LIST, folder=tmp_path / str(number))
         for number, more in enumerate(rows)
     ]
     assert seen == [Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)] * 3
 
 
 @every_job
-def test_rows_without_a_value_before_epoch_1_are_a_roster(kind: str) -> None:
+def test_rows_without_value_before_epoch_1_are_a_user_list(kind: str) -> None:
     value = values_of(kind)[1]
     listed = (-0.5, "ann,0,\nbob,-3,\nzed,0,\n")
     for more in ([], [(0.1, f"zed,1,{value}\n")], [(1.5, f"zed,2,{value}\nzed,2,nonsense\n")]):
         assert live(job_of(kind), [listed, *more]).populations == [3] * EPOCHS
 
 
-def test_a_roster_in_the_input_may_stand_at_times_before_the_start() -> None:
+def test_user_list_rows_may_have_times_before_the_start() -> None:
     rows = "ann,2023-12-31,\nbob,2023-12-31T23:59:59,\nann,2024-01-01T00:00:01,1\n"
     seen = live(job_of("future_rand"), [(0.1, rows)], header="user,time,value\n")
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (2, 2)), 0)
 
 
-def test_a_row_without_a_value_from_epoch_1_on_enrolls_nobody() -> None:
+def test_row_without_value_after_epoch_1_does_not_enroll() -> None:
     """An empty value may mean "no item", which could replace another value."""
     job = job_of("count_min")
     for row in ("zed,1,\n", "zed,1,a\n"):
@@ -304,36 +304,36 @@ def test_a_row_without_a_value_from_epoch_1_on_enrolls_nobody() -> None:
 
 
 @every_job
-def test_a_stranger_is_counted_once_and_never_enrolled(kind: str) -> None:
+def test_unknown_user_is_counted_once_and_not_enrolled(kind: str) -> None:
     job = job_of(kind, renew=True)
     value = values_of(kind)[1]
     rows = [(0.5, f"eve,1,{value}\n"), (1.5, f"eve,2,{value}\nmallory,2,{value}\neve,1,\n")]
-    seen = live(job, others(kind) + rows, roster=ROSTER, until=2 * EPOCHS)
+    seen = live(job, others(kind) + rows, user_list=USER_LIST, until=2 * EPOCHS)
     # Nor in the next horizon: which users have rows by then may depend on their values.
     assert seen == Public(dict.fromkeys(range(1, 2 * EPOCHS + 1), (3, 3)), 2)
 
 
-def test_a_roster_that_has_grown_enrolls_from_the_next_epoch_closed_on(tmp_path: Path) -> None:
+def test_grown_user_list_enrolls_from_the_next_closed_epoch(tmp_path: Path) -> None:
     job, log = job_of("future_rand"), MemoryLog()
-    live(job, [(0.5, "ann,1,1\n")], roster=["ann"], folder=tmp_path, until=1.5, log=log)
-    live(job, [(1.6, "")], roster=["ann", "bob"], folder=tmp_path, log=log)
+    live(job, [(0.5, "ann,1,1\n")], user_list=["ann"], folder=tmp_path, until=1.5, log=log)
+    live(job, [(1.6, "")], user_list=["ann", "bob"], folder=tmp_path, log=log)
     assert epochs_in(log) == {1: (1, 1), 2: (2, 2), 3: (2, 2), 4: (2, 2)}
     with pytest.raises(InputError, match="1 of the 2 users enrolled with producer p are missing"):
-        live(job, [(1.6, "")], roster=["bob"], folder=tmp_path)
+        live(job, [(1.6, "")], user_list=["bob"], folder=tmp_path)
 
 
-def test_a_line_that_is_too_long_silences_nobody() -> None:
+def test_overlong_line_does_not_make_users_absent() -> None:
     job = job_of("count_min")
     long = "zed,1," + "a" * 3_000_000 + "\nann,1,b\n"
-    seen = live(job, [(0.5, long), (1.5, "ann,2,a\n")], roster=ROSTER)
-    assert seen == live(job, others("count_min"), roster=ROSTER)
+    seen = live(job, [(0.5, long), (1.5, "ann,2,a\n")], user_list=USER_LIST)
+    assert seen == live(job, others("count_min"), user_list=USER_LIST)
 
 
 # Files.
 
 
 @every_job
-def test_all_who_have_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_path: Path) -> None:
+def test_users_with_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_path: Path) -> None:
     job, values = job_of(kind), values_of(kind)
     text = "".join(f"user{number},{1 + number % 4},{values[-1]}\n" for number in range(31))
     seen = from_file(job, text, tmp_path)
@@ -342,7 +342,7 @@ def test_all_who_have_a_row_are_enrolled_before_the_first_epoch(kind: str, tmp_p
 
 @cache
 def sizes_of_quiet_users(kind: str) -> tuple[tuple[int, ...], ...]:
-    return live(job_of(kind), [(0.5, "")], roster=ROSTER).sizes
+    return live(job_of(kind), [(0.5, "")], user_list=USER_LIST).sizes
 
 
 def file_others(kind: str) -> str:
@@ -352,7 +352,7 @@ def file_others(kind: str) -> str:
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_the_rows_say_of_a_user_who_has_one_the_public_sees_the_same(
+def test_public_output_ignores_the_rows_of_a_user(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     epochs = st.integers(-2, EPOCHS + 3).map(str) | st.sampled_from(["", "soon", "9" * 30])
@@ -368,49 +368,53 @@ def test_whatever_the_rows_say_of_a_user_who_has_one_the_public_sees_the_same(
 @every_job
 @settings(max_examples=30)
 @given(data=st.data())
-def test_with_a_roster_the_public_sees_the_same_whatever_the_file_holds(
+def test_public_output_ignores_the_file_with_a_user_list(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     rows = "".join(text for _, text in data.draw(zed_rows(kind)))
     before = data.draw(st.booleans())
     text = rows + file_others(kind) if before else file_others(kind) + rows
-    seen = from_file(job_of(kind), text, tmp_path_factory.getbasetemp(), roster=ROSTER)
+    seen = from_file(job_of(kind), text, tmp_path_factory.getbasetemp(), user_list=USER_LIST)
     assert seen == Public(dict.fromkeys(range(1, EPOCHS + 1), (3, 3)), 0)
     assert seen.sizes == sizes_of_quiet_users(kind)
 
 
 @pytest.mark.parametrize("text", ["", "zed,9,1\n", "zed,1,nonsense\n", 'zed,1,"\n', "eve,1,1\n"])
-def test_with_a_roster_a_file_without_a_row_to_use_is_one_where_nothing_changes(
+def test_file_without_usable_rows_has_no_changes_with_a_user_list(
     tmp_path: Path, text: str
 ) -> None:
-    seen = from_file(job_of("future_rand"), text, tmp_path, roster=ROSTER)
+    seen = from_file(job_of("future_rand"), text, tmp_path, user_list=USER_LIST)
     assert seen.populations == [3] * EPOCHS
-    assert seen.strangers == text.startswith("eve")
+    assert seen.unknown_users == text.startswith("eve")
 
 
-def test_skipped_rows_that_do_not_tell_whose_they_are_need_a_roster(tmp_path: Path) -> None:
+def test_skipped_rows_with_unreadable_user_need_a_user_list(tmp_path: Path) -> None:
     job = job_of("future_rand")
     text = 'ann,1,1\nzed,1,0,5\n"zed"x,1,1\n'
-    with pytest.raises(InputError, match=r"2 bad rows whose user .* --users FILE"):
+    with pytest.raises(InputError, match=r"2 bad rows with an unreadable user: .* --users FILE"):
         from_file(job, text, tmp_path)
-    assert from_file(job, text, tmp_path, roster=["ann", "zed"]).populations == [2] * EPOCHS
+    assert from_file(job, text, tmp_path, user_list=["ann", "zed"]).populations == [2] * EPOCHS
 
 
-def test_rows_of_strangers_in_a_file_are_not_used_and_counted_by_user(tmp_path: Path) -> None:
+def test_rows_of_unknown_users_are_ignored_and_counted_by_user(tmp_path: Path) -> None:
     text = "ann,1,1\neve,1,1\neve,3,0\nmallory,2,nonsense\n"
     path = tmp_path / "rows.csv"
     path.write_text(HEADER + text)
     log = load_input(job_of("future_rand"), path, users=["ann", "bob"], skip_bad_rows=True)
     assert isinstance(log, ChangeLog)
-    assert (log.users, log.strangers, log.truth().tolist()) == (("ann", "bob"), 2, [1] * EPOCHS)
-    assert log.notices[0] == (
+    assert (log.users, log.unknown_users, log.ground_truth().tolist()) == (
+        ("ann", "bob"),
+        2,
+        [1] * EPOCHS,
+    )
+    assert log.warnings[0] == (
         f"{path}: not on the user list: 2 users with rows, which are not used (the first: line 3, "
         "user 'eve')"
     )
 
 
 @every_job
-def test_who_has_a_first_row_in_a_longer_file_is_a_stranger(kind: str, tmp_path: Path) -> None:
+def test_user_added_to_a_longer_file_is_unknown(kind: str, tmp_path: Path) -> None:
     """A daily growing file would publish the number of first rows of every day."""
     job, value = job_of(kind), values_of(kind)[1]
     seen = []
@@ -420,13 +424,13 @@ def test_who_has_a_first_row_in_a_longer_file_is_a_stranger(kind: str, tmp_path:
             path.write_text(HEADER + f"ann,1,{value}\nbob,1,{value}\n")
             produce_change_log(producer, load_input(job, path, users=None, to_epoch=1))
             path.write_text(path.read_text() + more)
-            strangers = produce_change_log(producer, load_input(job, path, users=None))
-            seen.append((epochs_in(log), strangers))
+            unknown_users = produce_change_log(producer, load_input(job, path, users=None))
+            seen.append((epochs_in(log), unknown_users))
     assert [epochs for epochs, _ in seen] == [dict.fromkeys(range(1, EPOCHS + 1), (2, 2))] * 3
-    assert [strangers for _, strangers in seen] == [0, 1, 2]
+    assert [unknown_users for _, unknown_users in seen] == [0, 1, 2]
 
 
-def test_the_last_row_does_not_decide_how_far_a_renewing_job_is_reported(tmp_path: Path) -> None:
+def test_last_row_does_not_bound_a_recurring_job(tmp_path: Path) -> None:
     job = job_of("future_rand", renew=True)
     with pytest.raises(InputError, match="job job is recurring, so --to-epoch"):
         from_file(job, "ann,1,1\n", tmp_path)
@@ -439,7 +443,7 @@ def test_the_last_row_does_not_decide_how_far_a_renewing_job_is_reported(tmp_pat
 
 
 @every_job
-def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_value(
+def test_enrollment_within_a_horizon_reveals_time_but_no_value(
     kind: str,
 ) -> None:
     job = job_of(kind, renew=True)
@@ -461,7 +465,7 @@ def test_enrolling_and_withdrawing_in_the_middle_of_a_horizon_shows_when_and_no_
 @pytest.mark.parametrize(
     "kind", sorted(JOBS.keys() - {"predicates"})
 )  # which any text may match or not
-def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str) -> None:
+def test_unusable_value_does_not_change_presence(kind: str) -> None:
     job, value = job_of(kind), values_of(kind)[0]
     log = MemoryLog()
     with Producer(job, None, name="p", transport=MemoryDriver(log)) as producer:
@@ -507,18 +511,18 @@ def punctuations(cluster: MemoryCluster, job: str) -> list[tuple[int, int, int]]
 
 
 @every_job
-def test_commands_say_and_publish_the_same_of_neighbors(
+def test_command_output_is_equal_for_neighboring_inputs(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, kind: str
 ) -> None:
-    path, roster = tmp_path / "rows.csv", tmp_path / "roster"
-    roster.write_text("ann\nbob\nzed\n")
+    path, user_list = tmp_path / "rows.csv", tmp_path / "user list"
+    user_list.write_text("ann\nbob\nzed\n")
     said, published = [], []
     # Neighbors have other values at the same moments; the number of bad rows is known only to the
     # gateway, which sees them.
     for number, value in enumerate(values_of(kind)):
         path.write_text(HEADER + file_others(kind) + f"zed,2,{value}\nzed,9,{value}\n")
         dpstream("deploy", job_file(tmp_path, kind, f"job{number}"))
-        for name, more in {"all": [], "some": ["--users", roster]}.items():
+        for name, more in {"all": [], "some": ["--users", user_list]}.items():
             result = dpstream("produce", f"job{number}", "--input", path, "--name", name, *more)
             errors = result.errors.replace(f"job{number}", "job")
             lines = [line for line in errors.splitlines() if "state folder" not in line]
@@ -540,7 +544,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]
         yield
 
 
-def test_live_input_without_a_roster_is_refused_in_a_sentence(
+def test_live_input_without_a_user_list_is_rejected(
     dpstream: Commands, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
@@ -553,22 +557,22 @@ def test_live_input_without_a_roster_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("rows", ["", "ann,1,1\n", "ann,1,nonsense\n", "ann\n", "eve,1,0\n"])
-def test_live_input_ends_with_the_same_exit_code_whatever_its_rows(
+def test_exit_code_of_live_input_does_not_depend_on_rows(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: str
 ) -> None:
     dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
-    roster = tmp_path / "roster"
-    roster.write_text("ann\nbob\n")
+    user_list = tmp_path / "user list"
+    user_list.write_text("ann\nbob\n")
     with standard_input(monkeypatch, HEADER + rows):
-        said = dpstream("produce", "job", "--input", "-", "--users", roster, "--json")
+        said = dpstream("produce", "job", "--input", "-", "--users", user_list, "--json")
     assert said.json == {
         "job": "job",
         "producer": "producer",
         "users": 2,
-        "strangers": int(rows.startswith("eve")),
+        "unknown_users": int(rows.startswith("eve")),
         "closed_before": 0,
         "closed_epoch": 0,
-        "frozen": 0,
+        "exhausted": 0,
     }
     assert "2 users enrolled; this list is public" in said.errors
     if rows in ("ann,1,nonsense\n", "ann\n"):

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
@@ -31,8 +31,8 @@ LABELS = CategoryDomain(("walk", "bus"))
 Row = dict[str, Any]
 
 
-def form_of(**keys: Any) -> InputForm:
-    return InputForm.model_validate_json(json.dumps(keys))
+def format_of(**keys: Any) -> InputFormat:
+    return InputFormat.model_validate_json(json.dumps(keys))
 
 
 def as_lines(rows: list[Row]) -> bytes:
@@ -62,7 +62,7 @@ def load(
     data: bytes,
     *,
     domain: ValueDomain = BOOLEAN,
-    form: InputForm = AS_IT_IS,
+    input_format: InputFormat = AS_IT_IS,
     name: str = "rows",
     skip: bool = False,
     users: list[str] | None = None,
@@ -74,7 +74,7 @@ def load(
         domain=domain,
         calendar=DAYS,
         last_epoch=EPOCHS,
-        form=form,
+        input_format=input_format,
         skip_bad_rows=skip,
         users=users,
     )
@@ -87,7 +87,7 @@ def contents(log: ChangeLog) -> tuple[Any, ...]:
         log.user_indices.tolist(),
         log.values.tolist(),
         log.last_epoch,
-        [notice.partition(" (the first")[0] for notice in log.notices],
+        [warning.partition(" (the first")[0] for warning in log.warnings],
     )
 
 
@@ -115,7 +115,7 @@ rows_of_all: st.SearchStrategy[list[Row]] = st.lists(
 
 
 @given(rows_of_all, st.booleans(), st.booleans())
-def test_the_same_rows_say_the_same_in_every_format(
+def test_rows_are_equal_in_every_format(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], packed: bool, large: bool
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -130,15 +130,18 @@ def test_the_same_rows_say_the_same_in_every_format(
 
 
 @pytest.mark.parametrize(
-    ("suffix", "form"), [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", form_of(format="json"))]
+    ("suffix", "input_format"),
+    [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", format_of(format="json"))],
 )
-def test_json_is_known_by_how_it_begins_by_name_or_by_word(
-    tmp_path: Path, suffix: str, form: InputForm
+def test_json_is_detected_by_content_suffix_or_format_key(
+    tmp_path: Path, suffix: str, input_format: InputFormat
 ) -> None:
     begin = b"no JSON\n" if suffix != ".csv" else b""
     data = begin + as_lines([{"user": "ann", "epoch": 2, "value": 1}])
-    log = load(tmp_path, data, name=f"rows{suffix}", form=form, skip=True, users=["ann"])
-    assert log.truth().tolist() == [0, 1, 1, 1]
+    log = load(
+        tmp_path, data, name=f"rows{suffix}", input_format=input_format, skip=True, users=["ann"]
+    )
+    assert log.ground_truth().tolist() == [0, 1, 1, 1]
     assert log.bad_rows.total == len(begin.splitlines())
 
 
@@ -158,19 +161,19 @@ def test_json_is_known_by_how_it_begins_by_name_or_by_word(
         ("[" * 10_000, "no JSON", None),
     ],
 )
-def test_a_bad_line_of_json_is_told_and_may_be_skipped(
+def test_bad_json_line_is_reported_or_skipped(
     tmp_path: Path, line: str, reason: str, named: str | None
 ) -> None:
     good = '{"user": "bob", "epoch": 1, "value": 1}\n'
     data = f"{good}\n{line}\n{good}".encode()
-    with pytest.raises(BadRowsError) as refusal:
+    with pytest.raises(BadRowsError) as rejection:
         load(tmp_path, data)
-    (row,) = refusal.value.bad_rows.first
+    (row,) = rejection.value.bad_rows.first
     assert (row.line, row.anonymous) == (3, named is None)
     assert reason in row.reason
     assert len(row.reason) < 160
     log = load(tmp_path, data, skip=True, users=["ann", "bob"])
-    assert log.truth().tolist() == [1] * EPOCHS
+    assert log.ground_truth().tolist() == [1] * EPOCHS
     if named:
         assert load(tmp_path, data, skip=True).users == ("ann", "bob"), "there is such a user"
 
@@ -183,7 +186,7 @@ def test_a_bad_line_of_json_is_told_and_may_be_skipped(
         (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
     ],
 )
-def test_what_is_no_json_lines_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_invalid_json_lines_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(tmp_path, data, name="rows.json")
 
@@ -200,13 +203,13 @@ MOMENT = datetime(2024, 3, 31, 1, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         (pa.dictionary(pa.int8(), pa.string()), "2024-03-31 01:30"),
     ],
 )
-def test_moments_of_parquet_are_placed_as_texts_are(
+def test_parquet_timestamps_map_to_epochs_as_text_does(
     tmp_path: Path, kind: pa.DataType, moment: object
 ) -> None:
     data = as_parquet([{"user": 7, "time": moment, "value": True}], time=kind)
-    log = load(tmp_path, data, form=form_of(timezone="Europe/Berlin"))
+    log = load(tmp_path, data, input_format=format_of(timezone="Europe/Berlin"))
     assert (log.users, log.epochs.tolist()) == (("7",), [2])
-    zoneless = "Europe/Berlin" in str(log.notices)
+    zoneless = "Europe/Berlin" in str(log.warnings)
     assert zoneless == (getattr(moment, "tzinfo", None) is None and "+" not in str(moment))
 
 
@@ -218,15 +221,13 @@ def test_moments_of_parquet_are_placed_as_texts_are(
         (gzip.compress, "a gzipped Parquet file, which"),
     ],
 )
-def test_a_parquet_file_that_cannot_be_read_is_refused(
-    tmp_path: Path, damage: Any, message: str
-) -> None:
+def test_unreadable_parquet_file_is_rejected(tmp_path: Path, damage: Any, message: str) -> None:
     rows = [{"user": f"u{at}", "epoch": 1, "value": at % 2} for at in range(99)]
     with pytest.raises(InputError, match=message):
         load(tmp_path, damage(as_parquet(rows)))
 
 
-def test_parquet_comes_from_files_alone(tmp_path: Path) -> None:
+def test_live_parquet_is_rejected(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.write(write, as_parquet([{"user": "ann", "epoch": 1, "value": 1}]))
     os.close(write)

@@ -25,7 +25,7 @@ from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import BadRows, InputError
 from dpstream.pipeline.devices.topic_input import TopicInput
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.input_formats import AS_IT_IS, InputFormat
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
@@ -36,11 +36,11 @@ from dpstream.topics.names import Role
 EPOCHS = 4
 START = datetime(2024, 3, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
-ROSTER = ["ann", "bob", "cid", "dan"]
+USER_LIST = ["ann", "bob", "cid", "dan"]
 JOB = """
 name: topical
 protocol: future_rand
-parameters: {epsilon: 2, changes: 2}
+parameters: {epsilon: 2, max_changes: 2}
 epochs: {count: 4, start: 2024-03-30, length: P1D}
 """
 Event = dict[str, Any]
@@ -153,14 +153,14 @@ class Noting(Producer):
 
 @dataclass(frozen=True)
 class Done:
-    notices: tuple[str, ...]
+    warnings: tuple[str, ...]
     offsets: dict[int, int]
     bad_rows: BadRows
-    strangers: int
+    unknown_users: int
 
     @classmethod
     def of(cls, source: TopicInput) -> Done:
-        return cls(source.notices(), source.offsets, source.bad_rows, source.strangers)
+        return cls(source.warnings(), source.offsets, source.bad_rows, source.unknown_users)
 
 
 @contextmanager
@@ -189,8 +189,8 @@ def opened(
         producer.shut()
 
 
-def reader_of(job: DeployedJob, form: InputForm = AS_IT_IS) -> RowReader:
-    return RowReader(job.domain, job.epochs.calendar, form)
+def reader_of(job: DeployedJob, input_format: InputFormat = AS_IT_IS) -> RowReader:
+    return RowReader(job.domain, job.epochs.calendar, input_format)
 
 
 def batches(log: MemoryLog) -> list[tuple[int, bytes]]:
@@ -247,28 +247,30 @@ def run_to(
     fuse: Fuse | None = None,
     *,
     to: int = EPOCHS,
-    roster: Sequence[str] = ROSTER,
+    user_list: Sequence[str] = USER_LIST,
     seed: int = 1,
     **options: Any,
 ) -> Done:
     with opened(folder, log, noted, fuse, seed=seed) as producer:
-        source = TopicInput(producer, reader_of(producer.job), "events", roster=roster, **options)
+        source = TopicInput(
+            producer, reader_of(producer.job), "events", user_list=user_list, **options
+        )
         produce_to(source, producer, events, to)
         return Done.of(source)
 
 
-def test_events_say_what_the_same_rows_in_a_file_say(tmp_path: Path) -> None:
+def test_events_equal_the_same_rows_in_a_file(tmp_path: Path) -> None:
     noted: Noted = {}
     source = run_to(None, Events.of(EVENTS), MemoryLog(), noted)
-    assert noted == from_file(tmp_path, EVENTS, ROSTER)
-    assert source.strangers == 1
-    assert not any("kept" in notice for notice in source.notices), "rows that are drawn are gone"
+    assert noted == from_file(tmp_path, EVENTS, USER_LIST)
+    assert source.unknown_users == 1
+    assert not any("kept" in warning for warning in source.warnings), "rows that are drawn are gone"
     assert (source.bad_rows.total, source.bad_rows.first[0].line) == (1, 1)
     assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
 
 
-def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(tmp_path: Path) -> None:
-    expected = from_file(tmp_path, EVENTS, ROSTER)
+def test_events_do_not_depend_on_partitions_or_polls(tmp_path: Path) -> None:
+    expected = from_file(tmp_path, EVENTS, USER_LIST)
     for partitions in (1, 3, 5):
         for to in range(EPOCHS):
             noted: Noted = {}
@@ -279,12 +281,12 @@ def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(tmp_p
             assert noted == expected, (partitions, to)
 
 
-def test_wherever_it_is_killed_every_event_counts_once(tmp_path: Path, fuse: Fuse) -> None:
+def test_killed_reader_counts_each_event_once(tmp_path: Path, fuse: Fuse) -> None:
     undisturbed, events = MemoryLog(), Events.of(EVENTS)
     expected: Noted = {}
     events.fuse = fuse
     run_to(tmp_path / "undisturbed", events, undisturbed, expected, fuse)
-    assert expected == from_file(tmp_path, EVENTS, ROSTER)
+    assert expected == from_file(tmp_path, EVENTS, USER_LIST)
 
     points = fuse.met
     assert points > 25
@@ -309,9 +311,7 @@ def test_wherever_it_is_killed_every_event_counts_once(tmp_path: Path, fuse: Fus
 
 
 @pytest.mark.parametrize("at", range(0, 40, 3))
-def test_an_epoch_that_was_drawn_is_not_drawn_anew_from_what_came_since(
-    tmp_path: Path, fuse: Fuse, at: int
-) -> None:
+def test_drawn_epoch_is_not_redrawn_from_later_events(tmp_path: Path, fuse: Fuse, at: int) -> None:
     events, log = Events.of(EVENTS), MemoryLog()
     noted: Noted = {}
     fuse.left = at
@@ -356,7 +356,7 @@ def run_live(
     log: MemoryLog | None = None,
 ) -> Done:
     with opened(folder, log or MemoryLog(), noted, fuse) as producer:
-        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
+        source = TopicInput(producer, reader_of(producer.job), "events", user_list=USER_LIST)
         calendar = producer.job.epochs.calendar
         assert calendar is not None
         produce_as_they_come(source, producer, events, calendar, clock, sleep=clock.sleep)
@@ -377,7 +377,7 @@ HELD = {
 
 @pytest.mark.parametrize("length", ["P1D", "P1M", "PT1S"])
 @pytest.mark.parametrize("stamp", [-1, 1_711_800_000_000_000, 1_711_800_000_000_000_000, 2**63 - 1])
-def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length: str) -> None:
+def test_invalid_timestamp_is_a_bad_event(stamp: int, length: str) -> None:
     job = deployed(JOB.replace("P1D", length))
     records = [
         LogRecord(0, b'{"user": "ann", "value": 1}', stamp),
@@ -393,9 +393,7 @@ def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length:
     assert (bad.line, "is not a time from 1970 to 9999" in bad.reason) == (0, True)
 
 
-def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
-    tmp_path: Path, fuse: Fuse
-) -> None:
+def test_backlog_is_read_before_epochs_close_after_an_outage(tmp_path: Path, fuse: Fuse) -> None:
     for at in range(1, 64, 5):
         events, log = Events([[]]), MemoryLog()
         noted: Noted = {}
@@ -414,7 +412,7 @@ def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
 @pytest.mark.parametrize(
     ("everybody", "users"), [(True, ["ann", "bob", "cid", "dan", "eve"]), (False, ["cid", "dan"])]
 )
-def test_without_a_roster_who_is_enrolled_is_said_by_events_before_the_first_epoch_closes(
+def test_events_before_the_first_close_enroll_without_a_user_list(
     tmp_path: Path, everybody: bool, users: list[str]
 ) -> None:
     listed: list[Event | bytes] = [
@@ -423,40 +421,40 @@ def test_without_a_roster_who_is_enrolled_is_said_by_events_before_the_first_epo
     ]
     noted: Noted = {}
     events = Events.of(listed + EVENTS)
-    run_to(tmp_path, events, MemoryLog(), noted, roster=(), everybody=everybody, to=2)
+    run_to(tmp_path, events, MemoryLog(), noted, user_list=(), everybody=everybody, to=2)
     events.partitions[0].append(record_of({"user": "new", "time": time_of(2), "value": 1}, 6))
-    run_to(tmp_path, events, MemoryLog(), noted, roster=(), everybody=everybody)
+    run_to(tmp_path, events, MemoryLog(), noted, user_list=(), everybody=everybody)
     assert sorted(noted[1]) == sorted(noted[4]) == users
 
 
-def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
+def test_topic_without_enrolled_users_is_rejected(tmp_path: Path) -> None:
     events = Events.of([{"user": "ann", "time": time_of(0), "value": 1}])
     with pytest.raises(InputError, match="no users are enrolled"):
-        run_to(tmp_path, events, MemoryLog(), {}, roster=(), everybody=False)
+        run_to(tmp_path, events, MemoryLog(), {}, user_list=(), everybody=False)
 
 
-def test_what_came_before_the_end_is_read_after_it() -> None:
+def test_events_before_the_end_are_read_after_it() -> None:
     """An event written while the clock is read is present when the epoch was over."""
     job = deployed(JOB)
     calendar = job.epochs.calendar
     assert calendar is not None
     events = Events.of([], 1)
     noted: Noted = {}
-    asked = iter(range(1, 99))
+    requested = iter(range(1, 99))
 
     def clock() -> datetime:
         if not events.partitions[0]:
             late = {"user": "ann", "value": 1, "stamp": START + 0.99 * DAY}
             events.partitions[0].append(record_of(late, 0))
-        return START + next(asked) * DAY
+        return START + next(requested) * DAY
 
     with opened(None, MemoryLog(), noted, job=job) as producer:
-        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+        source = TopicInput(producer, reader_of(job), "events", user_list=USER_LIST)
         produce_as_they_come(source, producer, events, calendar, clock, sleep=lambda seconds: None)
     assert noted[1]["ann"] == 1
 
 
-def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
+def test_events_deleted_before_reading_are_reported(tmp_path: Path) -> None:
     events, log = Events.of(EVENTS), MemoryLog()
     told: list[str] = []
     run_to(tmp_path, events, log, {}, to=1)
@@ -464,7 +462,7 @@ def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path)
         partition += [record_of(b"", len(partition)), record_of(b"", len(partition) + 1)]
     events.deleted = 7
     with opened(tmp_path, log, {}) as producer:
-        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
+        source = TopicInput(producer, reader_of(producer.job), "events", user_list=USER_LIST)
         produce_to(source, producer, events, 2, notify=told.append)
         assert source.offsets == {0: 7, 1: 7}
     assert [each.partition(":")[0] for each in told] == [
@@ -472,13 +470,13 @@ def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path)
     ]
 
 
-def test_a_topic_that_was_made_anew_is_refused(tmp_path: Path) -> None:
+def test_recreated_topic_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1)
     with pytest.raises(InputError, match="ends at offset 1, but 5 were read: the topic was"):
         run_to(tmp_path, Events.of(EVENTS[:2]), MemoryLog(), {})
 
 
-def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> None:
+def test_recreated_longer_topic_is_rejected(tmp_path: Path) -> None:
     run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, to=1, made="one")
     with pytest.raises(InputError, match="was recreated since producer gateway started"):
         run_to(tmp_path, Events.of([*EVENTS, *EVENTS]), MemoryLog(), {}, made="another")
@@ -489,7 +487,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> 
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, made="one")
 
 
-def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
+def test_producer_rejects_another_input(tmp_path: Path) -> None:
     run_to(tmp_path / "topic", Events.of(EVENTS), MemoryLog(), {}, to=1)
     with opened(tmp_path / "topic", MemoryLog(), {}) as producer:
         with pytest.raises(InputError, match="started with topic events and stores its offsets"):
@@ -497,13 +495,13 @@ def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="reads a topic: continue with --from-topic"):
             LiveProducer(producer, None)
         rows = tmp_path / "all.csv"
-        rows.write_text("user,epoch,value\n" + "".join(f"{user},1,0\n" for user in ROSTER))
+        rows.write_text("user,epoch,value\n" + "".join(f"{user},1,0\n" for user in USER_LIST))
         with pytest.raises(InputError, match="reads a topic: continue with --from-topic"):
             produce_change_log(producer, load_change_log(rows, last_epoch=2))
         with pytest.raises(
             InputError, match=r"1 of the 4 users .* not on the user list, for example 'ann'"
         ):
-            TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER[1:])
+            TopicInput(producer, reader_of(producer.job), "events", user_list=USER_LIST[1:])
     path = tmp_path / "rows.csv"
     path.write_text("user,epoch,value\nann,1,1\n")
     with opened(tmp_path / "file", MemoryLog(), {}) as producer:
@@ -512,17 +510,20 @@ def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
             TopicInput(producer, reader_of(producer.job), "events")
 
 
-def test_what_the_events_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"the first record must name .* --column user=who"):
+def test_invalid_event_settings_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"the first record: got 'who,value'; expected the columns .* --column user=who",
+    ):
         run_to(tmp_path / "1", Events.of([{"who": "ann", "value": 1}]), MemoryLog(), {})
-    form = InputForm.model_validate_json('{"format": "csv"}')
+    input_format = InputFormat.model_validate_json('{"format": "csv"}')
     with (
         opened(None, MemoryLog(), {}) as producer,
         pytest.raises(InputError, match="got format csv; events of a topic must be JSON"),
     ):
-        TopicInput(producer, reader_of(producer.job, form), "events")
+        TopicInput(producer, reader_of(producer.job, input_format), "events")
     job = deployed(JOB.replace(", start: 2024-03-30, length: P1D", ""))
     with opened(None, MemoryLog(), {}, job=job) as producer:
-        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+        source = TopicInput(producer, reader_of(job), "events", user_list=USER_LIST)
         with pytest.raises(InputError, match="events have times, so the job file must set"):
             produce_to(source, producer, Events.of(EVENTS), 1)

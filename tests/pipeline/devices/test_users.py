@@ -13,7 +13,7 @@ from dpstream.pipeline.devices.users import load_users
 
 
 def users_of(folder: Path, data: bytes | str) -> tuple[str, ...]:
-    path = folder / "roster"
+    path = folder / "user list"
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return load_users(path)
 
@@ -28,7 +28,7 @@ def users_of(folder: Path, data: bytes | str) -> tuple[str, ...]:
         "Name, User ,since\nAnn,ann,2024\nZoe,zoe,2023\n",
     ],
 )
-def test_a_roster_is_a_user_a_line_or_a_column(tmp_path: Path, text: str) -> None:
+def test_user_list_is_lines_or_a_column(tmp_path: Path, text: str) -> None:
     for data in (text.encode(), gzip.compress(text.encode())):
         assert users_of(tmp_path, data) == ("ann", "zoe")
 
@@ -41,7 +41,7 @@ def test_users_are_written_as_in_the_input(tmp_path: Path) -> None:
     )
 
 
-def test_a_user_in_braces_is_one(tmp_path: Path) -> None:
+def test_user_list_accepts_braces_and_brackets(tmp_path: Path) -> None:
     assert users_of(tmp_path, "{3F2504E0}\n[ann\n") == ("[ann", "{3F2504E0}")
 
 
@@ -63,15 +63,15 @@ def test_a_user_in_braces_is_one(tmp_path: Path) -> None:
         (b"PAR1\x15\x04\x15\x10", "a Parquet file; expected a user list: text"),
     ],
 )
-def test_what_is_no_roster_is_refused(tmp_path: Path, data: bytes | str, message: str) -> None:
-    with pytest.raises(InputError) as refused:
+def test_invalid_user_list_is_rejected(tmp_path: Path, data: bytes | str, message: str) -> None:
+    with pytest.raises(InputError) as rejected:
         users_of(tmp_path, data)
-    assert str(refused.value).startswith(f"{tmp_path}/roster: ")
-    assert message in str(refused.value)
+    assert str(rejected.value).startswith(f"{tmp_path}/user list: ")
+    assert message in str(rejected.value)
 
 
 @pytest.mark.parametrize("what", ["fifo", "/dev/zero", "folder", "NUL"])
-def test_a_roster_is_a_regular_file(tmp_path: Path, what: str) -> None:
+def test_user_list_must_be_a_regular_file(tmp_path: Path, what: str) -> None:
     """A pipe would block, and a device would be read until memory is exhausted."""
     path = {"/dev/zero": Path("/dev/zero"), "NUL": tmp_path / "a\0b"}.get(what, tmp_path / what)
     if what == "fifo":
@@ -82,11 +82,13 @@ def test_a_roster_is_a_regular_file(tmp_path: Path, what: str) -> None:
         load_users(path)
 
 
-def test_a_line_of_a_roster_that_is_too_long_for_a_user_is_not_held(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"roster:2: broken CSV: more than 1,048,576 characters"):
+def test_overlong_user_list_line_is_not_buffered(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"user list:2: broken CSV: more than 1,048,576 characters"
+    ):
         users_of(tmp_path, gzip.compress(b"ann\n" + bytes(1 << 26) + b"\nbob\n", 1))
 
 
-def test_a_roster_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_user_list_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none: No such file or directory$"):
         load_users(tmp_path / "none")

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclaration, binding_budget
 from dpstream.pipeline.jobs.budgets import (
     BudgetError,
     Charge,
@@ -20,7 +21,6 @@ from dpstream.pipeline.jobs.budgets import (
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import charges, deploy
@@ -31,7 +31,7 @@ from tests.support.new_jobs import new_job
 
 
 def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> DeployedJob:
-    job = new_job(name, "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, **keys)
+    job = new_job(name, "future_rand", {"epsilon": epsilon, "max_changes": 2}, count=8, **keys)
     return deploy_job(job, deployed_at=5)
 
 
@@ -42,20 +42,22 @@ def test_a_stream_is_charged_once() -> None:
     assert charge.delta == 0.0
 
 
-def test_charges_add_up_to_the_budget_and_no_further() -> None:
+def test_charges_add_up_to_the_budget() -> None:
     """Users of a replaced deployment have still been charged."""
     job = deployed(population="students", budget={"epsilon": 8})
     charges: list[Charge] = []
     for _ in range(2):
         charges.append(check_budget(job, charges))
-    with pytest.raises(BudgetError, match="2 earlier deployments took 8 and this one would take 4"):
+    with pytest.raises(
+        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
+    ):
         check_budget(job, charges)
     others = [Charge.of(deployed(population="teachers"))] * 5
     check_budget(job, others)
     check_budget(deployed(population="students"), charges)
 
 
-def test_a_charge_survives_its_bytes_and_other_bytes_are_refused() -> None:
+def test_charge_round_trips_and_other_bytes_are_rejected() -> None:
     charge = Charge.of(deployed())
     assert Charge.from_bytes(charge.to_bytes()) == charge
     for data in (b"", b"[]", b"{}", b'{"population": "a"}'):
@@ -71,7 +73,7 @@ def renewing(
     return deployed(name, epsilon, epochs=epochs, population="students", **keys)
 
 
-def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
+def test_horizons_are_limited_by_the_budget() -> None:
     job = renewing(budget={"epsilon": 14})
     assert horizons_within_budget(job, []) == 3
     earlier = [Charge.of(deployed(population="students"))]
@@ -80,7 +82,9 @@ def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
     charge = check_budget(fitted, earlier)
     assert (charge.epsilon, charge.horizons) == (4.0, 2)
     assert fitted.last_epoch == 16
-    with pytest.raises(BudgetError, match="2 earlier deployments took 12 and this one would take"):
+    with pytest.raises(
+        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
+    ):
         check_budget(job.model_copy(update={"horizons": 1}), [*earlier, charge])
     one_more = renewing(budget={"epsilon": 16}).model_copy(update={"horizons": 1})
     check_budget(one_more, [*earlier, charge])
@@ -90,18 +94,22 @@ def test_all_horizons_of_a_job_must_fit_its_budget() -> None:
     job = renewing(budget={"epsilon": 14})
     earlier = [Charge.of(deployed(population="students"))]
     check_budget(job.model_copy(update={"horizons": 2}), earlier)
-    with pytest.raises(BudgetError, match="took 4 and this one would take 12"):
+    with pytest.raises(
+        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
+    ):
         check_budget(job.model_copy(update={"horizons": 3}), earlier)
 
 
-def test_a_job_without_room_for_one_horizon_is_refused() -> None:
+def test_budget_below_one_horizon_is_rejected() -> None:
     job = renewing(budget={"epsilon": 3.9})
     assert horizons_within_budget(job, []) == 1
-    with pytest.raises(BudgetError, match="0 earlier deployments took 0 and this one"):
+    with pytest.raises(
+        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
+    ):
         check_budget(job.model_copy(update={"horizons": 1}), [])
 
 
-def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
+def test_unlimited_horizons_prevent_a_budget() -> None:
     endless = renewing(name="endless")
     assert horizons_within_budget(endless, []) is None
     charge = check_budget(endless, [])
@@ -111,7 +119,10 @@ def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
         deployed(population="students", budget={"epsilon": 99}),
         renewing(budget={"epsilon": 99}),
     ):
-        with pytest.raises(BudgetError, match="charged without end by job endless, which renews"):
+        with pytest.raises(
+            BudgetError,
+            match=("is charged without limit by job endless, a recurring job"),
+        ):
             check_budget(job, [charge])
     check_budget(deployed(population="teachers", budget={"epsilon": 4}), [charge])
     check_budget(deployed(population="students"), [charge])
@@ -132,7 +143,7 @@ def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
         ("horizons", True),
     ],
 )
-def test_a_damaged_charge_is_none(field: str, value: object) -> None:
+def test_damaged_charge_is_ignored(field: str, value: object) -> None:
     record = json.loads(Charge.of(deployed()).to_bytes())
     damaged = json.dumps({**record, field: value}).encode()
     with pytest.raises(CodecError, match="not a charge"):
@@ -151,7 +162,10 @@ def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
     assert [charge.horizons for charge in charges(cluster)] == [5]
     assert read_jobs(cluster).jobs["a"].last_epoch == 40
     for budget in (21, 99, None):
-        with pytest.raises(BudgetError, match="1 earlier deployment took 20 and this one would"):
+        with pytest.raises(
+            BudgetError,
+            match=("Lower it, or, if the users agree, set the budget with --set-budget"),
+        ):
             begin("b", budget)
 
 
@@ -167,7 +181,7 @@ def counted(*, renew: bool = False, **keys: object) -> DeployedJob:
     return deploy_job(job, deployed_at=5)
 
 
-def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> None:
+def test_independent_epochs_are_charged_their_total_loss() -> None:
     """Their loss is composed with the delta of one of them, and charged once."""
     job = counted()
     guarantee, charge = job.guarantee, Charge.of(job)
@@ -177,18 +191,25 @@ def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> N
     assert (charge.epsilon, charge.delta) == (guarantee.stream_epsilon, 1e-6)
     check_budget(counted(budget={"epsilon": charge.epsilon, "delta": 1e-6}), [])
     for little in ({"epsilon": 3.0, "delta": 1e-6}, {"epsilon": 20, "delta": 1e-7}):
-        with pytest.raises(BudgetError, match="and this one would take"):
+        with pytest.raises(
+            BudgetError,
+            match=("Lower it, or, if the users agree, set the budget with --set-budget"),
+        ):
             check_budget(counted(budget=little), [])
 
 
-COMPOSED = StatedBudget(
+COMPOSED = BudgetDeclaration(
     "students", 17.0, 1e-6, "dpstream budget", BY_COMMAND, 5, True, "ticket 12", composed=True
 )
 
 
 def job(epsilon: float = 1.0) -> DeployedJob:
     made = new_job(
-        "last", "future_rand", {"epsilon": epsilon, "changes": 2}, count=8, population="students"
+        "last",
+        "future_rand",
+        {"epsilon": epsilon, "max_changes": 2},
+        count=8,
+        population="students",
     )
     return deploy_job(made, deployed_at=5)
 
@@ -199,16 +220,18 @@ def small(count: int, delta: float = 0.0, epsilon: float = 0.25) -> list[Charge]
     ]
 
 
-def stated_by_a_job(epsilon: float, delta: float) -> StatedBudget:
-    return StatedBudget("students", epsilon, delta, "first", "ab" * 16, 6)
+def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
+    return BudgetDeclaration("students", epsilon, delta, "first", "ab" * 16, 6)
 
 
-def test_many_small_charges_have_room_where_their_sum_has_none() -> None:
+def test_filter_admits_small_charges_beyond_their_sum() -> None:
     """A hundred of 1/4 and one of 1: their sum is 26, by the filter less than 17."""
     check_budget(job(), small(100), [COMPOSED])
-    with pytest.raises(BudgetError, match=r"17 in all, as .* would take 1 \(composed 19"):
+    with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed 19"):
         check_budget(job(), small(140), [COMPOSED])
-    with pytest.raises(BudgetError, match="100 earlier deployments took 25 and this one would"):
+    with pytest.raises(
+        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
+    ):
         check_budget(job(), small(100), [replace(COMPOSED, composed=False)])
     (epsilon, _) = accounts_of(job(), small(100), [COMPOSED])
     assert epsilon.filtered is not None
@@ -230,52 +253,54 @@ def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
         assert together.earlier == apart.earlier == horizons * one.epsilon
 
 
-def test_the_charges_own_deltas_have_half_of_it() -> None:
+def test_delta_charges_are_limited_to_half_the_budget() -> None:
     """The other half is reserved for the filter, whichever rule admits them."""
     check_budget(job(), small(5, delta=1e-7), [COMPOSED])
-    with pytest.raises(BudgetError, match="may be charged delta 5e-07 in all, as an operator"):
+    with pytest.raises(BudgetError, match="is delta 5e-07, as an operator"):
         check_budget(job(), small(6, delta=1e-7), [COMPOSED])
     check_budget(job(), small(6, delta=1e-7), [replace(COMPOSED, composed=False)])
-    binding = binding_budget("students", [COMPOSED, stated_by_a_job(20, 7e-7)])
+    binding = binding_budget("students", [COMPOSED, declared_by_a_job(20, 7e-7)])
     assert binding["delta"] is COMPOSED, "half of it is less"
 
 
-def test_every_budget_that_stands_has_to_bear_the_charges() -> None:
+def test_charges_must_fit_every_standing_budget() -> None:
     """Passing one budget's filter does not satisfy a larger budget that sums charges."""
     charges = small(100)
-    check_budget(job(), charges, [COMPOSED, stated_by_a_job(26, 1e-6)])
-    adding = [COMPOSED, stated_by_a_job(25, 1e-6)]
-    with pytest.raises(BudgetError, match="may be charged epsilon 25 in all, as job first"):
+    check_budget(job(), charges, [COMPOSED, declared_by_a_job(26, 1e-6)])
+    adding = [COMPOSED, declared_by_a_job(25, 1e-6)]
+    with pytest.raises(BudgetError, match="is epsilon 25, as job first"):
         check_budget(job(), charges, adding)
     (epsilon, _) = accounts_of(job(), charges, adding)
     assert (epsilon.allowed, epsilon.remaining, epsilon.filtered) == (25, -1, None)
-    with pytest.raises(BudgetError, match="may be charged epsilon 9 in all, as job first"):
-        check_budget(job(), charges, [COMPOSED, stated_by_a_job(9, 1e-6)])
-    set_anew = replace(COMPOSED, at=9, reason="again")
-    check_budget(job(), charges, [stated_by_a_job(9, 1e-6), set_anew])
+    with pytest.raises(BudgetError, match="is epsilon 9, as job first"):
+        check_budget(job(), charges, [COMPOSED, declared_by_a_job(9, 1e-6)])
+    set_again = replace(COMPOSED, at=9, reason="again")
+    check_budget(job(), charges, [declared_by_a_job(9, 1e-6), set_again])
 
 
-def test_charges_without_end_have_no_filter() -> None:
+def test_unlimited_charges_have_no_filter() -> None:
     endless = replace(small(1)[0], horizons=None)
-    with pytest.raises(BudgetError, match="without end"):
+    with pytest.raises(
+        BudgetError, match=("a recurring job deployed without a budget: no budget can be enforced")
+    ):
         check_budget(job(), [endless], [COMPOSED])
 
 
-def test_without_delta_nothing_is_composed() -> None:
+def test_composition_requires_delta() -> None:
     assert filter_of(COMPOSED) is not None
     for other in (replace(COMPOSED, composed=False), replace(COMPOSED, delta=0.0)):
         assert filter_of(other) is None
 
 
 def test_composed_budget_survives_encoding() -> None:
-    assert StatedBudget.from_bytes(COMPOSED.to_bytes()) == COMPOSED
+    assert BudgetDeclaration.from_bytes(COMPOSED.to_bytes()) == COMPOSED
     summed = replace(COMPOSED, composed=False)
-    assert StatedBudget.from_bytes(summed.to_bytes()) == summed
+    assert BudgetDeclaration.from_bytes(summed.to_bytes()) == summed
     for wrong in (b'"composed": 1', b'"composed": null'):
         with pytest.raises(CodecError):
-            StatedBudget.from_bytes(COMPOSED.to_bytes().replace(b'"composed": true', wrong))
+            BudgetDeclaration.from_bytes(COMPOSED.to_bytes().replace(b'"composed": true', wrong))
     with pytest.raises(CodecError):
-        StatedBudget.from_bytes(COMPOSED.to_bytes().replace(b'"ticket 12"', b"7"))
+        BudgetDeclaration.from_bytes(COMPOSED.to_bytes().replace(b'"ticket 12"', b"7"))
     assert COMPOSED.who == "an operator set it by dpstream budget (1970-01-01: ticket 12)"
     lifted = replace(COMPOSED, epsilon=None, delta=None)
     assert "an operator lifted it" in lifted.who

@@ -17,14 +17,14 @@ from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.amplification import amplified_delta, of_any_randomizer
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 
 VALUES: dict[str, Any] = {
     "name": "students",
     "protocol": "future_rand",
-    "parameters": {"epsilon": 1, "changes": 4},
+    "parameters": {"epsilon": 1, "max_changes": 4},
     "epochs": {"count": 12, "start": "2013-10-01", "length": "P1W"},
 }
 
@@ -33,7 +33,7 @@ def deployed(**values: Any) -> DeployedJob:
     return deploy_job(make_job({**VALUES, **values}), deployed_at=1_700_000_000_000)
 
 
-def test_the_record_says_everything() -> None:
+def test_record_contains_the_whole_job() -> None:
     offsets = {
         role: (7, 0, 3, 9) if role in (Role.REPORTS, Role.SHUFFLED) else (5,)
         for role in make_job(VALUES).topic_settings()
@@ -51,7 +51,7 @@ def test_the_record_says_everything() -> None:
     assert describe_difference(read, make_job(VALUES)) == []
 
 
-def test_devices_and_servers_work_from_the_record_alone() -> None:
+def test_record_suffices_for_devices_and_servers() -> None:
     job = DeployedJob.from_bytes(deployed().to_bytes())
     assert job.law == make_job(VALUES).calibrate()
     assert job.guarantee.epsilon <= 1
@@ -62,26 +62,28 @@ def test_devices_and_servers_work_from_the_record_alone() -> None:
     assert job.aggregator_from_bytes(aggregator.to_bytes()).to_bytes() == aggregator.to_bytes()
 
 
-def test_a_deployment_begins_somewhere_in_every_topic() -> None:
+def test_deployment_needs_start_offsets_of_every_topic() -> None:
     body = json.loads(deployed().to_bytes())
     del body["start_offsets"]["status"]
-    with pytest.raises(JobError, match="of status are 0, it has 1 partitions"):
+    with pytest.raises(
+        JobError, match="start_offsets: has 0 entries for status; expected 1, one per partition"
+    ):
         DeployedJob.from_bytes(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {"parameters": {"epsilon": 2, "changes": 4}},
-        {"parameters": {"epsilon": 1, "changes": 3}},
-        {"parameters": {"epsilon": 1, "changes": 4, "calibration": "published"}},
+        {"parameters": {"epsilon": 2, "max_changes": 4}},
+        {"parameters": {"epsilon": 1, "max_changes": 3}},
+        {"parameters": {"epsilon": 1, "max_changes": 4, "calibration": "published"}},
         {"epochs": {**VALUES["epochs"], "count": 11}},
         {"epochs": {**VALUES["epochs"], "start": "2013-10-02"}},
         {"epochs": {**VALUES["epochs"], "length": "P8D"}},
         {"shuffle": {"minimum": 99}},
     ],
 )
-def test_what_gives_a_report_its_meaning_changes_the_fingerprint(values: dict[str, Any]) -> None:
+def test_report_semantics_change_the_fingerprint(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint != deployed().fingerprint
 
 
@@ -94,11 +96,11 @@ def test_what_gives_a_report_its_meaning_changes_the_fingerprint(values: dict[st
         {"epochs": {"count": 12, "start": "2013-10-01T02:00+02:00", "length": "7d"}},
     ],
 )
-def test_names_windows_and_topics_leave_the_fingerprint_alone(values: dict[str, Any]) -> None:
+def test_names_windows_and_topics_keep_the_fingerprint(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint == deployed().fingerprint
 
 
-def test_the_fingerprint_is_pinned_and_blind_to_how_estimates_are_made() -> None:
+def test_fingerprint_is_pinned_and_ignores_estimators() -> None:
     values = {
         "protocol": "p",
         "parameters": {"epsilon": 1.0, "items": 3, "estimator": "min", "messages_per_user": 9},
@@ -125,19 +127,19 @@ def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("alter", "message"),
     [
-        (change("parameters.epsilon", 0.5), "fingerprint: is not that of the values of job stu"),
-        (change("constants.epsilon", 9.0), "fingerprint: is not that of the values"),
-        (change("shuffle.minimum", 1), "fingerprint: is not that of the values"),
-        (change("fingerprint", "00" * 16), "fingerprint: is not that of the values"),
-        (change("version", 2), "version: 2 is not allowed: give 1"),
+        (change("parameters.epsilon", 0.5), "fingerprint: does not match the values of job stu"),
+        (change("constants.epsilon", 9.0), "fingerprint: does not match the values"),
+        (change("shuffle.minimum", 1), "fingerprint: does not match the values"),
+        (change("fingerprint", "00" * 16), "fingerprint: does not match the values"),
+        (change("version", 2), "version: 2 is not allowed; expected"),
         (change("surprise", 2), "surprise: unknown key"),
         (change("protocol", "future"), 'protocol: "future" is not allowed'),
         (change("start_offsets.reports", [0, 0, 0, -1]), "start_offsets.reports.3: -1 is not"),
-        (lambda record: record.pop("shuffle"), "fingerprint: is not that of the values"),
+        (lambda record: record.pop("shuffle"), "fingerprint: does not match the values"),
         (lambda record: record.pop("constants"), "constants: is required"),
     ],
 )
-def test_an_altered_record_is_refused(
+def test_altered_job_record_is_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     record = json.loads(deployed().to_bytes())
@@ -152,13 +154,13 @@ def test_an_altered_record_is_refused(
     [
         (
             change("parameters.epsilon", 0.5),
-            "constants: spend epsilon 1.0, parameters.epsilon is 0.5: deploy the job again",
+            "constants: spend epsilon 1.0, but parameters.epsilon is 0.5. Deploy the job again",
         ),
-        (change("constants.epsilon", 0.5), "a loss of 1.0, must be at most epsilon, 0.5"),
+        (change("constants.epsilon", 0.5), "loss is 1.0; expected at most epsilon,"),
         (change("constants.order_weights", []), "constants: not a FutureRand law"),
     ],
 )
-def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
+def test_constants_beyond_the_parameters_are_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     """Even with a matching fingerprint: the writer of the record is not trusted."""
@@ -171,7 +173,7 @@ def test_constants_that_do_not_keep_what_the_parameters_promise_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delta_beyond_that_of_the_parameters_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Approximate:
         epsilon: float = 1.0
@@ -179,21 +181,23 @@ def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.Mo
 
     record = deployed().to_bytes()
     promised = deployed().guarantee
-    for delta, refused in ((1e-9, False), (2e-9, True)):
+    for delta, rejected in ((1e-9, False), (2e-9, True)):
         job = deployed().model_copy(update={"parameters": Approximate()})
         job.__dict__["guarantee"] = replace(promised, delta=delta)
         monkeypatch.setattr(
             "dpstream.pipeline.jobs.deployed_job.validate", lambda cls, values, job=job: job
         )
-        if refused:
-            with pytest.raises(JobError, match=r"spend delta 2e-09, parameters\.delta is 1e-09"):
+        if rejected:
+            with pytest.raises(
+                JobError, match=r"spend delta 2e-09, but parameters\.delta is 1e-09"
+            ):
                 DeployedJob.from_bytes(record)
         else:
             DeployedJob.from_bytes(record)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
+def test_every_protocol_stays_within_its_parameters(name: str) -> None:
     for example in PROTOCOLS[name].examples:
         parameters = json.loads(json.dumps(asdict(example.parameters)))
         job = deployed(
@@ -205,7 +209,7 @@ def test_every_protocol_keeps_what_its_parameters_promise(name: str) -> None:
         assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
-def test_what_operators_tune_may_change() -> None:
+def test_operational_settings_may_change() -> None:
     record = json.loads(deployed().to_bytes())
     change("shuffle.grace", "PT2H")(record)
     change("topics.retention", "P1D")(record)
@@ -214,7 +218,7 @@ def test_what_operators_tune_may_change() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"null", b"{", b"[" * 100_000, b"NaN"])
-def test_what_is_no_record_is_a_job_error(data: bytes) -> None:
+def test_malformed_record_is_a_job_error(data: bytes) -> None:
     with pytest.raises(JobError, match="not the record of a deployed job"):
         DeployedJob.from_bytes(data)
 
@@ -227,7 +231,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
         {
             "name": "mixed",
             "protocol": protocol,
-            "parameters": more.pop("parameters", {"changes": 2}),
+            "parameters": more.pop("parameters", {"max_changes": 2}),
             "epochs": {"count": 16},
             **({} if users is None else {"shuffle": {"minimum": users}}),
             "central": CENTRAL,
@@ -236,7 +240,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
     )
 
 
-def test_the_local_epsilon_is_the_largest_that_there_is_room_for() -> None:
+def test_local_epsilon_is_the_largest_within_central() -> None:
     epsilon = job_of().parameters.epsilon
     assert epsilon == 5.917  # near 6
     spent, more = (
@@ -245,23 +249,23 @@ def test_the_local_epsilon_is_the_largest_that_there_is_room_for() -> None:
     assert spent <= 1e-6 < more
 
 
-def test_both_sides_are_promised() -> None:
+def test_guarantee_states_local_and_central_epsilon() -> None:
     deployed = deploy_job(job_of(), deployed_at=0)
     assert deployed.parameters.epsilon == 5.917
     guarantee = deployed.guarantee
     assert 5.9 < guarantee.epsilon <= 5.917
     assert guarantee.delta == 0.0
-    assert guarantee.trust.startswith("nobody")
+    assert guarantee.trust.startswith("none")
     shuffled = guarantee.to_json()["shuffled"]
     assert shuffled == {"epsilon": 0.5, "delta": 1e-6, "contributors": 100_000}
-    assert "epsilon 0.5, delta 1e-06 where these are trusted" in str(guarantee)
-    assert "99,999 honest others" in str(guarantee)
+    assert "epsilon 0.5, delta 1e-06 if these are trusted:" in str(guarantee)
+    assert "the shuffler to shuffle, and 99,999 honest other users" in str(guarantee)
     # Charges also cover users who were absent.
     assert Charge.of(deployed).epsilon == guarantee.epsilon
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
 
 
-def test_horizons_add_up_on_both_sides() -> None:
+def test_horizons_add_up_for_local_and_central_epsilon() -> None:
     job = job_of(epochs={"count": 16, "renew": True})
     over = deploy_job(job, deployed_at=0).guarantee_at(33, 1)
     assert over.shuffled is not None
@@ -270,7 +274,7 @@ def test_horizons_add_up_on_both_sides() -> None:
     assert over.epsilon == pytest.approx(3 * 5.917, rel=1e-4)
 
 
-def test_what_was_promised_cannot_be_altered_unseen() -> None:
+def test_altered_central_guarantee_is_detected() -> None:
     values = json.loads(deploy_job(job_of(), deployed_at=0).to_bytes())
     values["central"]["epsilon"] = 0.1
     with pytest.raises(JobError, match="fingerprint"):
@@ -281,19 +285,22 @@ def test_what_was_promised_cannot_be_altered_unseen() -> None:
     ("more", "words"),
     [
         ({"users": None}, "shuffle.minimum: is missing"),
-        ({"parameters": {"changes": 2, "epsilon": 6.5}}, "parameters.epsilon: is 6.5, which among"),
+        (
+            {"parameters": {"max_changes": 2, "epsilon": 6.5}},
+            "parameters.epsilon: is 6.5, which exceeds central",
+        ),
         (
             {"protocol": "count_min", "parameters": {"delta": 1e-6, "domain": ["a"]}},
-            "count_min states epsilon and delta of shuffled messages itself",
+            "count_min does not support 'central'",
         ),
         ({"central": {"epsilon": 0.5}}, "central.delta: is required"),
     ],
 )
-def test_what_cannot_be_is_told_where_it_stands(more: dict[str, Any], words: str) -> None:
+def test_invalid_central_section_is_rejected_with_its_key(more: dict[str, Any], words: str) -> None:
     with pytest.raises(JobError, match=words):
         job_of(**more)
 
 
-def test_every_deployment_is_another_one() -> None:
+def test_deployments_are_distinct() -> None:
     assert deployed().deployment != deployed().deployment
     assert deployed().fingerprint == deployed().fingerprint

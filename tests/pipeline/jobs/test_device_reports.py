@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployments import begun_horizons, deploy
+from dpstream.pipeline.operations.deployments import deploy, started_horizons
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support.memory_cluster import MemoryCluster
 
@@ -39,7 +39,7 @@ JWK = {
 TEXT = """\
 name: logins
 protocol: future_rand
-parameters: {epsilon: 4, changes: 2}
+parameters: {epsilon: 4, max_changes: 2}
 epochs: {count: 8, start: 2026-01-01, length: P1D}
 """
 
@@ -49,9 +49,9 @@ def job_of(devices: str = "{}", text: str = TEXT, folder: Path = Path()) -> Job:
 
 
 def problem_of(devices: str, text: str = TEXT, folder: Path = Path()) -> str:
-    with pytest.raises(JobError) as refused:
+    with pytest.raises(JobError) as rejected:
         job_of(devices, text, folder)
-    return str(refused.value)
+    return str(rejected.value)
 
 
 def deployed_of(devices: str = "{}", day: int = 1) -> DeployedJob:
@@ -72,33 +72,49 @@ def test_a_deployed_job_is_read_back() -> None:
     ("devices", "text", "message"),
     [
         ("{late: 2 min}", TEXT, "devices.late is longer than shuffle.grace"),
-        ("{seal: nobody.pub}", TEXT, "cannot read the public key"),
-        (f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}", TEXT, "say by rotate how many epochs"),
-        ("{}", TEXT.replace(", start: 2026-01-01, length: P1D", ""), "give epochs.start and"),
+        ("{seal: missing.pub}", TEXT, "cannot read the public key"),
+        (
+            f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}",
+            TEXT,
+            "devices.rotate: is missing: the successive keys of seal require the number of epochs",
+        ),
         (
             "{}",
-            TEXT.replace("future_rand", "memoized_response").replace(", changes: 2", ""),
-            "cannot run memoized_response",
+            TEXT.replace(", start: 2026-01-01, length: P1D", ""),
+            "devices: requires a calendar of epochs, because devices report independently. Set",
+        ),
+        (
+            "{}",
+            TEXT.replace("future_rand", "memoized_response").replace(", max_changes: 2", ""),
+            "devices: cannot be combined with protocol memoized_response",
         ),
         (
             "{}",
             TEXT.replace("future_rand", "count_min").replace(
-                "changes: 2", "delta: 1.0e-6, domain: [a, b]"
+                "max_changes: 2", "delta: 1.0e-6, domain: [a, b]"
             )
             + "shuffle: {minimum: 100, instances: 2}\n",
-            "leave out shuffle.instances",
+            "devices: cannot be combined with shuffle.instances",
         ),
         (
             "{}",
             f"{TEXT}sealed: {{aggregate: {PUBLIC[0]}, stages: [{PUBLIC[1]}]}}\n",
-            "leave out sealed",
+            "devices: cannot be combined with sealed",
         ),
         ("{tokens: {keys: no.jwks, audience: a}}", TEXT, "cannot read the key set"),
-        ("{tokens: {keys: [{kty: oct, k: AA, kid: a}], audience: a}}", TEXT, "private or a symm"),
-        ("{tokens: {keys: [{kty: XX, kid: a}], audience: a}}", TEXT, 'type "XX", known are EC'),
+        (
+            "{tokens: {keys: [{kty: oct, k: AA, kid: a}], audience: a}}",
+            TEXT,
+            "devices.tokens.keys: has a private or symmetric key; expected public keys only",
+        ),
+        (
+            "{tokens: {keys: [{kty: XX, kid: a}], audience: a}}",
+            TEXT,
+            'devices.tokens.keys: has a key of type "XX"; expected one of: EC, OKP, RSA',
+        ),
     ],
 )
-def test_what_cannot_be_is_refused(devices: str, text: str, message: str) -> None:
+def test_invalid_devices_section_is_rejected(devices: str, text: str, message: str) -> None:
     assert message in problem_of(devices, text)
 
 
@@ -111,21 +127,21 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     assert job.devices.tokens is not None
     assert job.devices.tokens.keys == (JWK,)
     (tmp_path / "app.jwks").write_text("[]")
-    assert "is no JSON Web Key Set" in problem_of(
+    assert "is not a JSON Web Key Set; expected {'keys': [...]}" in problem_of(
         "{tokens: {keys: app.jwks, audience: logins}}", folder=tmp_path
     )
 
 
-def test_a_key_serves_its_turn() -> None:
+def test_key_is_used_in_its_period() -> None:
     devices = job_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3}}").devices
     assert devices is not None
     first, second = map(bytes.fromhex, PUBLIC)
     assert [devices.key_at(epoch) for epoch in (1, 3, 4, 99)] == [first, first, second, second]
-    assert devices.turns() == [(first, 1, 3), (second, 4, None)]
+    assert devices.periods() == [(first, 1, 3), (second, 4, None)]
     assert job_of().devices.key_at(1) is None  # type: ignore[union-attr]
 
 
-def test_the_fingerprint_says_who_can_read_and_not_who_may_send() -> None:
+def test_fingerprint_covers_readers_not_senders() -> None:
     prints = [
         deployed_of(devices).fingerprint
         for devices in (
@@ -142,7 +158,7 @@ def test_the_fingerprint_says_who_can_read_and_not_who_may_send() -> None:
     assert producers.fingerprint not in prints
 
 
-def test_a_deployment_begins_in_the_epoch_that_is_running() -> None:
+def test_deployment_starts_in_the_current_epoch() -> None:
     assert [deployed_of(day=day).first_epoch for day in (-9, 1, 2, 7)] == [1, 1, 2, 7]
 
 
@@ -164,12 +180,12 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     assert json.loads(statement_of(fitted))["epochs"]["last"] == 40
 
 
-def test_a_new_budget_keeps_the_horizons_begun_since_the_deployment() -> None:
+def test_new_budget_keeps_horizons_started_since_deployment() -> None:
     day = 86_400_000
     cluster = cast(Cluster, MemoryCluster())
     deployed_at = 1_767_225_600_000 + 29 * day
     job = deploy(cluster, job_of(text=RENEWING), deployment=bytes(16), now=deployed_at)
-    found = [begun_horizons(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
+    found = [started_horizons(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
     assert found == [1, 1, 2]
 
 
@@ -190,7 +206,7 @@ def test_a_replay_counts_the_horizons_of_its_original() -> None:
     assert again.guarantee_at(33, 33) == gateway.guarantee_at(33, 30)
 
 
-def test_a_statement_says_all_that_a_device_needs() -> None:
+def test_statement_contains_all_device_settings() -> None:
     job = deployed_of(f"{{seal: {PUBLIC[0]}, late: 20 s}}")
     said: dict[str, Any] = json.loads(statement_of(job))
     assert said["deployment"] == job.deployment.hex()
@@ -213,7 +229,7 @@ def test_a_statement_says_all_that_a_device_needs() -> None:
     assert statement_of(job) == statement_of(DeployedJob.from_bytes(job.to_bytes()))
 
 
-def test_a_statement_that_was_altered_is_not_signed() -> None:
+def test_altered_statement_fails_verification() -> None:
     key = Ed25519PrivateKey.generate()
     description = described(deployed_of(), key).signed_description
     assert description is not None
@@ -226,7 +242,7 @@ def test_a_statement_that_was_altered_is_not_signed() -> None:
     assert not is_signed(description.model_copy(update={"signer": other}))
 
 
-def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "logins"
     made = CollectorKey.at(file)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -236,13 +252,16 @@ def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
         file.chmod(mode)
         with pytest.raises(WrongKeyError, match="chmod 600"):
             CollectorKey.read(file)
-    with pytest.raises(WrongKeyError, match="copy it from where the job was deployed"):
+    with pytest.raises(
+        WrongKeyError,
+        match=("copy it from the machine that deployed the job, or name another file with --"),
+    ):
         CollectorKey.read(tmp_path / "none")
-    with pytest.raises(WrongKeyError, match="holds no collector key"):
+    with pytest.raises(WrongKeyError, match="does not contain a collector key: is a folder"):
         CollectorKey.read(tmp_path)
     short = tmp_path / "short"
     short.touch(0o600)
-    with pytest.raises(WrongKeyError, match="holds no collector key, which is 32 bytes"):
+    with pytest.raises(WrongKeyError, match="does not contain a collector key"):
         CollectorKey.read(short)
 
     signing = tmp_path / "keys" / "devices.key"
@@ -253,5 +272,5 @@ def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
         signing_key_at(signing)
     signing.chmod(0o600)
     signing.write_bytes(b"nonsense")
-    with pytest.raises(WrongKeyError, match="holds no signing key"):
+    with pytest.raises(WrongKeyError, match="does not contain an unencrypted Ed25519 signing key"):
         signing_key_at(signing)

@@ -26,7 +26,7 @@ from tests.support.cells import CELLS
 SHORT = """\
 name: students
 protocol: future_rand
-parameters: {epsilon: 4, changes: 4}
+parameters: {epsilon: 4, max_changes: 4}
 epochs: {count: 170}
 """
 
@@ -36,7 +36,7 @@ name: students-2
 protocol: future_rand
 parameters:
   epsilon: 1e-1
-  changes: 16
+  max_changes: 16
   calibration: published
 epochs:
   count: 12
@@ -68,10 +68,10 @@ def only_problem(text: str) -> str:
     return line
 
 
-def test_four_keys_suffice() -> None:
+def test_job_needs_four_keys() -> None:
     job = parse_job(SHORT)
     assert job.name == "students"
-    assert job.parameters == FutureRandParameters(epsilon=4, changes=4, calibration="optimal")
+    assert job.parameters == FutureRandParameters(epsilon=4, max_changes=4, calibration="optimal")
     assert (job.last_epoch, job.epochs.start, job.epochs.length) == (170, None, None)
     assert (job.shuffle.order, job.shuffle.minimum) == ("sorted", 100)
     assert (job.shuffle.producers, job.shuffle.grace) == (1, 60)
@@ -82,7 +82,7 @@ def test_four_keys_suffice() -> None:
     )
 
 
-def test_every_key_is_taken() -> None:
+def test_every_key_is_accepted() -> None:
     job = parse_job(FULL)
     assert job.parameters == FutureRandParameters(0.1, 16, "published")
     assert job.epochs.start == datetime(2013, 10, 1, tzinfo=UTC)
@@ -99,7 +99,7 @@ def test_the_json_of_a_job_makes_the_same_job(text: str) -> None:
     assert make_job(job.to_json()) == job
 
 
-def test_an_epoch_lies_whole_in_one_partition_and_neighbors_in_others() -> None:
+def test_epochs_map_to_single_partitions_round_robin() -> None:
     job = parse_job(SHORT)
     assert [job.topics.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
     assert job.topic(Role.REPORTS) == "students.reports"
@@ -110,13 +110,13 @@ def test_an_epoch_lies_whole_in_one_partition_and_neighbors_in_others() -> None:
     }
 
 
-def test_everything_wrong_is_listed_in_the_order_of_the_file() -> None:
+def test_problems_are_listed_in_file_order() -> None:
     text = """\
 name: Students
 protocol: future_rand
 parameters:
   epsilom: 4
-  changes: four
+  max_changes: four
 epochs:
   count: 0
 shufle: {}
@@ -124,63 +124,81 @@ topics:
   partitions: 4.5
 """
     assert problems(text) == [
-        'job.yaml:1: name: "Students" is not allowed: give 1 to 236 lower-case letters, digits, '
-        "- and _, the first of them a letter or digit; in quotes if there are only digits",
+        'job.yaml:1: name: "Students" is not allowed; expected 1 to 236 lower-case letters, '
+        "digits, - and _, starting with a letter or digit; in quotes if all are digits",
         "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
-        "allowed: epsilon, changes, calibration, estimator",
-        'job.yaml:5: parameters.changes: "four" is not allowed: give a valid integer',
-        "job.yaml:7: epochs.count: 0 is not allowed: give a whole number from 1 to 1048576",
-        "job.yaml:8: shufle: unknown key; did you mean shuffle? "
-        "allowed: title, description, unit, labels, "
-        "name, protocol, parameters, epochs, shuffle, topics, population, budget, "
-        "crowds, central, sealed, devices, input",
-        "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
+        "allowed: epsilon, max_changes, calibration, estimator",
+        'job.yaml:5: parameters.max_changes: "four" is not allowed; expected a valid integer',
+        "job.yaml:7: epochs.count: 0 is not allowed; expected a whole number from 1 to 1048576",
+        "job.yaml:8: shufle: unknown key; did you mean shuffle? allowed: title, description, unit, "
+        "labels, name, protocol, parameters, epochs, shuffle, topics, population, budget, crowds, "
+        "central, sealed, devices, input",
+        "job.yaml:10: topics.partitions: 4.5 is not allowed; "
+        "expected a whole number from 1 to 1024",
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("parameters: {epsilon: 0, changes: 4}", "parameters.epsilon: is 0.0, must be from 1e-06"),
-        ("parameters: {epsilon: 1, changes: true}", "true is not allowed: give a valid integer"),
         (
-            "parameters: {epsilon: '1,5', changes: 1}",
-            '"1,5" is not allowed: use a decimal point, 1.5',
+            "parameters: {epsilon: 0, max_changes: 4}",
+            "parameters.epsilon: is 0.0; expected 1e-06 to 64",
         ),
         (
-            "parameters: {epsilon: 1,5, changes: 1}",
-            "parameters.epsilon: 1,5 is two things between braces: use a decimal point (1.5)",
+            "parameters: {epsilon: 1, max_changes: true}",
+            "true is not allowed; expected a valid integer",
         ),
-        ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas, 10000'),
-        ("parameters: {epsilon: 1e999, changes: 1}", "Infinity is not allowed: give a finite"),
         (
-            "parameters: {epsilon: 1, changes: 1, calibration: best}",
-            "parameters.calibration: \"best\" is not allowed: give 'optimal' or 'published'",
+            "parameters: {epsilon: '1,5', max_changes: 1}",
+            '"1,5" is not allowed: use a decimal point: 1.5',
         ),
-        ("parameters: {changes: 4}", "parameters.epsilon: is required"),
+        (
+            "parameters: {epsilon: 1,5, max_changes: 1}",
+            "parameters.epsilon: 1,5 between braces is read as two values. Use a decimal point",
+        ),
+        ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas: 10000'),
+        (
+            "parameters: {epsilon: 1e999, max_changes: 1}",
+            "Infinity is not allowed; expected a finite",
+        ),
+        (
+            "parameters: {epsilon: 1, max_changes: 1, calibration: best}",
+            "parameters.calibration: \"best\" is not allowed; expected 'optimal' or 'published'",
+        ),
+        ("parameters: {max_changes: 4}", "parameters.epsilon: is required"),
         ("name: a.b", "lower-case letters, digits, - and _"),
-        ("protocol: future_rnd", 'protocol: "future_rnd" is not allowed: give one of value_stream'),
-        ("epochs: {count: 8, start: 2013-10-01}", "epochs.length: is missing: give start and"),
+        (
+            "protocol: future_rnd",
+            'protocol: "future_rnd" is not allowed; expected one of value_stream',
+        ),
+        (
+            "epochs: {count: 8, start: 2013-10-01}",
+            ("epochs.length: is missing. Set both start and length, or neither"),
+        ),
         ("epochs: {count: 8, start: 2013-10-01, length: week}", 'epochs.length: "week" is not'),
-        ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed: give the fewest devices"),
-        ("shuffle: {grace: 60}", "shuffle.grace: 60 is not allowed: give a duration"),
-        ("shuffle: {grace: P1M}", "but no months or years"),
-        ("topics:", "topics: has no value: give one, or leave the key out"),
+        ("shuffle: {minimum: 0}", "shuffle.minimum: 0 is not allowed; expected the minimum number"),
+        ("shuffle: {grace: 60}", "shuffle.grace: 60 is not allowed; expected a duration"),
+        ("shuffle: {grace: P1M}", "without months or years"),
+        ("topics:", "topics: has no value. Set one, or remove the key"),
         (
             "input: {seperator: ';'}",
             "seperator: unknown key; did you mean separator? allowed: form",
         ),
-        ("input: {timezone: Berlin}", 'input.timezone: "Berlin" is not allowed: give where times'),
+        (
+            "input: {timezone: Berlin}",
+            'input.timezone: "Berlin" is not allowed; expected time zone',
+        ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
-        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', and so has false: give it to"),
-        ("input: {decimal: ','}", "input: decimal is for numbers, and this job is about one"),
+        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', as does false"),
+        ("input: {decimal: ','}", "input: decimal requires numbers, but this job is about one"),
         (
             "input: {clamp: true}",
-            "input: clamp is for numbers with a lowest and a highest one, and",
+            "input: clamp requires numbers with a range, but this job is about one",
         ),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) -> None:
+def test_invalid_value_is_reported_with_allowed_values(line: str, message: str) -> None:
     key = line.partition(":")[0]
     others = [kept for kept in SHORT.splitlines() if not kept.startswith(f"{key}:")]
     said = only_problem("\n".join([*others, line]))
@@ -188,39 +206,42 @@ def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) ->
     assert message in said
 
 
-def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> None:
+def test_missing_key_is_reported_at_its_section() -> None:
     said = only_problem(
         "name: a\nprotocol: future_rand\nepochs: {count: 1}\nparameters:\n  epsilon: 1"
     )
-    assert said == "job.yaml:4: parameters.changes: is required"
+    assert said == "job.yaml:4: parameters.max_changes: is required"
     assert problems("")[1:] == [
-        f"job.yaml:1: protocol: is required: give one of {', '.join(PROTOCOLS)}",
+        f"job.yaml:1: protocol: is required; expected one of {', '.join(PROTOCOLS)}",
         "job.yaml:1: parameters: is required",
-        "job.yaml:1: epochs.count: is required: give a whole number from 1 to 1048576",
+        "job.yaml:1: epochs.count: is required; expected a whole number from 1 to 1048576",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: a\nname: b\n", "job.yaml:2: name: is there twice, first on line 1"),
-        ("name: a\n\nepochs: {count: 1,\n count: 2}", "4: epochs.count: is there twice, first on"),
+        ("name: a\nname: b\n", "job.yaml:2: name: is a duplicate key, first on line 1"),
+        (
+            "name: a\n\nepochs: {count: 1,\n count: 2}",
+            "4: epochs.count: is a duplicate key, first on",
+        ),
         ("name: a\nepochs: {count: 1\n", "job.yaml:3: not YAML: "),
         ("name: a: b\n", "job.yaml:1: not YAML: mapping values are not allowed here"),
         ("name: a\n---\nname: b\n", "job.yaml:2: not YAML: "),
         ("name: \x00\n", "job.yaml:1: not YAML: "),
         ("name: " + "[" * 500, "job.yaml:1: nested too deeply"),
-        ("- name\n", "job.yaml:1: give keys and their values"),
-        ("name: &a b\nprotocol: *a\n", "protocol: aliases are not supported: write the value out"),
+        ("- name\n", "job.yaml:1: expected keys and values"),
+        ("name: &a b\nprotocol: *a\n", "protocol: aliases are not supported. Write the value out"),
         ("name: !!python/name:os.system\n", "1: name: the tag tag:yaml.org,2002:python/name:os."),
         ("? [a, b]\n: 1\n", "job.yaml:1: a key must be text"),
     ],
 )
-def test_what_is_no_proper_yaml_names_its_line(text: str, message: str) -> None:
+def test_invalid_yaml_is_reported_with_its_line(text: str, message: str) -> None:
     assert message in only_problem(text)
 
 
-def test_plain_words_are_text_and_numbers_are_numbers() -> None:
+def test_plain_yaml_scalars_are_text_or_numbers() -> None:
     text = "a: no\nb: 1:30\nc: 1e-6\nd: 010\ne: 2013-10-01\nf: '1'\ng: true\nh: -.5\n"
     assert read_marked_yaml(text).values == {
         "a": "no",
@@ -235,13 +256,13 @@ def test_plain_words_are_text_and_numbers_are_numbers() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_other_text_is_a_job_error(text: str) -> None:
+def test_arbitrary_text_is_a_job_error(text: str) -> None:
     with pytest.raises(JobError):
         parse_job(text)
 
 
 @given(st.text("ab:-,[]{}&*!#'\"|>?\n\t ", max_size=60))
-def test_any_yaml_is_values_or_a_yaml_error(text: str) -> None:
+def test_arbitrary_yaml_is_values_or_a_yaml_error(text: str) -> None:
     try:
         problems = [(1, "")] if isinstance(read_marked_yaml(text).values, dict) else []
     except YamlError as error:
@@ -250,7 +271,7 @@ def test_any_yaml_is_values_or_a_yaml_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
@@ -260,7 +281,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert load_job(tmp_path / "job.yaml") == parse_job(SHORT)
 
 
-def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
+def test_shuffled_noise_requires_a_minimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sized = replace(CELLS, name="sized", shuffling=Shuffling(lambda law, honest: math.inf))
@@ -268,19 +289,19 @@ def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
     text = "name: a\nprotocol: sized\nparameters: {cells: 4}\nepochs: {count: 4}\n"
     for line, section in ((1, ""), (5, "shuffle: {grace: 1h}")):
         assert only_problem(text + section) == (
-            f"job.yaml:{line}: shuffle.minimum: is required: give the fewest devices a window is "
-            "released with, a whole number from 1 on; the noise is sized on it"
+            f"job.yaml:{line}: shuffle.minimum: is required; expected the minimum number of "
+            "devices to release a window, a whole number, at least 1; the noise is sized on it"
         )
     assert parse_job(text + "shuffle: {minimum: 7}").shuffle.minimum == 7
 
 
-def test_what_the_protocol_cannot_be_calibrated_for_is_a_job_error(
+def test_failed_calibration_is_a_job_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(parameters: object, last_epoch: int, minimum: int) -> Law:
+    def reject(parameters: object, last_epoch: int, minimum: int) -> Law:
         raise ValueError(f"nothing for {last_epoch} epochs")
 
-    monkeypatch.setitem(PROTOCOLS, "cells", replace(CELLS, calibrate=refuse))
+    monkeypatch.setitem(PROTOCOLS, "cells", replace(CELLS, calibrate=reject))
     job = parse_job("name: a\nprotocol: cells\nparameters: {cells: 4}\nepochs: {count: 4}\n")
     with pytest.raises(JobError, match=r"^parameters: nothing for 4 epochs$"):
         job.calibrate()
@@ -293,7 +314,7 @@ def changed(**values: object) -> Job:
 def test_a_changed_job_is_described_key_by_key() -> None:
     job = parse_job(SHORT)
     assert describe_difference(job, job) == []
-    assert describe_difference(job, changed(parameters={"epsilon": 2, "changes": 4})) == [
+    assert describe_difference(job, changed(parameters={"epsilon": 2, "max_changes": 4})) == [
         "parameters.epsilon: 4 -> 2"
     ]
     epochs = {"count": 12, "start": "2013-10-01", "length": "1w"}
@@ -308,7 +329,7 @@ def test_a_changed_job_is_described_key_by_key() -> None:
 PLAIN = """
 name: students
 protocol: future_rand
-parameters: {epsilon: 4, changes: 4}
+parameters: {epsilon: 4, max_changes: 4}
 epochs: {count: 8}
 """
 WORDS = """
@@ -319,14 +340,14 @@ labels: {1: enrolled}
 """
 
 
-def test_a_job_has_the_words_of_its_file() -> None:
+def test_job_has_the_labels_of_its_file() -> None:
     job = parse_job(PLAIN + WORDS)
     assert (job.title, job.people) == ("Students enrolled", "students")
     assert (job.reads("1"), job.reads("0")) == ("enrolled", "0")
     assert parse_job(PLAIN).people == "users"
 
 
-def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -> None:
+def test_labels_are_deployed_but_not_fingerprinted() -> None:
     worded, plain = (
         deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
         for text in (PLAIN + WORDS, PLAIN)
@@ -342,23 +363,27 @@ def test_words_are_kept_with_the_deployed_job_and_are_not_in_its_fingerprint() -
     [
         (PLAIN, 'title: "a\\nb"', "title"),
         (PLAIN, f"unit: {'x' * 41}", "at most 40 characters"),
-        (PLAIN, "labels: {2: two}", "none of the job's values"),
+        (PLAIN, "labels: {2: two}", 'labels: has the unknown value "2"'),
         (
             PLAIN.replace("future_rand", "range_values").replace(
-                "changes: 4", "changes: 4, low: 0, high: 8, buckets: 8"
+                "max_changes: 4", "max_changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",
-            "leave them out",
+            "labels: requires a list of items or values. Remove labels",
         ),
     ],
 )
-def test_words_that_cannot_be(text: str, words: str, problem: str) -> None:
+def test_invalid_labels_are_rejected(text: str, words: str, problem: str) -> None:
     with pytest.raises(JobError, match=problem):
         parse_job(text + words)
 
 
 def test_route_follows_a_copy_with_other_settings() -> None:
-    values = {"name": "a", "protocol": "value_stream", "parameters": {"epsilon": 1, "changes": 1}}
+    values = {
+        "name": "a",
+        "protocol": "value_stream",
+        "parameters": {"epsilon": 1, "max_changes": 1},
+    }
     job = make_job({**values, "epochs": {"count": 8}, "shuffle": {"instances": 3}})
     assert job.route.reports == (Role.REPORTS, *FURTHER_REPORTS[:2])
     one = job.shuffle.model_copy(update={"instances": 1})

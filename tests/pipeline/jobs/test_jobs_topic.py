@@ -30,7 +30,7 @@ def apply_phase(state: JobsTopic, phase: Phase, deployment: bytes = FIRST) -> No
     state.apply(record.key, record.to_bytes())
 
 
-def test_the_last_record_of_a_name_counts_and_a_tombstone_ends_it() -> None:
+def test_last_record_of_a_job_counts_until_its_tombstone() -> None:
     state = JobsTopic()
     for deployment in (FIRST, SECOND):
         apply_job(state, deployed(deployment=deployment))
@@ -45,7 +45,7 @@ def test_the_last_record_of_a_name_counts_and_a_tombstone_ends_it() -> None:
         assert list(state.jobs) == ["other"]
 
 
-def test_a_job_runs_unless_an_operator_said_otherwise() -> None:
+def test_job_runs_unless_paused_by_an_operator() -> None:
     state = JobsTopic()
     apply_job(state, deployed())
     assert state.phase("small") is Phase.RUNNING
@@ -57,7 +57,7 @@ def test_a_job_runs_unless_an_operator_said_otherwise() -> None:
     assert state.phase("small") is Phase.RUNNING
 
 
-def test_a_phase_says_nothing_of_another_deployment_or_of_no_job() -> None:
+def test_phase_applies_to_its_deployment_only() -> None:
     state = JobsTopic()
     apply_phase(state, Phase.PAUSED)
     assert state.phase("small") is Phase.RUNNING
@@ -67,7 +67,7 @@ def test_a_phase_says_nothing_of_another_deployment_or_of_no_job() -> None:
     assert state.phase("small") is Phase.PAUSED
 
 
-def test_what_another_version_wrote_is_named_and_stops_nobody() -> None:
+def test_record_of_another_version_is_named_and_skipped() -> None:
     state = JobsTopic()
     later = json.loads(deployed().to_bytes()) | {"version": 2}
     state.apply(b"small", json.dumps(later).encode())
@@ -83,7 +83,7 @@ def test_what_another_version_wrote_is_named_and_stops_nobody() -> None:
     assert state.phase("small") is Phase.RUNNING
 
 
-def test_charges_stay_when_jobs_go_and_the_last_of_a_deployment_counts() -> None:
+def test_charges_outlive_jobs_and_the_last_counts() -> None:
     state = JobsTopic()
     charges = [Charge("people", "small", name * 32, 1.0, 0.0, 5) for name in "ab"]
     fewer = Charge("people", "small", "a" * 32, 1.0, 0.0, 5, horizons=3)
@@ -102,7 +102,7 @@ def test_charges_stay_when_jobs_go_and_the_last_of_a_deployment_counts() -> None
         {"job": None, "deployment": None},
     ],
 )
-def test_a_phase_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+def test_invalid_phase_is_rejected(wrong: dict[str, object]) -> None:
     body = json.loads(JobPhase("small", FIRST, Phase.PAUSED, 7).to_bytes())
     with pytest.raises(CodecError, match="not the phase of a job"):
         JobPhase.from_bytes(json.dumps(body | wrong).encode())

@@ -25,7 +25,7 @@ shuffle: {minimum: 2}
 """
 
 
-def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_noise_key_is_created_once_and_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "job"
     key = NoiseKey.at(path)
     assert len(path.read_bytes()) == 32
@@ -35,32 +35,37 @@ def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert NoiseKey.at(tmp_path / "other") != key
 
 
-def test_a_key_is_named_by_its_digest_and_never_shown() -> None:
+def test_noise_key_is_shown_by_its_digest_only() -> None:
     key = NoiseKey(bytes(range(32)))
     assert key.digest == hashlib.sha256(bytes(range(32))).digest()
     assert repr(key) == "NoiseKey()"
 
 
-def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+def test_malformed_noise_key_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "key"
-    with pytest.raises(WrongKeyError, match="copy it from where the job was"):
+    with pytest.raises(
+        WrongKeyError,
+        match=("copy it from the machine that deployed the job, or name another file with --"),
+    ):
         NoiseKey.read(path)
     for length in (0, 31, 33):
         path.write_bytes(bytes(length))
         path.chmod(0o600)
         for read in (NoiseKey.read, NoiseKey.at):
-            with pytest.raises(WrongKeyError, match="holds no noise key, which is 32 bytes"):
+            with pytest.raises(
+                WrongKeyError, match=("does not contain a noise key; expected 32 bytes")
+            ):
                 read(path)
-    with pytest.raises(WrongKeyError, match="31 bytes, must be 32"):
+    with pytest.raises(WrongKeyError, match="bytes; expected"):
         NoiseKey(bytes(31))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) -> None:
+def test_noise_key_accessible_to_others_is_rejected(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
     NoiseKey.at(path)
     path.chmod(mode)
-    with pytest.raises(WrongKeyError, match=f"others have access .* chmod 600 {path}"):
+    with pytest.raises(WrongKeyError, match=f"other users have access .* 'chmod 600 {path}'"):
         NoiseKey.read(path)
 
 
@@ -90,7 +95,7 @@ def deployed(cluster: MemoryCluster) -> DeployedJob:
     return DeployedJob.from_bytes(records[-1].value)
 
 
-def test_deploy_makes_the_key_and_the_worker_finds_it(
+def test_deploy_creates_the_noise_key_for_the_worker(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     said = dpstream("deploy", job_file)
@@ -107,13 +112,13 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     assert deployed(cluster).deployment != first.deployment
 
 
-def test_a_worker_without_the_key_refuses_to_start(
+def test_worker_without_the_noise_key_does_not_start(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
     dpstream("deploy", job_file, "--noise-key", tmp_path / "shared")
     none = dpstream("run", "shuffle", "noise")
     assert none.code == 2
-    assert f"there is no noise key {noise_key_file('noise')}" in none.errors
+    assert f"noise key {noise_key_file('noise')} does not exist" in none.errors
     NoiseKey.at(tmp_path / "other")
     other = dpstream("run", "shuffle", "noise", "--noise-key", tmp_path / "other")
     assert other.code == 2

@@ -29,7 +29,7 @@ def read(file: Path, *lines: str) -> ClientProperties:
     return read_client_properties(file)
 
 
-def refusal(file: Path, *lines: str) -> str:
+def rejection(file: Path, *lines: str) -> str:
     with pytest.raises(ConnectionSettingsError) as caught:
         read(file, *lines)
     message = str(caught.value)
@@ -69,18 +69,18 @@ def split(name: str) -> tuple[str, str]:
 
 
 class TestPlaintext:
-    def test_servers_alone_are_enough(self, file: Path) -> None:
+    def test_servers_alone_suffice(self, file: Path) -> None:
         found = read(file, "bootstrap.servers = a:9092, [::1]:9093", "client.id=weekly")
         assert found.bootstrap_servers == ("a:9092", "[::1]:9093")
         assert found.client_id == "weekly"
-        assert (found.tls, found.login, found.notices) == (None, None, ())
+        assert (found.tls, found.login, found.warnings) == (None, None, ())
 
-    def test_may_leave_the_servers_to_the_command_line(self, file: Path) -> None:
+    def test_servers_may_come_from_the_command_line(self, file: Path) -> None:
         assert read(file, "").bootstrap_servers == ()
 
     @pytest.mark.parametrize("servers", ["a", "PLAINTEXT://a:9092", " "])
-    def test_refuses_what_is_no_list_of_servers(self, file: Path, servers: str) -> None:
-        message = refusal(file, "# who", f"bootstrap.servers={servers}")
+    def test_malformed_servers_are_rejected(self, file: Path, servers: str) -> None:
+        message = rejection(file, "# who", f"bootstrap.servers={servers}")
         assert "FILE, line 2: bootstrap.servers: got " in message
 
     @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ class TestPlaintext:
             ("anything=1", "remove it"),
         ],
     )
-    def test_unknown_settings_are_refused(self, file: Path, line: str, advice: str) -> None:
-        message = refusal(file, "# first", line)
+    def test_unknown_settings_are_rejected(self, file: Path, line: str, advice: str) -> None:
+        message = rejection(file, "# first", line)
         assert message.startswith(f"FILE, line 2: {line.partition('=')[0]}: unsupported setting")
         assert advice in message
 
@@ -100,15 +100,19 @@ class TestPlaintext:
         ("protocol", "line"),
         [("PLAINTEXT", "sasl.mechanism=PLAIN"), ("SASL_PLAINTEXT", "ssl.keystore.location=me.pem")],
     )
-    def test_security_without_effect_is_refused(self, file: Path, protocol: str, line: str) -> None:
-        message = refusal(file, f"security.protocol={protocol}", line)
+    def test_security_without_effect_is_rejected(
+        self, file: Path, protocol: str, line: str
+    ) -> None:
+        message = rejection(file, f"security.protocol={protocol}", line)
         assert "line 2" in message
         assert f"has no effect with security.protocol {protocol}" in message
 
-    def test_an_unknown_protocol_is_refused(self, file: Path) -> None:
-        assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in refusal(file, "security.protocol=TLS")
+    def test_unknown_protocol_is_rejected(self, file: Path) -> None:
+        assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in rejection(
+            file, "security.protocol=TLS"
+        )
 
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+    def test_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(
             ConnectionSettingsError, match=r"cannot read .*none\.properties: No such"
         ):
@@ -141,7 +145,9 @@ class TestSasl:
             ),
         ],
     )
-    def test_logins(self, file: Path, mechanism: str, jaas: str, login: Login) -> None:
+    def test_supported_logins_are_accepted(
+        self, file: Path, mechanism: str, jaas: str, login: Login
+    ) -> None:
         found = read(
             file,
             "security.protocol=SASL_SSL",
@@ -150,7 +156,7 @@ class TestSasl:
         )
         assert found.login == login
         assert found.tls is not None
-        assert found.notices == ()
+        assert found.warnings == ()
 
     @pytest.mark.parametrize(
         ("mechanism", "jaas", "problem"),
@@ -170,10 +176,10 @@ class TestSasl:
             ),
         ],
     )
-    def test_other_logins_are_refused(
+    def test_unsupported_logins_are_rejected(
         self, file: Path, mechanism: str, jaas: str, problem: str
     ) -> None:
-        message = refusal(
+        message = rejection(
             file,
             "security.protocol=SASL_SSL",
             f"sasl.mechanism={mechanism}",
@@ -182,25 +188,25 @@ class TestSasl:
         assert problem in message
         assert "tipp" not in message, "a secret is never repeated"
 
-    def test_a_password_does_not_show(self) -> None:
+    def test_password_is_not_shown(self) -> None:
         assert "secret" not in repr(Login("PLAIN", "alice", "secret"))
 
-    def test_secrets_that_others_can_read_or_hear_are_noticed(self, file: Path) -> None:
+    def test_exposed_secrets_cause_a_warning(self, file: Path) -> None:
         lines = (
             "security.protocol=SASL_PLAINTEXT",
             "sasl.mechanism=PLAIN",
             f"sasl.jaas.config={PLAIN} required username=a password=b;",
         )
-        assert read(file, *lines).notices == (
+        assert read(file, *lines).warnings == (
             f"{file}: the password is sent unencrypted; use SASL_SSL",
         )
         file.chmod(0o644)
-        assert read(file, *lines).notices[0].endswith(f"chmod 600 {file}'")
-        assert read(file, "bootstrap.servers=a:1").notices == (), "no secret, no notice"
+        assert read(file, *lines).warnings[0].endswith(f"chmod 600 {file}'")
+        assert read(file, "bootstrap.servers=a:1").warnings == (), "no secret, no notice"
 
 
 class TestTls:
-    def test_trusts_the_authority_of_the_file_alone(self, file: Path) -> None:
+    def test_only_the_authority_of_the_file_is_trusted(self, file: Path) -> None:
         trusting = read(file, "security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         assert trusting.tls is not None
         assert handshake(trusting.tls) == "TLSv1.3"
@@ -209,7 +215,7 @@ class TestTls:
         with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
             handshake(default.tls)
 
-    def test_trusts_an_authority_written_into_the_file(self, file: Path) -> None:
+    def test_inline_authority_is_trusted(self, file: Path) -> None:
         found = read(
             file,
             "security.protocol=SSL",
@@ -219,7 +225,7 @@ class TestTls:
         assert found.tls is not None
         assert handshake(found.tls) == "TLSv1.3"
 
-    def test_checks_the_name_of_the_broker_unless_told_not_to(self, file: Path) -> None:
+    def test_broker_name_is_verified_unless_disabled(self, file: Path) -> None:
         lines = ("security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         for more in ((), ("ssl.endpoint.identification.algorithm=https",)):
             strict = read(file, *lines, *more)
@@ -229,23 +235,23 @@ class TestTls:
         lax = read(file, *lines, "ssl.endpoint.identification.algorithm=")
         assert lax.tls is not None
         assert handshake(lax.tls, host="elsewhere.example") == "TLSv1.3"
-        assert "expected one of HTTPS" in refusal(
+        assert "expected one of HTTPS" in rejection(
             file, *lines, "ssl.endpoint.identification.algorithm=none"
         )
 
-    def test_speaks_only_the_enabled_versions(self, file: Path) -> None:
+    def test_only_enabled_tls_versions_are_used(self, file: Path) -> None:
         lines = ("security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         old = read(file, *lines, "ssl.enabled.protocols=TLSv1.2")
         assert old.tls is not None
         assert handshake(old.tls) == "TLSv1.2"
-        message = refusal(file, *lines, "ssl.enabled.protocols=TLSv1.1,TLSv1.2")
+        message = rejection(file, *lines, "ssl.enabled.protocols=TLSv1.1,TLSv1.2")
         assert "expected TLSv1.2 and TLSv1.3" in message
 
     @pytest.mark.parametrize("inline", [False, True])
     @pytest.mark.parametrize(
         ("name", "password"), [("client", ""), ("client-locked", "opensesame")]
     )
-    def test_shows_its_own_certificate(
+    def test_client_certificate_is_sent(
         self, file: Path, name: str, password: str, inline: bool
     ) -> None:
         lines = [
@@ -273,25 +279,23 @@ class TestTls:
         assert handshake(known.tls, asks_for_certificate=True) == "TLSv1.3"
 
     @pytest.mark.parametrize("password", ["", "ssl.key.password=guess"])
-    def test_a_wrong_password_of_the_key_is_refused_and_never_asked_for(
+    def test_wrong_key_password_is_rejected_without_a_prompt(
         self, file: Path, password: str
     ) -> None:
         location = f"ssl.keystore.location={TLS}/client-locked.pem"
-        message = refusal(file, "security.protocol=SSL", location, password)
+        message = rejection(file, "security.protocol=SSL", location, password)
         assert "line 2: cannot load the client's key" in message
 
-    def test_half_an_identity_is_refused(self, file: Path) -> None:
+    def test_key_without_certificate_is_rejected(self, file: Path) -> None:
         key, _ = split("client.pem")
-        message = refusal(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
+        message = rejection(file, "security.protocol=SSL", f"ssl.keystore.key={indented(key)}")
         assert "ssl.keystore.certificate.chain and ssl.keystore.key must be set together" in message
 
     @pytest.mark.parametrize("store", ["truststore", "keystore"])
-    def test_java_key_stores_are_refused_with_the_way_to_convert_them(
-        self, file: Path, store: str
-    ) -> None:
+    def test_java_key_stores_are_rejected_with_a_conversion(self, file: Path, store: str) -> None:
         jks = file.with_name("store.jks")
         jks.write_bytes(bytes.fromhex("feedfeed00000002"))
-        message = refusal(
+        message = rejection(
             file,
             "security.protocol=SSL",
             f"ssl.{store}.password=changeit",
@@ -305,5 +309,5 @@ class TestTls:
 
         shutil.copy(TLS / "client.pem", jks)
         lines = ("security.protocol=SSL", f"ssl.{store}.location={jks}")
-        assert "must be PEM" in refusal(file, *lines, f"ssl.{store}.type=JKS")
+        assert "must be PEM" in rejection(file, *lines, f"ssl.{store}.type=JKS")
         assert read(file, *lines, f"ssl.{store}.type=pem").tls is not None

@@ -22,7 +22,7 @@ from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed, floo
         (SimpleNamespace(offset=7, metadata="reset"), Committed(7, own=False), 0),
     ],
 )
-def test_offsets_of_other_programs_finish_nothing(
+def test_committed_offset_of_another_program_is_ignored(
     found: Any, committed: Committed | None, floor: int
 ) -> None:
     assert Committed.of(found) == committed

@@ -48,7 +48,7 @@ def login_of(settings: dict[str, Any]) -> tuple[Any, Any, Any]:
         ("SASL_SSL", TRUST + LOGIN, True, ("SCRAM-SHA-512", "alice", "secret")),
     ],
 )
-def test_every_client_is_told_the_same(
+def test_all_clients_get_the_same_settings(
     tmp_path: Path, protocol: str, lines: str, encrypted: bool, login: tuple[Any, Any, Any]
 ) -> None:
     connection = from_file(
@@ -73,7 +73,7 @@ def test_every_client_is_told_the_same(
     assert login_of(dict(passed_on)) == login
 
 
-def test_the_option_goes_before_the_environment_and_that_before_the_file(
+def test_option_precedes_environment_and_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "client.properties"
@@ -87,19 +87,19 @@ def test_the_option_goes_before_the_environment_and_that_before_the_file(
     assert find_cluster("option:1", config).bootstrap_servers == ("option:1",)
 
 
-def test_a_password_does_not_show(tmp_path: Path) -> None:
+def test_password_is_not_shown(tmp_path: Path) -> None:
     connection = from_file(
         tmp_path, f"bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\n{LOGIN}"
     )
     assert "secret" not in repr(connection)
 
 
-def test_a_file_without_servers_is_not_enough(tmp_path: Path) -> None:
+def test_file_without_servers_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConnectionSettingsError, match=r"bootstrap\.servers is missing"):
         from_file(tmp_path, "client.id=me")
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "99999"])
-def test_port_that_cannot_be_is_refused_at_once(port: str) -> None:
+def test_invalid_port_is_rejected_immediately(port: str) -> None:
     with pytest.raises(ConnectionSettingsError, match=f"got b:{port}; expected a port from 1 to"):
         find_cluster(f"a:9092,b:{port}")

@@ -73,7 +73,7 @@ def contents(paths: tuple[Path, ...]) -> list[bytes]:
     return [path.read_bytes() for path in paths]
 
 
-def test_the_lock_holds_kafka_and_a_sum_for_every_jar() -> None:
+def test_lock_file_has_a_checksum_for_every_jar() -> None:
     locked = locked_jars()
     versions = {jar.artifact: jar.version for jar in locked}
     assert versions["kafka_2.13"] == versions["kafka-clients"]
@@ -81,7 +81,7 @@ def test_the_lock_holds_kafka_and_a_sum_for_every_jar() -> None:
     assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in locked)
 
 
-def test_everything_is_fetched_once(
+def test_every_jar_is_fetched_once(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jars, "PROGRESS_STEP", 2)
@@ -96,7 +96,7 @@ def test_everything_is_fetched_once(
     )
 
 
-def test_a_damaged_jar_is_fetched_again(repository: Repository, tmp_path: Path) -> None:
+def test_damaged_jar_is_fetched_again(repository: Repository, tmp_path: Path) -> None:
     paths = kafka_jars(silent, tmp_path)
     paths[0].write_bytes(paths[0].read_bytes()[:-1])
     paths[1].unlink()
@@ -104,13 +104,13 @@ def test_a_damaged_jar_is_fetched_again(repository: Repository, tmp_path: Path) 
     assert repository.requests == {"one": 2, "two": 2, "three": 1}
 
 
-def test_a_broken_connection_is_tried_again(repository: Repository, tmp_path: Path) -> None:
+def test_broken_connection_is_retried(repository: Repository, tmp_path: Path) -> None:
     repository.cut_short["one"] = jars.ATTEMPTS - 1
     assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
     assert repository.requests["one"] == jars.ATTEMPTS
 
 
-def test_what_is_not_the_locked_jar_is_refused(repository: Repository, tmp_path: Path) -> None:
+def test_jar_with_another_checksum_is_rejected(repository: Repository, tmp_path: Path) -> None:
     repository.replaced["two"] = b"malice"
     with pytest.raises(LocalKafkaError, match=r"two-1.0.jar: wrong SHA-256 checksum"):
         kafka_jars(silent, tmp_path)
@@ -119,7 +119,7 @@ def test_what_is_not_the_locked_jar_is_refused(repository: Repository, tmp_path:
     assert contents(kafka_jars(silent, tmp_path)) == list(CONTENTS.values())
 
 
-def test_an_interrupted_fetch_goes_on_where_it_was(
+def test_interrupted_fetch_resumes(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(sentence: str) -> None:
@@ -137,7 +137,7 @@ def test_an_interrupted_fetch_goes_on_where_it_was(
     assert repository.requests == Counter(CONTENTS.keys())
 
 
-def test_two_fetch_at_once_and_one_does_the_work(repository: Repository, tmp_path: Path) -> None:
+def test_concurrent_fetches_download_once(repository: Repository, tmp_path: Path) -> None:
     results: list[tuple[Path, ...]] = []
     threads = [
         threading.Thread(target=lambda: results.append(kafka_jars(silent, tmp_path)))

@@ -23,7 +23,7 @@ def offsets_of(known: KnownRecords, start: int, stop: int) -> list[int]:
     return [each.offset for each in known.take(HERE, start, stop)]
 
 
-def test_records_in_a_row_are_given_back_whole_and_once() -> None:
+def test_consecutive_records_are_returned_once() -> None:
     known = kept(7, 8, 9)
     assert known.take(HERE, 7, 10) == [record(7), record(8), record(9)]
     assert not known.take(HERE, 7, 10)
@@ -31,7 +31,7 @@ def test_records_in_a_row_are_given_back_whole_and_once() -> None:
     assert offsets_of(kept(7, 8, 9), 8, 20) == [8, 9]
 
 
-def test_what_others_have_written_is_not_passed_over() -> None:
+def test_foreign_records_are_not_skipped() -> None:
     assert not kept(7, 8, 9).take(HERE, 6, 10)
     assert not kept(7, 8, 9).take(HERE, 10, 12)
     assert not kept(7, 8, 9).take(HERE, 8, 8)

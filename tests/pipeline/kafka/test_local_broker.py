@@ -11,7 +11,7 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 
 
-def test_a_broker_that_runs_on_another_port_is_said(
+def test_broker_on_another_port_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "server.properties").write_text(
@@ -21,8 +21,10 @@ def test_a_broker_that_runs_on_another_port_is_said(
     monkeypatch.setattr(broker, "_serves", lambda timeout: True)
     assert broker.start().bootstrap_servers == "127.0.0.1:20123"
     assert broker.start(port=20123).bootstrap_servers == "127.0.0.1:20123"
-    with pytest.raises(LocalKafkaError, match="is already running on port 20123: stop it") as said:
+    with pytest.raises(
+        LocalKafkaError, match="is already running on port 20123: stop it"
+    ) as caught:
         broker.start(port=9092)
-    known = explain(said.value)
+    known = explain(caught.value)
     assert known is not None
     assert known[1] == FAILED

@@ -16,12 +16,12 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka import producer_checks
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.kept_state import ContradictionError
-from dpstream.pipeline.kafka.producer_checks import Place, check_registered, ends_before
+from dpstream.pipeline.kafka.producer_checks import LogPartition, check_registered, ends_before
+from dpstream.pipeline.kafka.stored_state import ContradictionError
 from dpstream.pipeline.stages import decision_log
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import Punctuation, encode_punctuation
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
 from tests.support.memory_cluster import MemoryCluster
@@ -40,7 +40,12 @@ def _windows_run_a_few_epochs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _job() -> DeployedJob:
     made = new_job(
-        "checked", "future_rand", {"epsilon": 1, "changes": 1}, count=LAST, minimum=1, partitions=1
+        "checked",
+        "future_rand",
+        {"epsilon": 1, "max_changes": 1},
+        count=LAST,
+        minimum=1,
+        partitions=1,
     )
     return deploy_job(made, deployed_at=0)
 
@@ -66,7 +71,7 @@ class Folder:
         self.enrollment = name.encode().ljust(16, b".")
         self.facts: dict[str, int] = {}
         self.store, self.closed_epoch = self, 0
-        self.before: Mapping[Place, int] = {}
+        self.before: Mapping[LogPartition, int] = {}
         record = Registration(JOB.deployment, name, self.enrollment, 1)
         cluster.append(JOB.topic(Role.PRODUCERS), record.to_bytes())
 
@@ -99,10 +104,20 @@ def decide(cluster: MemoryCluster, epoch: int, *inside: bool, first_epoch: int =
     devices = sum(inside)
     record = encode_manifest(
         Manifest(
-            JOB.fingerprint, JOB.deployment, epoch, Fate.RELEASED if devices else Fate.EMPTY, 0, 1,
-            first_epoch, inside, (1,) * devices, devices, devices, 0,
+            JOB.fingerprint,
+            JOB.deployment,
+            epoch,
+            WindowStatus.RELEASED if devices else WindowStatus.EMPTY,
+            0,
+            1,
+            first_epoch,
+            inside,
+            (1,) * devices,
+            devices,
+            devices,
+            0,
         )
-    )  # fmt: skip
+    )
     cluster.append(JOB.topic(Role.MANIFESTS), record)
     return record
 
@@ -123,7 +138,7 @@ def decided_logs(draw: st.DrawFn) -> tuple[int, list[tuple[int, bool, bool]]]:
     max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(decided_logs(), st.integers(0, LAST), st.integers(0, LAST))
-def test_a_start_finds_what_reading_every_manifest_would_tell(
+def test_start_finds_the_same_as_reading_all_manifests(
     log: tuple[int, list[tuple[int, bool, bool]]], closed: int, later: int
 ) -> None:
     first, decisions = log
@@ -141,7 +156,7 @@ def test_a_start_finds_what_reading_every_manifest_would_tell(
         assert folder.is_old_copy(again) == (whole.last_in(index) > again)
 
 
-def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
+def test_next_start_finds_later_manifests() -> None:
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)
     decide(cluster, 1, True, True)
@@ -150,16 +165,18 @@ def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
     assert not north.is_old_copy(1)
     decide(cluster, 3, True, True)
     assert north.is_old_copy(1)
-    assert north.is_old_copy(2), "what was refused is not taken for read"
+    assert north.is_old_copy(2), "what was rejected is not taken for read"
     assert not north.is_old_copy(3)
 
 
 def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
-    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrollment, epoch, 0, 1, 1, bytes(8))
-    cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
+    punctuation = Punctuation(
+        JOB.fingerprint, JOB.deployment, folder.enrollment, epoch, 0, 1, 1, bytes(8)
+    )
+    cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(punctuation))
 
 
-def test_a_first_start_reads_the_roster_alone(tmp_path: Path) -> None:
+def test_first_start_reads_only_the_registry(tmp_path: Path) -> None:
     cluster = new_cluster()
     north, south = (Folder(name, cluster) for name in NAMES)
     for epoch in range(1, LAST):
@@ -180,7 +197,7 @@ def test_a_first_start_reads_the_roster_alone(tmp_path: Path) -> None:
     assert ends_before(cast(Cluster, cluster), JOB, file) == {}
 
 
-def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
+def test_producer_starts_with_a_full_disk() -> None:
     cluster = new_cluster()
     north = Folder("north", cluster)
     decide(cluster, 1, True)
@@ -192,7 +209,7 @@ def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
     assert not north.is_old_copy(1)
 
 
-def test_a_start_names_reports_that_were_acknowledged_and_are_gone() -> None:
+def test_start_names_lost_acknowledged_reports() -> None:
     """Only producers can detect that a cluster was restored from an older copy."""
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)

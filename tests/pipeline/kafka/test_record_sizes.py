@@ -23,7 +23,7 @@ from dpstream.pipeline.operations.deploy_plan import plan_deployment
 from dpstream.pipeline.planning.review import warnings_for
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import case_job_file
@@ -62,7 +62,7 @@ def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
-def test_no_record_of_a_protocol_is_larger_than_computed(case: Case) -> None:
+def test_records_stay_within_the_computed_size(case: Case) -> None:
     job, log = written_by(deploy_job(make_job(case_job_file(case)), deployed_at=0))
     largest = largest_records(job, max(USERS, job.shuffle.minimum))
     written = {
@@ -86,38 +86,40 @@ def labels(count: int) -> list[str]:
     return [f"{number:x}" for number in range(count)]
 
 
-def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
+def test_size_assumes_the_longest_item_numbers() -> None:
     job = deploy_job(
-        job_of("hadamard_values", changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
+        job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
     )
     people = 20_000
     values = np.full(3_000, -1000.0 * people + 0.1)
     found = ItemEstimates(values, 1e9 / 3, 1e9 / 7, 2**53, 2**53, ("gap",) * 5)
-    said = job.guarantee.to_json()
-    record = EstimateRecord(bytes(16), 1, Fate.RELEASED, 2**42, people, people, found, said)
+    guarantee = job.guarantee.to_json()
+    record = EstimateRecord(
+        bytes(16), 1, WindowStatus.RELEASED, 2**42, people, people, found, guarantee
+    )
     size = len(record.to_bytes())
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
 
 
-def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
+def test_oversized_records_are_rejected_before_charging(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocols of other packages may have larger domains; here numbers have as many digits."""
-    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**260)
-    job = job_of("hadamard_values", changes=1, epsilon=1, domain=labels(4_000))
+    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_USERS", 10**260)
+    job = job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:
         check_record_sizes(deploy_job(job, deployed_at=0))
-    said = str(caught.value)
-    assert "wide.estimates" in said
-    assert "4,000 items" in said
-    assert "give fewer" in said
+    message = str(caught.value)
+    assert "wide.estimates" in message
+    assert "4,000 items" in message
+    assert "Use fewer items, or use a domain" in message
     plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
-    assert isinstance(plan.refusal, RecordSizeError)
+    assert isinstance(plan.rejection, RecordSizeError)
     law = deploy_job(job, deployed_at=0).law
-    assert any("deploy refuses it" in each for each in warnings_for(job, law, 5_000))
+    assert any("deploy rejects it" in each for each in warnings_for(job, law, 5_000))
 
 
-def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:
+def test_labels_beyond_record_capacity_are_rejected() -> None:
     job = job_of(
         "projective_geometry", epsilon=1, domain=["x" * 60 + each for each in labels(20_000)]
     )

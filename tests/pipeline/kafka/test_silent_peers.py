@@ -19,7 +19,7 @@ from dpstream.pipeline.kafka.silent_peers import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
 
 
-def test_sockets_are_given_up_within_seconds_and_calls_within_less() -> None:
+def test_stalled_sockets_and_calls_time_out() -> None:
     with socket.socket() as given:
         for option in socket_options():
             given.setsockopt(*option)
@@ -46,16 +46,14 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> None:
     close_silent_connections()
 
 
-def test_a_call_that_nobody_answers_is_given_up_soon(
-    closing: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unanswered_call_times_out(closing: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silent_peers, "CALL_SECONDS", 0.02)
 
     async def call(port: int) -> None:
-        async with asyncio.timeout(60.0) as patience:
+        async with asyncio.timeout(60.0) as timeout:
             with pytest.raises(TimeoutError):
                 await conn.create_conn("127.0.0.1", port, request_timeout_ms=120_000)
-        assert not patience.expired()
+        assert not timeout.expired()
 
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         # The operating system accepts no connections beyond the backlog.

@@ -51,7 +51,7 @@ class Brokers:
         self.config_errors = 0
         self.faults: list[Exception] = []
         self.carries_out = True
-        self.asked = 0
+        self.requested = 0
         self._manager = self
         self.cluster = self
 
@@ -77,7 +77,7 @@ class Brokers:
         return list(self.created)
 
     def create_topics(self, topics: Any, wait_for_metadata: bool = False) -> None:
-        self.asked += 1
+        self.requested += 1
         fault = self.faults.pop(0) if self.faults else None
         if fault is not None and not self.carries_out:
             raise fault
@@ -110,7 +110,7 @@ def cluster_of(brokers: Brokers) -> Cluster:
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_that_somebody_else_has_just_created_are_waited_for_too() -> None:
+def test_concurrently_created_topics_are_awaited() -> None:
     brokers = Brokers(0, 1, 5)
     brokers.create_topics([WANTED])
     cluster_of(brokers).create_topics([WANTED])
@@ -129,7 +129,7 @@ UNANSWERED = (
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", UNANSWERED, ids=lambda fault: type(fault).__name__)
 @pytest.mark.parametrize("carries_out", [True, False])
-def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for(
+def test_topics_with_unknown_creation_are_looked_up(
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the response is delayed longer than brokers take to settle."""
@@ -138,33 +138,35 @@ def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for
     brokers.faults, brokers.carries_out = [fault], carries_out
     cluster_of(brokers).create_topics([WANTED])
     assert brokers.created == [WANTED.name]
-    assert brokers.asked == (1 if carries_out else 2)
+    assert brokers.requested == (1 if carries_out else 2)
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_that_were_created_otherwise_meanwhile_are_refused() -> None:
+def test_topics_created_differently_are_rejected() -> None:
     """A topic created by an unanswered request is compared like any existing one."""
     brokers = Brokers(0)
     brokers.faults = [KafkaTimeoutError("no answer within 30 s")]
     wanted = TopicSettings(WANTED.name, 7, 3, WANTED.configs)
-    with pytest.raises(ClusterError, match="exists with 2 partitions, the job wants 7"):
+    with pytest.raises(
+        ClusterError, match=("Undeploy the job with --delete-topics, or change the job file")
+    ):
         cluster_of(brokers).create_topics([wanted])
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
+def test_unresponsive_cluster_times_out_with_a_message() -> None:
     brokers = Brokers(0)
     brokers.faults, brokers.carries_out = [*UNANSWERED], False
     with pytest.raises(ClusterError) as caught:
         cluster_of(brokers).create_topics([WANTED])
-    said = str(caught.value)
-    assert "a.reports" in said
-    assert "run the same command again" in said
-    assert "CreateTopicsRequest" not in said
-    assert brokers.asked == 3
+    message = str(caught.value)
+    assert "a.reports" in message
+    assert "run the same command again" in message
+    assert "CreateTopicsRequest" not in message
+    assert brokers.requested == 3
 
 
-def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_never_learns_of_topics_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -174,11 +176,9 @@ def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) ->
     no_leader = {"error_code": 0, "partitions": [{"error_code": 0, "leader_id": -1}]}
     ready = {"error_code": 0, "partitions": [{"error_code": 0, "leader_id": 2}]}
     answers = {1: {"a": ready, "b": ready}, 2: {"a": no_leader, "b": ready}, 3: {"a": unknown}}
-    said = "broker 2 does not know a; broker 3 does not know a, b"
-    with pytest.raises(TopicSpreadError, match=said):
-        wait_for_brokers(
-            lambda: answers, ["b", "a"], patience=30, clock=lambda: now[0], sleep=sleep
-        )
+    message = "broker 2 does not know a; broker 3 does not know a, b"
+    with pytest.raises(TopicSpreadError, match=message):
+        wait_for_brokers(lambda: answers, ["b", "a"], timeout=30, clock=lambda: now[0], sleep=sleep)
     assert now[0] >= 30
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)
     monkeypatch.setattr("time.sleep", sleep)

@@ -31,7 +31,7 @@ def counts(**changed: int) -> Mapping[Role, int]:
 
 
 @pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.PARTIALS])
-def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
+def test_unchanged_topics_are_not_reported(role: Role) -> None:
     watch = TopicWatch(JOB, role, USED[role])
     assert watch.partitions == AS_DEPLOYED[role]
     for _ in range(10):
@@ -39,18 +39,18 @@ def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
         watch.see_ends({0: 9, 1: 7}, {0: 9, 1: 3})
 
 
-def test_partitions_that_were_added_are_said_once() -> None:
+def test_added_partitions_are_reported_once() -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
-    (notice,) = watch.see_partitions(counts(reports=3))
-    assert "small.reports has 3 partitions, but the job was deployed with 2" in notice
-    assert "epoch e belongs in partition e mod 2" in notice
+    (warning,) = watch.see_partitions(counts(reports=3))
+    assert "small.reports has 3 partitions, but the job was deployed with 2" in warning
+    assert "epoch e belongs in partition e mod 2" in warning
     assert watch.see_partitions(counts(reports=4)) == []
     (other,) = watch.see_partitions(counts(reports=4, shuffled=3))
     assert "small.shuffled" in other
 
 
 @pytest.mark.parametrize(
-    ("role", "changed", "said"),
+    ("role", "changed", "message"),
     [
         (Role.REPORTS, {"reports": 0}, "topic small.reports no longer exists"),
         (Role.REPORTS, {"manifests": 0}, "topic small.manifests no longer exists"),
@@ -59,8 +59,8 @@ def test_partitions_that_were_added_are_said_once() -> None:
         (Role.PARTIALS, {"estimates": 0}, "topic small.estimates no longer exists"),
     ],
 )
-def test_what_is_gone_for_some_looks_is_gone(
-    role: Role, changed: Mapping[str, int], said: str
+def test_topic_missing_in_several_polls_is_deleted(
+    role: Role, changed: Mapping[str, int], message: str
 ) -> None:
     """A broker that has just restarted may not know all topics yet."""
     watch = TopicWatch(JOB, role, USED[role])
@@ -70,20 +70,20 @@ def test_what_is_gone_for_some_looks_is_gone(
         watch.see_partitions(AS_DEPLOYED)
     watch.see_partitions(counts(**changed))
     watch.see_partitions(counts(**changed))
-    with pytest.raises(WorkerError, match=said) as caught:
+    with pytest.raises(WorkerError, match=message) as caught:
         watch.see_partitions(counts(**changed))
     assert "'dpstream undeploy small --delete-topics', then deploy again" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("ends", "reached", "said"),
+    ("ends", "reached", "message"),
     [
         ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but 4 was reached before"),
         ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but 5 was reached before"),
     ],
 )
-def test_a_log_that_is_shorter_than_it_was_was_made_again(
-    ends: Mapping[int, int], reached: Mapping[int, int], said: str
+def test_shorter_log_means_a_recreated_topic(
+    ends: Mapping[int, int], reached: Mapping[int, int], message: str
 ) -> None:
     watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
     watch.see_ends(ends, reached)
@@ -91,21 +91,21 @@ def test_a_log_that_is_shorter_than_it_was_was_made_again(
     watch.see_ends({0: 9, 1: 9}, reached)
     watch.see_ends(ends, reached)
     watch.see_ends(ends, reached)
-    with pytest.raises(WorkerError, match=said) as caught:
+    with pytest.raises(WorkerError, match=message) as caught:
         watch.see_ends(ends, reached)
     # A new leader that lags behind must not make operators delete topics.
     assert "While a broker is down" in str(caught.value)
 
 
-def test_where_messages_are_hidden_a_heartbeat_counts_no_records() -> None:
-    told = heartbeat({"counts": {}}, {0: 3}, {0: 5}, read=4, seconds=2.0)
-    assert (told["lag"], told["records_per_second"]) == (2, 2.0)
+def test_heartbeat_omits_secret_record_counts() -> None:
+    body = heartbeat({"counts": {}}, {0: 3}, {0: 5}, read=4, seconds=2.0)
+    assert (body["lag"], body["records_per_second"]) == (2, 2.0)
     hidden = heartbeat({"hides_messages": True}, {0: 3}, {0: 5}, read=4, seconds=2.0)
     assert hidden == {"hides_messages": True, "partitions": [0], "busy": True}
     assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False
 
 
-def test_topic_with_another_id_was_made_again() -> None:
+def test_another_topic_id_means_a_recreated_topic() -> None:
     ids = {role: f"id of {role}" for role in JOB.start_offsets if role is not Role.STATUS}
     job = JOB.model_copy(update={"topic_ids": ids})
     found = {job.topic(role): named for role, named in ids.items()}

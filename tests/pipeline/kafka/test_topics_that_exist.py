@@ -34,11 +34,11 @@ def cluster_that_answers(code: int) -> Cluster:
     ("code", "there"),
     [(0, True), (UnknownTopicOrPartitionError.errno, False), (InvalidTopicError.errno, False)],
 )
-def test_a_topic_is_there_unless_it_is_unknown_or_cannot_be(code: int, there: bool) -> None:
+def test_topic_exists_unless_unknown_or_invalid(code: int, there: bool) -> None:
     assert cluster_that_answers(code).exists("a.reports") is there
 
 
-def test_a_hidden_topic_may_be_there() -> None:
+def test_unauthorized_topic_may_exist() -> None:
     with pytest.raises(AccessError) as caught:
         cluster_that_answers(TopicAuthorizationFailedError.errno).exists("a.reports")
     assert caught.value.name == "a.reports"

@@ -51,7 +51,7 @@ class ScriptedStage:
         self.seen.append("tick")
         yield from self._ask(())
 
-    def rests(self) -> float | None:
+    def idle_seconds(self) -> float | None:
         return None
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
@@ -185,7 +185,7 @@ async def test_restores_every_partition_before_records_flow() -> None:
     assert world.reports == ["partitions: 1, 2"]
 
 
-async def test_what_was_reached_is_not_forgotten_when_the_group_has_no_offset_any_more() -> None:
+async def test_position_survives_a_lost_group_offset() -> None:
     """Deleting a topic deletes its offsets too, so no other trace of them exists."""
     world = World(committed_offsets={0: 40, 1: 7})
     await world.own(0, 1)
@@ -210,7 +210,7 @@ async def test_shows_each_record_once_and_in_order() -> None:
     assert world.execution.records == 3
 
 
-async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
+async def test_revoked_partition_performs_no_further_actions() -> None:
     """The flush never ends: the broker is unavailable, and the partition is reassigned."""
     stage = ScriptedStage(
         on_record=(Append(Role.SHUFFLED, 0, b""), Flush(), Commit(Role.REPORTS, 0, 1))
@@ -231,7 +231,7 @@ async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     assert "tick" not in stage.seen
 
 
-async def test_restoration_that_is_interrupted_begins_again() -> None:
+async def test_interrupted_restoration_starts_over() -> None:
     stage = ScriptedStage(on_assign=(Flush(),))
     world = World(stage)
     world.flushed.clear()
@@ -243,7 +243,7 @@ async def test_restoration_that_is_interrupted_begins_again() -> None:
     assert world.execution.positions == {1: 0}
 
 
-async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -> None:
+async def test_rejected_commit_ends_the_assignment_before_deletions() -> None:
     stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 1), DeleteBelow(Role.REPORTS, 0, 1)))
     world = World(stage)
     await world.own(0)
@@ -256,7 +256,7 @@ async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -
     assert world.failures == []
 
 
-async def test_pause_is_followed_by_a_question_before_the_next_record() -> None:
+async def test_pause_checks_the_assignment_before_the_next_record() -> None:
     world = World()
     await world.own(0)
     world.execution.beat()
@@ -295,14 +295,14 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
     assert not world.execution.restored
 
 
-async def test_offset_of_another_program_is_not_believed() -> None:
+async def test_offset_of_another_program_is_not_trusted() -> None:
     """Even far above the finished offset: the topic still contains unfinished records."""
     world = World(committed_offsets={1: 40}, set_by_others=True)
     world.execution.assigned([1])
     await until(lambda: world.execution.restored or world.failures)
     assert world.flowing_from == {1: 0}
     assert "commit 1:0" in world.carried_out
-    assert any("another program set offset 40" in said for said in world.reports)
+    assert any("another program set offset 40" in line for line in world.reports)
 
 
 async def test_offset_of_another_program_is_an_error_where_records_are_missing() -> None:
@@ -323,7 +323,7 @@ async def test_position_deleted_while_running_is_an_error_that_names_it() -> Non
     assert world.stage.seen == ["revoke 0"]
 
 
-async def test_records_that_faust_left_out_end_the_worker_too() -> None:
+async def test_records_skipped_by_faust_end_the_worker() -> None:
     world = World()
     await world.own(0)
     await world.execution.record(0, 2, b"")
@@ -344,7 +344,7 @@ async def test_deletions_of_a_successor_are_no_error() -> None:
     assert not world.execution.restored
 
 
-async def test_a_deletion_that_is_not_answered_holds_nothing_up() -> None:
+async def test_unanswered_deletion_blocks_nothing() -> None:
     stage = ScriptedStage()
     world = World(stage)
     await world.own(0, 1)
@@ -366,7 +366,7 @@ async def test_a_deletion_that_is_not_answered_holds_nothing_up() -> None:
     assert world.failures == []
 
 
-async def test_a_deletion_that_fails_in_an_unknown_way_ends_the_worker() -> None:
+async def test_unknown_deletion_error_ends_the_worker() -> None:
     stage = ScriptedStage(on_record=(DeleteBelow(Role.REPORTS, 0, 1),))
     world = World(stage, delete_error=ArithmeticError("broken"))
     await world.own(0)

@@ -22,9 +22,15 @@ from dpstream.pipeline.kafka.workers.execution import Execution, Log
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families, registry_of
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.kafka.workers.observer import EndHistory, Observer, WindowTally
+from dpstream.pipeline.kafka.workers.observer import EndHistory, Observer, WindowCounters
 from dpstream.pipeline.kafka.workers.timings import Timings
-from dpstream.pipeline.kafka.workers.watchdog import Health, Pulse, Watchdog, liveness, readiness
+from dpstream.pipeline.kafka.workers.watchdog import (
+    EventLoopHeartbeat,
+    Health,
+    Watchdog,
+    liveness,
+    readiness,
+)
 from dpstream.pipeline.kafka.workers.worker_facts import JobFacts
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -51,7 +57,7 @@ def deployed(protocol: str, parameters: Mapping[str, object]) -> DeployedJob:
 
 
 def local_job() -> DeployedJob:
-    return deployed("future_rand", {"epsilon": 2, "changes": 2})
+    return deployed("future_rand", {"epsilon": 2, "max_changes": 2})
 
 
 def shuffled_job() -> DeployedJob:
@@ -66,11 +72,11 @@ class Watched:
         self.job = job
         self.world = World(job, folder, {"gateway": dict.fromkeys(EPOCHS, users)}, noise_key=KEY)
         self.lines = {stage: io.StringIO() for stage in STAGES}
-        self.tallies: dict[str, WindowTally] = {}
+        self.counters: dict[str, WindowCounters] = {}
         for stage, stream in self.lines.items():
             lines = LogLines("watched", stage, "w1", True, stream, self.clock, lambda: 1.7e9 + 5)
-            tally = WindowTally(lines.window, self.clock, lambda: 1.7e9 + 5)
-            self.world.listeners[stage] = self.tallies[stage] = tally
+            counters = WindowCounters(lines.window, self.clock, lambda: 1.7e9 + 5)
+            self.world.listeners[stage] = self.counters[stage] = counters
         for epoch in EPOCHS:
             self.world.close_epoch("gateway", epoch)
             self.world.settle()
@@ -103,7 +109,7 @@ class Watched:
             watched.next(EstimateRecord.from_bytes(value))
         publishes = stage == "publish"
         observer = Observer(
-            blank, self.tallies[stage], lambda: watched.latest if publishes else None
+            blank, self.counters[stage], lambda: watched.latest if publishes else None
         )
         observer.observe(0.0, execution, worker.stage, ends, broker_answers=True)
         return observer.snapshot
@@ -125,8 +131,8 @@ def values_of(families: Iterable[Metric]) -> dict[str, float]:
 def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
     watched = Watched(local_job(), tmp_path)
     found = values_of(metric_families(watched.snapshot(stage)))
-    assert found["dpstream_windows_total fate=released"] == len(EPOCHS)
-    assert found["dpstream_windows_total fate=too small"] == 0
+    assert found["dpstream_windows_total status=released"] == len(EPOCHS)
+    assert found["dpstream_windows_total status=suppressed"] == 0
     assert found["dpstream_last_epoch"] == max(EPOCHS)
     assert found["dpstream_last_window_timestamp_seconds"] == 1.7e9 + 5
     assert found["dpstream_worker_ready"] == 1
@@ -148,7 +154,7 @@ def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
     assert values_of(metric_families(replace(snapshot, heartbeat=beat)))[name] == 3
 
 
-def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
+def test_metric_labels_are_bounded_and_name_no_user(tmp_path: Path) -> None:
     watched = Watched(local_job(), tmp_path)
     labels = {
         "dpstream_job",
@@ -156,7 +162,7 @@ def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
         "partition",
         "topic",
         "group",
-        "fate",
+        "status",
         "reason",
         "unit",
         "item",
@@ -183,7 +189,7 @@ def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None
         assert set(found) == before[stage]
 
 
-def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path) -> None:
+def test_metrics_are_independent_of_secret_message_counts(tmp_path: Path) -> None:
     """Devices of `shuffled_counts` whose value is 0 have no message; all others have one."""
     silent = Watched(shuffled_job(), tmp_path / "silent", value=0)
     talking = Watched(shuffled_job(), tmp_path / "talking", value=1)
@@ -192,12 +198,12 @@ def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path
         for each in (silent, talking)
     ]
     assert raw[0] == raw[1]
-    told = [
+    families = [
         list(metric_families(each.snapshot("shuffle", hides_messages=True)))
         for each in (silent, talking)
     ]
-    assert told[0] == told[1]
-    found = values_of(told[0])
+    assert families[0] == families[1]
+    found = values_of(families[0])
     assert found["dpstream_contributors_total"] == PEOPLE * len(EPOCHS)
     assert "dpstream_reports_total" not in found
     assert "dpstream_records_read_total" not in found
@@ -205,7 +211,7 @@ def test_nothing_depends_on_how_many_messages_hidden_devices_send(tmp_path: Path
     assert sum(name.startswith("kafka_consumergroup_group_lag_seconds ") for name in found) == 2
 
 
-def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
+def test_metrics_include_the_thresholds_of_alerts() -> None:
     job = local_job()
     timed = make_job(
         {**job.to_json(), "epochs": {"count": 4, "start": "2024-02-01", "length": "P1M"}}
@@ -218,11 +224,11 @@ def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
         )
         for each in (job, deploy_job(timed, deployed_at=0))
     ]
-    for told in found:
-        assert told["dpstream_grace_seconds"] == 60
-        assert told["dpstream_minimum_contributors"] == 10
-        assert told["dpstream_epsilon unit=stream"] == job.guarantee.epsilon
-        assert told["dpstream_delta unit=stream"] == 0
+    for values in found:
+        assert values["dpstream_grace_seconds"] == 60
+        assert values["dpstream_minimum_contributors"] == 10
+        assert values["dpstream_epsilon unit=stream"] == job.guarantee.epsilon
+        assert values["dpstream_delta unit=stream"] == 0
     # Epochs without times have no length; February of 2024 had 29 days.
     assert "dpstream_epoch_seconds" not in found[0]
     assert found[1]["dpstream_epoch_seconds"] == 29 * 86_400
@@ -232,46 +238,46 @@ def test_lag_is_that_of_the_oldest_record_not_committed() -> None:
     history = EndHistory()
     for now, end in ((0, 5), (60, 5), (61, 15), (100, 15)):
         history.note(now, end)
-    assert history.seconds_behind(100, 15) == 0
+    assert history.lag_seconds(100, 15) == 0
     # The first minute has no writes.
-    assert history.seconds_behind(100, 5) == 40
-    assert history.seconds_behind(100, 10) == 39.5
-    assert history.seconds_behind(100, 4) == 100
+    assert history.lag_seconds(100, 5) == 40
+    assert history.lag_seconds(100, 10) == 39.5
+    assert history.lag_seconds(100, 4) == 100
 
 
-def watchdog_after(pulse: Pulse, seconds: int, *, beats: bool = True) -> Watchdog:
+def watchdog_after(heartbeat: EventLoopHeartbeat, seconds: int, *, beats: bool = True) -> Watchdog:
     watchdog = Watchdog(Timings(blocked=30, unrestored=60, stalled=120))
-    watchdog.beat(pulse)
+    watchdog.beat(heartbeat)
     for _ in range(seconds):
         if beats:
-            watchdog.beat(pulse)
+            watchdog.beat(heartbeat)
         watchdog.check(1.0)
     return watchdog
 
 
-QUIET = Pulse(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 9})
-HUNG = Pulse(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 10})
-RESTORING = Pulse(restored=False, broker_answers=True, work=0)
-AWAY = Pulse(False, False, 0, positions={}, ends={0: 9})
+QUIET = EventLoopHeartbeat(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 9})
+HUNG = EventLoopHeartbeat(True, True, 0, positions={0: 5, 2: 9}, ends={0: 5, 2: 10})
+RESTORING = EventLoopHeartbeat(restored=False, broker_answers=True, work=0)
+AWAY = EventLoopHeartbeat(False, False, 0, positions={}, ends={0: 9})
 
 
-def test_a_quiet_stream_is_healthy_and_a_hung_agent_is_not() -> None:
+def test_quiet_stream_is_healthy_but_a_hung_agent_is_not() -> None:
     quiet, hung = watchdog_after(QUIET, 10_000), watchdog_after(HUNG, 70)
     assert liveness(quiet) == Health(True, "alive")
     assert readiness(quiet) == Health(True, "ready, partitions: 0, 2")
     assert not liveness(hung).good
     assert liveness(hung).line.startswith("partition 2 has records that were not read for 60 s")
     assert readiness(hung) == liveness(hung)
-    assert hung.fault() is None, "it is told before the watchdog ends the process"
+    assert hung.fault() is None, "reported before the watchdog ends the process"
     assert liveness(watchdog_after(HUNG, 50)).good
 
 
-def test_a_blocked_event_loop_is_not_healthy() -> None:
+def test_blocked_event_loop_is_unhealthy() -> None:
     blocked = watchdog_after(QUIET, 20, beats=False)
     assert liveness(blocked) == Health(False, "the event loop has been blocked for 15 s")
 
 
-def test_who_is_restoring_or_without_a_broker_is_healthy_and_not_ready() -> None:
+def test_restoring_worker_is_healthy_but_not_ready() -> None:
     restoring, away = watchdog_after(RESTORING, 20), watchdog_after(AWAY, 10_000)
     assert liveness(restoring).good
     assert readiness(restoring) == Health(False, "partitions are being assigned or restored")
@@ -309,7 +315,7 @@ def served() -> Iterator[Callable[..., str]]:
         server.server_close()
 
 
-def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[..., str]) -> None:
+def test_scrape_is_valid_prometheus_text(tmp_path: Path, served: Callable[..., str]) -> None:
     watched = Watched(local_job(), tmp_path)
     snapshot = watched.snapshot("shuffle")
     address = served(snapshot, Health(False, "not yet"))
@@ -323,7 +329,7 @@ def test_a_scrape_is_what_prometheus_reads(tmp_path: Path, served: Callable[...,
     assert not any(family.name.startswith("dpstream") for family in REGISTRY.collect())
 
 
-def test_health_is_a_status_and_a_line(served: Callable[..., str]) -> None:
+def test_health_is_a_status_code_and_one_line(served: Callable[..., str]) -> None:
     address = served(WorkerSnapshot("j", "publish", "g", "t", False), Health(False, "not yet"))
     assert get(address, "/healthz") == (200, "alive\n")
     assert get(address, "/readyz?verbose") == (503, "not yet\n")

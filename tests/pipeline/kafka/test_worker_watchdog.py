@@ -3,49 +3,51 @@
 import pytest
 
 from dpstream.pipeline.kafka.workers.timings import Timings
-from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from dpstream.pipeline.kafka.workers.watchdog import EventLoopHeartbeat, Watchdog
 
 TIMINGS = Timings(blocked=30, unrestored=60, stalled=120)
 LONG = 1000
 
 
-def idle(work: int = 0) -> Pulse:
-    return Pulse(restored=True, broker_answers=True, work=work)
+def idle(work: int = 0) -> EventLoopHeartbeat:
+    return EventLoopHeartbeat(restored=True, broker_answers=True, work=work)
 
 
-def first_fault(pulse: Pulse, seconds: int = LONG) -> tuple[int, str] | None:
+def first_fault(heartbeat: EventLoopHeartbeat, seconds: int = LONG) -> tuple[int, str] | None:
     watchdog = Watchdog(TIMINGS)
     for second in range(seconds):
-        watchdog.beat(pulse)
+        watchdog.beat(heartbeat)
         fault = watchdog.check(1.0)
         if fault is not None:
             return second, fault
     return None
 
 
-def test_event_loop_that_does_not_tick() -> None:
+def test_watchdog_detects_a_stalled_event_loop() -> None:
     watchdog = Watchdog(TIMINGS)
     watchdog.beat(idle())
     assert [watchdog.check(1.0) for _ in range(31)] == [None] * 31
     assert watchdog.check(1.0) == "the event loop has been blocked for 30 s"
 
 
-def test_no_restoration_though_the_broker_answers() -> None:
-    assert first_fault(Pulse(restored=False, broker_answers=True, work=0)) == (
+def test_watchdog_detects_a_stalled_restoration() -> None:
+    assert first_fault(EventLoopHeartbeat(restored=False, broker_answers=True, work=0)) == (
         60,
         "partitions were not restored for 60 s although the broker answers",
     )
 
 
-def test_long_restoration_that_gets_on_is_left_alone() -> None:
+def test_watchdog_allows_a_long_restoration_with_progress() -> None:
     watchdog = Watchdog(TIMINGS)
     for second in range(LONG):
-        watchdog.beat(Pulse(restored=False, broker_answers=True, work=second // 50))
+        watchdog.beat(EventLoopHeartbeat(restored=False, broker_answers=True, work=second // 50))
         assert watchdog.check(1.0) is None
 
 
-def test_lag_without_progress() -> None:
-    fault = first_fault(Pulse(True, True, 0, positions={0: 5, 1: 9}, ends={0: 5, 1: 10}))
+def test_watchdog_detects_lag_without_progress() -> None:
+    fault = first_fault(
+        EventLoopHeartbeat(True, True, 0, positions={0: 5, 1: 9}, ends={0: 5, 1: 10})
+    )
     assert fault == (
         121,
         "partition 1 has records that were not read for 120 s although the broker answers",
@@ -53,11 +55,13 @@ def test_lag_without_progress() -> None:
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_outage_of_any_length_is_no_fault(restored: bool) -> None:
-    assert first_fault(Pulse(restored, False, 0, positions={0: 0}, ends={0: 9})) is None
+def test_watchdog_ignores_outages_of_any_length(restored: bool) -> None:
+    assert (
+        first_fault(EventLoopHeartbeat(restored, False, 0, positions={0: 0}, ends={0: 9})) is None
+    )
 
 
 @pytest.mark.parametrize("session", [1.5, 31.0])
-def test_timings_that_kafka_would_refuse(session: float) -> None:
+def test_timings_rejected_by_kafka_are_rejected(session: float) -> None:
     with pytest.raises(ValueError, match=r"expected from twice the heartbeat \(2\.0 s\) to"):
         Timings(session=session, heartbeat=1.0, request=30.0)

@@ -16,7 +16,7 @@ from dpstream.pipeline.ledger.entries import GENESIS, Draft, EntryKind, hash_of,
 from dpstream.pipeline.ledger.spending import Presence, Spending
 from dpstream.pipeline.ledger.writing import Writing, writing
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 
 def charge(number: int, epsilon: float = 1.0) -> Charge:
@@ -44,7 +44,7 @@ def log_of(entries: int) -> list[bytes]:
 
 
 def charged(chain: Chain) -> list[int]:
-    return [each.at for entry in chain.entries for each in entry.said.charges]
+    return [each.at for entry in chain.entries for each in entry.draft.charges]
 
 
 def problems(chain: Chain) -> list[ChainProblem]:
@@ -66,84 +66,84 @@ def problems(chain: Chain) -> list[ChainProblem]:
         {"budgets": [{}]},
     ],
 )
-def test_what_is_no_entry_is_refused(change: dict[str, object]) -> None:
+def test_invalid_entries_are_rejected(change: dict[str, object]) -> None:
     body = json.loads(draft(1).under(GENESIS, nonce="n", software="9")) | change
     record = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(CodecError):
         read_entry(record)
 
 
-def test_other_bytes_of_the_same_meaning_are_no_entry() -> None:
+def test_entry_rejects_equivalent_encodings() -> None:
     record = draft(1).under(GENESIS, nonce="n", software="9")
     for other in (record + b" ", record.replace(b":", b": ", 1), b"", b"[]", b"[" * 9_999, b"\xff"):
         with pytest.raises(CodecError):
             read_entry(other)
 
 
-def test_a_chain_counts_from_the_first_to_the_last() -> None:
+def test_chain_counts_entries_from_first_to_last() -> None:
     records = log_of(5)
     chain = chain_of(records)
     assert charged(chain) == [0, 1, 2, 3, 4]
     assert (chain.head, chain.oddities, chain.next) == (hash_of(records[-1]), [], 5)
 
 
-def test_who_has_lost_a_race_is_void_and_no_oddity() -> None:
+def test_entry_that_lost_a_race_is_void_without_a_problem() -> None:
     first, *_ = records = log_of(1)
     one, other = (draft(number).under(hash_of(first), nonce="n", software="1") for number in (7, 8))
     chain = chain_of([*records, one, other])
     assert charged(chain) == [0, 7]
     assert chain.oddities == []
-    anew = draft(8).under(chain.head, nonce="m", software="1")
-    assert charged(chain_of([*records, one, other, anew])) == [0, 7, 8]
+    retried = draft(8).under(chain.head, nonce="m", software="1")
+    assert charged(chain_of([*records, one, other, retried])) == [0, 7, 8]
 
 
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
+def test_interleaved_writers_leave_one_chain(
     data: st.DataObject,
 ) -> None:
     log: list[bytes] = []
     nonces = (f"{number}" for number in count())
 
     def begin(writer: int) -> Writing:
-        def wanted(state: Spending) -> Draft | None:
+        def entry_for(state: Spending) -> Draft | None:
             known = state.written_charges
             mine = (2 * writer, 2 * writer + 1)
             return next((draft(n) for n in mine if charge(n).deployment not in known), None)
 
-        return writing(wanted, lambda: next(nonces), "1")
+        return writing(entry_for, lambda: next(nonces), "1")
 
     writers = {writer: begin(writer) for writer in range(data.draw(st.integers(1, 4)))}
-    asked = {writer: next(steps) for writer, steps in writers.items()}
+    requested = {writer: next(steps) for writer, steps in writers.items()}
     acknowledged: set[int] = set()
     deaths = data.draw(st.integers(0, 3))
     while writers:
         writer = data.draw(st.sampled_from(sorted(writers)))
         if deaths and data.draw(st.booleans()):
             deaths -= 1
-            record = asked[writer]
+            record = requested[writer]
             # Whether the record in flight was stored is unknown.
             if record is not None and data.draw(st.booleans()):
                 log.append(record)
             writers[writer] = begin(writer)
-            asked[writer] = next(writers[writer])
+            requested[writer] = next(writers[writer])
             continue
         try:
-            record = asked[writer]
+            record = requested[writer]
             if record is None:
                 state = Spending(chain=chain_of(list(log)))
-                asked[writer] = writers[writer].send(state)
+                requested[writer] = writers[writer].send(state)
             else:
                 log.append(record)
-                asked[writer] = next(writers[writer])
+                requested[writer] = next(writers[writer])
         except StopIteration:
             acknowledged |= {2 * writer, 2 * writer + 1}
             del writers[writer]
             chain = chain_of(log)
-            assert acknowledged <= set(charged(chain)), "an acknowledged charge never goes"
+            assert acknowledged <= set(charged(chain)), "an acknowledged charge is never lost"
     chain = chain_of(log)
     assert sorted(charged(chain)) == sorted(acknowledged), "each exactly once"
-    assert chain.oddities == [], "honest writers leave nothing odd"
+    assert chain.oddities == [], "honest writers cause no problems"
 
 
 def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
@@ -155,7 +155,7 @@ def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
             yield place, [*records[:place], other, *records[place + 1 :]]
 
 
-def test_an_edit_of_one_byte_is_found_at_the_record_after_it() -> None:
+def test_edited_byte_is_detected_at_the_next_record() -> None:
     records = log_of(5)
     for place, changed in flipped(records):
         chain = chain_of(changed)
@@ -166,7 +166,7 @@ def test_an_edit_of_one_byte_is_found_at_the_record_after_it() -> None:
 
 @given(st.integers(0, 4), st.data())
 @settings(max_examples=40, deadline=None)
-def test_an_edit_of_any_byte_is_found_or_changes_the_head(place: int, data: st.DataObject) -> None:
+def test_edit_of_any_byte_is_detected_or_changes_the_head(place: int, data: st.DataObject) -> None:
     records = log_of(5)
     at = data.draw(st.integers(0, len(records[place]) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != records[place][at]))
@@ -178,7 +178,7 @@ def test_an_edit_of_any_byte_is_found_or_changes_the_head(place: int, data: st.D
 
 
 @pytest.mark.parametrize("place", range(1, 4))
-def test_a_cut_in_the_middle_is_found(place: int) -> None:
+def test_cut_in_the_middle_is_detected(place: int) -> None:
     records = log_of(5)
     del records[place]
     chain = chain_of(records)
@@ -186,7 +186,7 @@ def test_a_cut_in_the_middle_is_found(place: int) -> None:
     assert set(problems(chain)[1:]) <= {ChainProblem.FORKED}
 
 
-def test_a_cut_in_front_is_found_and_what_is_left_counts() -> None:
+def test_cut_at_the_start_is_detected_and_the_rest_counts() -> None:
     records = log_of(5)
     chain = chain_of(records[2:], first=2)
     assert problems(chain) == [ChainProblem.CUT]
@@ -196,7 +196,7 @@ def test_a_cut_in_front_is_found_and_what_is_left_counts() -> None:
     assert problems(renumbered)[0] is ChainProblem.UNCHAINED
 
 
-def test_a_cut_at_the_end_leaves_a_chain_without_the_head_that_was_kept() -> None:
+def test_cut_at_the_end_is_detected_by_the_saved_head() -> None:
     records = log_of(5)
     kept = chain_of(records).head
     shorter = chain_of(records[:4])
@@ -206,14 +206,14 @@ def test_a_cut_at_the_end_leaves_a_chain_without_the_head_that_was_kept() -> Non
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_reordering_is_found(place: int) -> None:
+def test_reordering_is_detected(place: int) -> None:
     records = log_of(5)
     records[place : place + 2] = reversed(records[place : place + 2])
     assert chain_of(records).damage
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> None:
+def test_repeated_entry_is_detected_and_counts_once(place: int) -> None:
     records = log_of(5)
     for later in range(place, 5):
         doubled = [*records[: later + 1], records[place], *records[later + 1 :]]
@@ -223,21 +223,21 @@ def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> No
 
 
 @pytest.mark.parametrize("place", range(1, 5))
-def test_an_insertion_is_found(place: int) -> None:
+def test_insertion_is_detected(place: int) -> None:
     records = log_of(5)
     forged = draft(9).under(hash_of(records[place - 1]), nonce="x", software="1")
     chain = chain_of([*records[:place], forged, *records[place:]])
     if place < 4:
         assert ChainProblem.FORKED in problems(chain)
         assert chain.damage
-    assert not chain.has(hash_of(records[-1])), "receipts and the head that was kept tell"
+    assert not chain.has(hash_of(records[-1])), "receipts and the saved head reveal it"
     unchained = draft(9).under("b" * 64, nonce="x", software="1")
     chain = chain_of([*records[:place], unchained, *records[place:]])
     assert problems(chain) == [ChainProblem.UNCHAINED]
     assert charged(chain) == [0, 1, 2, 3, 4]
 
 
-def test_garbage_and_keys_are_told_and_count_nothing() -> None:
+def test_garbage_and_keys_are_reported_without_charges() -> None:
     records = log_of(2)
     assert problems(chain_of([*records, b"garbage"])) == [ChainProblem.UNREADABLE]
     chain = chain_of(records)
@@ -248,10 +248,10 @@ def test_garbage_and_keys_are_told_and_count_nothing() -> None:
     later = json.loads(log_of(3)[2]) | {"version": 2}
     body = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
     (oddity,) = chain_of([*records, body]).oddities
-    assert "of version 2, this software reads 1" in oddity.detail
+    assert "the entry has version 2; this version reads" in oddity.detail
 
 
-def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() -> None:
+def test_accepted_loss_unblocks_and_stays_reported() -> None:
     records = [*log_of(2), b"garbage"]
     chain = chain_of(records)
     assert chain.damage
@@ -277,7 +277,7 @@ def manifest(inside: Sequence[bool], populations: Sequence[int], contributors: i
         bytes(16),
         bytes(16),
         1,
-        Fate.RELEASED,
+        WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=0,
         first_epoch=1,
@@ -301,28 +301,33 @@ def present(device: int, window: Window) -> bool:
     return inside[PRODUCER_OF[device]] and not away[device]
 
 
-def test_no_more_were_there_throughout_than_is_said_whoever_is_away() -> None:
+def test_continuous_participation_bound_holds_with_absences() -> None:
     exact = 0
     for seen in product(windows(), repeat=2):
-        found = Presence()
+        presence = Presence()
         for inside, away in seen:
             populations = [(2, 1)[each] for each in range(2) if inside[each]]
             there = sum(present(device, (inside, away)) for device in range(3))
-            found.take(manifest(inside, populations, there))
+            presence.take(manifest(inside, populations, there))
         throughout = [all(present(device, each) for each in seen) for device in range(3)]
         always = [all(inside[each] for inside, _ in seen) for each in range(2)]
         ever = [any(inside[each] for inside, _ in seen) for each in range(2)]
-        assert found.devices <= sum(throughout)
-        assert found.producers == sum(always)
-        assert found.other_producers == sum(ever) - sum(always)
-        exact += found.devices == sum(throughout)
-    assert exact > 150, "and often no fewer either"
+        assert presence.devices <= sum(throughout)
+        assert presence.producers == sum(always)
+        assert presence.other_producers == sum(ever) - sum(always)
+        exact += presence.devices == sum(throughout)
+    assert exact > 150, "the bound is often exact"
 
 
-def test_who_enrolls_meanwhile_was_not_there_from_the_first_window_on() -> None:
-    found = Presence()
-    assert (found.windows, found.devices, found.producers, found.other_producers) == (0, 0, 0, 0)
-    found.take(manifest([True, False], [50], 49))
-    found.take(manifest([True, True, True], [70, 20, 0], 88))
-    assert (found.windows, found.producers, found.other_producers) == (2, 1, 2)
-    assert found.devices == 50 - 1 - 2
+def test_later_enrollments_are_excluded_from_the_bound() -> None:
+    presence = Presence()
+    assert (presence.windows, presence.devices, presence.producers, presence.other_producers) == (
+        0,
+        0,
+        0,
+        0,
+    )
+    presence.take(manifest([True, False], [50], 49))
+    presence.take(manifest([True, True, True], [70, 20, 0], 88))
+    assert (presence.windows, presence.producers, presence.other_producers) == (2, 1, 2)
+    assert presence.devices == 50 - 1 - 2

@@ -13,21 +13,21 @@ from types import SimpleNamespace
 import pytest
 
 from dpstream.pipeline.kafka.local_kafka import KafkaStatus
-from dpstream.pipeline.operations.up import keeper
-from dpstream.pipeline.operations.up.keeper import BrokerUsers
+from dpstream.pipeline.operations.up import managed_broker
+from dpstream.pipeline.operations.up.managed_broker import BrokerUsers
 
 HOLD = """
 import sys
 import time
 from pathlib import Path
-from dpstream.pipeline.operations.up.keeper import BrokerUsers
+from dpstream.pipeline.operations.up.managed_broker import BrokerUsers
 users = BrokerUsers(Path(sys.argv[1]))
 print("here", flush=True)
 sys.stdin.read()
 """
 
 
-def test_who_is_killed_uses_it_no_more(tmp_path: Path) -> None:
+def test_killed_process_no_longer_uses_the_broker(tmp_path: Path) -> None:
     mine = BrokerUsers(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -40,7 +40,7 @@ def test_who_is_killed_uses_it_no_more(tmp_path: Path) -> None:
     assert again.leave()
 
 
-def test_a_mark_is_about_one_broker_alone(tmp_path: Path) -> None:
+def test_mark_identifies_one_broker(tmp_path: Path) -> None:
     users = BrokerUsers(tmp_path)
     assert not users.is_marked(17)
     users.mark.write_text("17")
@@ -70,23 +70,25 @@ class Broker:
 
 
 def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
-    """Run a keeper that exits as soon as the broker runs."""
+    """Run a manager that exits as soon as the broker runs."""
 
     def leave(seconds: float) -> None:
-        if seconds == keeper._CHECK_SECONDS:
+        if seconds == managed_broker._CHECK_SECONDS:
             raise SystemExit(0)
         time.sleep(seconds)
 
-    monkeypatch.setattr(keeper, "LocalKafka", lambda folder: broker)
-    monkeypatch.setattr(keeper, "kafka_folder", lambda: folder)
-    monkeypatch.setattr(keeper, "follow", lambda patience: None)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=leave, monotonic=time.monotonic))
+    monkeypatch.setattr(managed_broker, "LocalKafka", lambda folder, **options: broker)
+    monkeypatch.setattr(managed_broker, "kafka_folder", lambda: folder)
+    monkeypatch.setattr(managed_broker, "follow", lambda timeout: None)
+    monkeypatch.setattr(
+        managed_broker, "time", SimpleNamespace(sleep=leave, monotonic=time.monotonic)
+    )
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
     with pytest.raises(SystemExit):
-        keeper.main()
+        managed_broker.main()
 
 
-def test_the_last_keeper_stops_what_any_of_them_started(
+def test_last_manager_stops_the_broker_any_of_them_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broker = Broker(None)
@@ -100,7 +102,7 @@ def test_the_last_keeper_stops_what_any_of_them_started(
     assert len(broker.stopped) == 1
 
 
-def test_a_broker_that_ran_before_is_left_running(
+def test_broker_running_before_is_left_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     by_hand = Broker(99)

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, read_jobs, set_phase
 from dpstream.pipeline.kafka.workers.groups import Committed
-from dpstream.pipeline.operations.drains import DrainWatch, begin_drain, end_drain
+from dpstream.pipeline.operations.drains import DrainWatch, end_drain, start_drain
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import decode_producer_record
@@ -106,34 +106,34 @@ def drains(world: World) -> list[tuple[int, int]]:
     return [(record.partition, record.end) for record in records]  # type: ignore[union-attr]
 
 
-def test_a_drain_is_asked_for_once_and_joined_afterwards(topics: Topics) -> None:
+def test_second_drain_joins_the_first(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
-    ends = begin_drain(topics.cluster, job, NOW)
+    ends = start_drain(topics.cluster, job, NOW)
     assert dict(ends) == {0: 0, 1: 2}
     assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINING
     world.close_epoch("north", 2)
-    assert begin_drain(topics.cluster, job, NOW) == ends
+    assert start_drain(topics.cluster, job, NOW) == ends
     assert drains(world) == [(0, 0), (1, 2)]
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)
-    assert dict(begin_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
+    assert dict(start_drain(topics.cluster, job, NOW)) == {0: 2, 1: 2}
 
 
-def test_what_was_asked_by_half_is_asked_again_whole(topics: Topics) -> None:
+def test_incomplete_drain_request_is_repeated(topics: Topics) -> None:
     """The earlier command was killed before it wrote the phase."""
     world, job = topics.world, topics.world.job
-    begin_drain(topics.cluster, job, NOW)
+    start_drain(topics.cluster, job, NOW)
     topics.jobs.pop()
     world.close_epoch("north", 1)
-    assert dict(begin_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
+    assert dict(start_drain(topics.cluster, job, NOW)) == {0: 0, 1: 2}
 
 
-def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -> None:
+def test_progress_counts_open_and_unpublished_epochs(topics: Topics) -> None:
     world, job = topics.world, topics.world.job
     for epoch in (1, 3):
         world.close_epoch("north", epoch)
     world.settle()
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     begun = watch.progress(NOW)
     assert (begun.unfinished, begun.undecided, begun.unpublished, begun.done) == (4, (), (), False)
     assert begun.idle == ("shuffle", "aggregate", "publish")
@@ -146,19 +146,19 @@ def test_progress_names_what_is_open_undecided_and_unpublished(topics: Topics) -
     assert (decided.undecided, decided.unpublished, decided.done) == ((), (), True)
 
 
-def test_a_job_of_which_nothing_is_open_is_drained_at_once(topics: Topics) -> None:
+def test_job_without_open_epochs_is_drained_immediately(topics: Topics) -> None:
     job = topics.world.job
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     assert watch.progress(NOW).done
     end_drain(topics.cluster, job, NOW)
     assert read_jobs(topics.cluster).phase("drained") is Phase.DRAINED
 
 
-def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> None:
+def test_drain_ignores_epochs_after_its_start(topics: Topics) -> None:
     """Epoch 4 is released complete, but stays unpublished: epoch 3 waits for the south."""
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
+    watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
     for name, epoch in (("north", 3), ("north", 4), ("south", 4)):
         world.close_epoch(name, epoch)
     world.settle()
@@ -172,9 +172,9 @@ def replaced(job: DeployedJob) -> bytes:
     return job.model_copy(update={"deployment": bytes(16)}).to_bytes()
 
 
-def test_a_drain_ends_nothing_that_was_decided_otherwise_meanwhile(topics: Topics) -> None:
+def test_drain_keeps_a_concurrent_decision(topics: Topics) -> None:
     job = topics.world.job
-    begin_drain(topics.cluster, job, NOW)
+    start_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)
     with pytest.raises(
         DeploymentError, match="everything is published, but job drained is running"

@@ -31,10 +31,12 @@ from tests.support.ended import still_running
 from tests.support.thinned import thinned
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Upper bound in seconds, far above any duration; reaching it is a failure."""
 MODULE = "tests.support.forked"
 WAYS = ("forked", "started")
+DRAWN = ("from an inherited generator", "from a new generator")
+"""Random numbers of a process."""
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +59,14 @@ def run(processes: RestartedProcesses, folder: Path, what: str, *more: str) -> C
     return processes.start(what, command(what, *more), folder / what, endless=False)
 
 
-def said(child: Child) -> list[str]:
+def log_lines(child: Child) -> list[str]:
     lines = child.log.read_text().splitlines()
     return [line for line in lines if "RuntimeWarning" not in line]
 
 
 def described(child: Child) -> dict[str, Any]:
-    assert child.process.wait(PATIENCE) == 0, child.log_end()
-    seen: dict[str, Any] = json.loads(said(child)[0])
+    assert child.process.wait(TIMEOUT) == 0, child.log_end()
+    seen: dict[str, Any] = json.loads(log_lines(child)[0])
     return seen
 
 
@@ -73,7 +75,7 @@ def wait_until_ready(child: Child) -> None:
         assert child.process.poll() is None, child.log_end()
 
 
-def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_path: Path) -> None:
+def test_forked_process_matches_a_started_one(forks: Forks, tmp_path: Path) -> None:
     seen = []
     for start in (forks.start, start_process):
         with RestartedProcesses(print, start=start) as processes:
@@ -84,38 +86,41 @@ def test_what_a_process_is_does_not_tell_how_it_was_started(forks: Forks, tmp_pa
     forked, started = seen
     for each in seen:
         assert each.pop("pid") == each.pop("session") == each.pop("number")
-    assert (forked.pop("imported by another"), started.pop("imported by another")) == (True, False)
-    assert len({each.pop(which) for each in seen for which in ("drawn", "drawn anew")}) == 4
+    assert (forked.pop("imported by the forker"), started.pop("imported by the forker")) == (
+        True,
+        False,
+    )
+    assert len({each.pop(which) for each in seen for which in DRAWN}) == 4
     assert forked == started
     assert forked["arguments"] == ["describe", "--name", "a b"]
-    assert forked["on a lifeline"]
+    assert forked["ends with its parent"]
 
 
-def test_no_two_that_were_forked_draw_the_same(forks: Forks, tmp_path: Path) -> None:
+def test_forked_processes_draw_different_numbers(forks: Forks, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=forks.start) as processes:
         children = [run(processes, tmp_path / str(number), "describe") for number in range(3)]
         seen = [described(child) for child in children]
-    assert len({each[which] for each in seen for which in ("drawn", "drawn anew")}) == 6
+    assert len({each[which] for each in seen for which in DRAWN}) == 6
 
 
-def test_exit_codes_reasons_and_logs(start: Starter, tmp_path: Path) -> None:
+def test_exit_codes_reasons_and_logs_are_reported(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         telling, failing = (run(processes, tmp_path, what) for what in ("tell", "fail"))
-        assert (telling.process.wait(PATIENCE), telling.process.reason()) == (3, "no noise key")
-        assert said(telling)[1:] == ["a complaint"]
-        assert (failing.process.wait(PATIENCE), failing.process.reason()) == (1, "")
-        assert said(failing)[-1] == "ZeroDivisionError: of what?"
+        assert (telling.process.wait(TIMEOUT), telling.process.reason()) == (3, "no noise key")
+        assert log_lines(telling)[1:] == ["a complaint"]
+        assert (failing.process.wait(TIMEOUT), failing.process.reason()) == (1, "")
+        assert log_lines(failing)[-1] == "ZeroDivisionError: of what?"
         assert failing.process.poll() == failing.process.returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("what", "patience", "number"),
-    thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", PATIENCE, signal.SIGTERM)], 2),
+    ("what", "timeout", "number"),
+    thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", TIMEOUT, signal.SIGTERM)], 2),
 )
-def test_closing_leaves_no_process(
-    start: Starter, tmp_path: Path, what: str, patience: float, number: int
+def test_close_leaves_no_process(
+    start: Starter, tmp_path: Path, what: str, timeout: float, number: int
 ) -> None:
-    with RestartedProcesses(print, start=start, patience=patience) as processes:
+    with RestartedProcesses(print, start=start, timeout=timeout) as processes:
         child = run(processes, tmp_path, what)
         wait_until_ready(child)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -127,41 +132,41 @@ def test_closing_leaves_no_process(
     child.process.kill()
 
 
-def test_a_process_ends_when_it_is_let_go(start: Starter, tmp_path: Path) -> None:
+def test_process_exits_when_its_parent_end_closes(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
         child.process.let_go()
-        assert child.process.wait(PATIENCE) == -signal.SIGTERM
+        assert child.process.wait(TIMEOUT) == -signal.SIGTERM
 
 
-def test_a_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
-    told: list[str] = []
-    with RestartedProcesses(told.append, start=forks.start) as processes:
+def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
+    messages: list[str] = []
+    with RestartedProcesses(messages.append, start=forks.start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
         psutil.Process(child.process.pid).kill()
-        assert how_it_ended(child.process.wait(PATIENCE)) == "by signal 9"
+        assert how_it_ended(child.process.wait(TIMEOUT)) == "by signal 9"
         processes.check()
         child.restart_at = 0.0
         processes.check()
         assert not isinstance(child.process, Process)
         assert child.state == "running"
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
-def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
+def test_killed_forker_leaves_children_and_starts_others(
     tmp_path: Path,
 ) -> None:
     with (
         Forks([MODULE], tmp_path / "forker") as forks,
-        RestartedProcesses(print, start=forks.start, patience=0.0) as processes,
+        RestartedProcesses(print, start=forks.start, timeout=0.0) as processes,
     ):
         children = [run(processes, tmp_path / name, "stubborn") for name in ("first", "second")]
         for child in children:
             wait_until_ready(child)
         forks._forker.kill()  # type: ignore[union-attr]
-        forks._forker.wait(PATIENCE)  # type: ignore[union-attr]
+        forks._forker.wait(TIMEOUT)  # type: ignore[union-attr]
         assert [child.state for child in children] == ["running"] * 2
         again = run(processes, tmp_path, "describe")
         assert isinstance(again.process, Process)
@@ -169,7 +174,7 @@ def test_what_a_killed_forker_has_forked_goes_on_and_others_start_without_it(
     assert [child.process.returncode for child in children] == [-signal.SIGKILL] * 2
 
 
-def test_children_that_nobody_is_told_of_are_seen_to_end(
+def test_unreported_exits_of_children_are_detected(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Programs started with SIGCHLD ignored pass that on to their children."""
@@ -177,7 +182,7 @@ def test_children_that_nobody_is_told_of_are_seen_to_end(
     request.addfinalizer(lambda: signal.signal(signal.SIGCHLD, before))
     with (
         Forks([MODULE], tmp_path / "forker") as forks,
-        RestartedProcesses(print, start=forks.start, patience=PATIENCE) as processes,
+        RestartedProcesses(print, start=forks.start, timeout=TIMEOUT) as processes,
     ):
         for name in ("first", "second"):
             described(run(processes, tmp_path / name, "describe"))
@@ -187,7 +192,7 @@ def test_children_that_nobody_is_told_of_are_seen_to_end(
     assert not psutil.pid_exists(sleeping.process.pid)
 
 
-def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
+def test_wait_returns_after_all_imports(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "forker") as forks:
         for _ in range(2):
             forks.wait()
@@ -195,7 +200,7 @@ def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
             assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
-def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_failed_import_is_logged_and_blocks_no_start(tmp_path: Path) -> None:
     with Forks(["pipeline.no_such_module"], tmp_path / "forker") as forks:
         forks.wait()
         with RestartedProcesses(print, start=forks.start) as processes:
@@ -203,9 +208,7 @@ def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(tmp_
     assert "pipeline.no_such_module" in (tmp_path / "forker").read_text()
 
 
-def test_where_it_is_not_safe_nothing_is_forked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forks_are_disabled_when_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "POSSIBLE", False)
     with Forks([MODULE], tmp_path / "forker") as forks:
         forks.wait()
@@ -216,31 +219,31 @@ def test_where_it_is_not_safe_nothing_is_forked(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_printed_lines_are_passed_on(forks: Forks, way: str) -> None:
+def test_printed_lines_are_forwarded(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
     process = start("tell", command("tell"), on_line=printed.append)
     assert isinstance(process, Process) == (way == "started")
-    assert (process.wait(PATIENCE), process.reason(PATIENCE)) == (3, "no noise key")
+    assert (process.wait(TIMEOUT), process.reason(TIMEOUT)) == (3, "no noise key")
     process.let_go()
     assert "a complaint" in printed
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_descriptors_are_handed_down_by_their_names(forks: Forks, way: str) -> None:
+def test_descriptors_are_passed_by_name(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
-    heard, said = os.pipe()
-    with os.fdopen(heard) as lines:
-        with os.fdopen(said, "w") as kept:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as lines:
+        with os.fdopen(writing, "w") as kept:
             more = {"DPSTREAM_TEST_DESCRIPTOR": kept.fileno()}
             process = start("write", command("write"), on_line=printed.append, descriptors=more)
         assert lines.read() == "written"
-    assert process.wait(PATIENCE) == 0, printed
+    assert process.wait(TIMEOUT) == 0, printed
     process.let_go()
 
 
-def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:
+def test_only_own_modules_are_forked(forks: Forks, tmp_path: Path) -> None:
     with (
         RestartedProcesses(print, start=forks.start) as processes,
         pytest.raises(ValueError, match="does not run a module"),
@@ -248,7 +251,7 @@ def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:
         processes.start("other", ["/bin/true"], tmp_path / "log")
 
 
-def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+def test_all_processes_exit_when_their_parent_is_killed(tmp_path: Path) -> None:
     starting = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -276,14 +279,14 @@ def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     with starter, starter.stdout as lines:
         ours = [psutil.Process(int(lines.readline())) for _ in range(3)]
         os.kill(starter.pid, signal.SIGKILL)
-    assert not still_running(ours, PATIENCE)
+    assert not still_running(ours, TIMEOUT)
 
 
-def test_all_who_wait_for_the_imports_go_on(tmp_path: Path) -> None:
+def test_all_waiting_threads_continue_after_the_imports(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "log") as forks:
         waiting = [threading.Thread(target=forks.wait, daemon=True) for _ in range(4)]
         for thread in waiting:
             thread.start()
         for thread in waiting:
-            thread.join(PATIENCE / 4)
+            thread.join(TIMEOUT / 4)
         assert not any(thread.is_alive() for thread in waiting)

@@ -14,62 +14,70 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.redrive import redrive
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
-from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
+from tests.support.late_registration import COUNTED, HALF, HIDDEN, LateRegistrationScenario
 
 
 @pytest.fixture(params=[COUNTED, HIDDEN], ids=["counted", "hidden"])
-def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    made = Story(request.param, tmp_path)
+def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LateRegistrationScenario]:
+    made = LateRegistrationScenario(request.param, tmp_path)
     yield made
     made.world.shut()
 
 
 @pytest.fixture
-def counted(tmp_path: Path) -> Iterator[Story]:
-    made = Story(COUNTED, tmp_path)
+def counted(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
+    made = LateRegistrationScenario(COUNTED, tmp_path)
     yield made
     made.world.shut()
 
 
-def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: Path) -> None:
-    undisturbed = Story(COUNTED if story.job.protocol == "future_rand" else HIDDEN, tmp_path / "2")
+def test_late_registration_is_counted_after_redrive(
+    scenario: LateRegistrationScenario, tmp_path: Path
+) -> None:
+    undisturbed = LateRegistrationScenario(
+        COUNTED if scenario.job.protocol == "future_rand" else HIDDEN, tmp_path / "2"
+    )
     undisturbed.register()
-    for each in (undisturbed, story):
+    for each in (undisturbed, scenario):
         each.north(1, 2)
         sent = each.send(1, 2)
         each.settle()
-    assert len(story.world.log.values(Role.DEAD_LETTERS)) == sent
-    assert not story.world.manifests()
+    assert len(scenario.world.log.values(Role.DEAD_LETTERS)) == sent
+    assert not scenario.world.manifests()
 
-    early = story.redrive()
-    assert (early.fed_back, early.kept) == ({}, {"enrollment is still not registered": sent})
-    story.register()
-    planned = story.redrive(dry_run=True)
-    before = [story.world.log.end(Role.REPORTS, partition) for partition in range(2)]
-    done = story.redrive()
-    assert planned.fed_back == done.fed_back == {"batch": sent - 2, "punctuation": 2}
+    early = scenario.redrive()
+    assert (early.requeued, early.kept) == ({}, {"enrollment is still not registered": sent})
+    scenario.register()
+    planned = scenario.redrive(dry_run=True)
+    before = [scenario.world.log.end(Role.REPORTS, partition) for partition in range(2)]
+    done = scenario.redrive()
+    assert planned.requeued == done.requeued == {"batch": sent - 2, "punctuation": 2}
     assert (planned.dry_run, done.dry_run, done.epochs, done.kept) == (True, False, 2, {})
-    assert sum(story.world.log.end(Role.REPORTS, p) for p in range(2)) == sum(before) + sent
-    story.settle()
-    for each in (undisturbed, story):
+    assert sum(scenario.world.log.end(Role.REPORTS, p) for p in range(2)) == sum(before) + sent
+    scenario.settle()
+    for each in (undisturbed, scenario):
         manifests = each.world.manifests()
         assert {e: m.contributors for e, m in manifests.items()} == {1: 2 * HALF, 2: 2 * HALF}
-        assert {m.fate for m in manifests.values()} == {Fate.RELEASED}
-    assert story.world.integers() == undisturbed.world.integers()
+        assert {m.window_status for m in manifests.values()} == {WindowStatus.RELEASED}
+    assert scenario.world.integers() == undisturbed.world.integers()
 
-    again = story.redrive()
-    assert (again.fed_back, again.kept) == ({}, {}), "what was fed back is deleted"
-    assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
-    assert story.world.integers() == undisturbed.world.integers()
+    again = scenario.redrive()
+    assert (again.requeued, again.kept) == ({}, {}), "what was requeued is deleted"
+    assert all(map(Redriven.from_bytes, scenario.world.log.values(Role.DEAD_LETTERS))), (
+        "markers alone"
+    )
+    assert scenario.world.integers() == undisturbed.world.integers()
     undisturbed.world.shut()
 
 
-def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> None:
+def test_record_requeued_twice_counts_once(
+    counted: LateRegistrationScenario, tmp_path: Path
+) -> None:
     """The process ends after everything was acknowledged, before it could record that."""
-    undisturbed = Story(COUNTED, tmp_path / "undisturbed")
+    undisturbed = LateRegistrationScenario(COUNTED, tmp_path / "undisturbed")
     undisturbed.register()
     undisturbed.north(1)
     undisturbed.send(1)
@@ -80,14 +88,14 @@ def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> N
     counted.settle()
     counted.register()
     counted.die_redriving()
-    assert sum(counted.redrive().fed_back.values()) == sent
+    assert sum(counted.redrive().requeued.values()) == sent
     counted.settle()
     manifest = counted.world.manifests()[1]
     assert (manifest.contributors, manifest.population) == (2 * HALF, 2 * HALF)
     assert counted.world.integers() == undisturbed.world.integers()
 
 
-def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
+def test_finalized_epoch_accepts_no_requeued_records(counted: LateRegistrationScenario) -> None:
     counted.north(1)
     first = counted.send(1)
     counted.settle()
@@ -99,14 +107,14 @@ def test_an_epoch_that_is_decided_takes_nothing_more(counted: Story) -> None:
     counted.register()
     done = counted.redrive()
     assert done.kept == {"epoch is already finalized": first}
-    assert sum(done.fed_back.values()) == second
+    assert sum(done.requeued.values()) == second
     counted.settle()
     assert counted.world.manifests()[1].contributors == HALF
     assert counted.world.manifests()[2].contributors == 2 * HALF
 
 
-def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
-    counted: Story, monkeypatch: pytest.MonkeyPatch
+def test_dead_letters_of_a_future_epoch_stay(
+    counted: LateRegistrationScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requeued too early they would only be rejected again."""
     counted.register()
@@ -118,52 +126,54 @@ def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
         "dpstream.pipeline.operations.redrive.own_milliseconds", lambda: clock["now"]
     )
     early = counted.redrive()
-    assert early.fed_back == {}
+    assert early.requeued == {}
     assert list(early.kept) == ["epoch has not started"]
     clock["now"] += 3_600_000 - 60_000
-    assert sum(counted.redrive().fed_back.values()) == early.kept["epoch has not started"]
+    assert sum(counted.redrive().requeued.values()) == early.kept["epoch has not started"]
 
 
-def test_what_was_sent_to_another_partition_is_fed_into_its_own(counted: Story) -> None:
+def test_misrouted_record_is_requeued_to_its_partition(
+    counted: LateRegistrationScenario,
+) -> None:
     counted.north(1)
     counted.register()
     sent = counted.send(1, shift=1)
     counted.settle()
     assert not counted.world.manifests()
-    assert sum(counted.redrive().fed_back.values()) == sent
+    assert sum(counted.redrive().requeued.values()) == sent
     counted.settle()
     assert counted.world.manifests()[1].contributors == 2 * HALF
 
 
-def damage(story: Story) -> None:
-    value = story.south.values(Role.REPORTS, 1)[0]
-    story.world.log.append(Append(Role.REPORTS, 1, value[:-1]))
+def damage(scenario: LateRegistrationScenario) -> None:
+    value = scenario.south.values(Role.REPORTS, 1)[0]
+    scenario.world.log.append(Append(Role.REPORTS, 1, value[:-1]))
 
 
-def foreign(story: Story) -> None:
+def foreign(scenario: LateRegistrationScenario) -> None:
     other = deploy_job(parse_job(COUNTED), deployed_at=0, deployment=b"another one, yes")
     log = MemoryLog()
     producer = Producer(other, None, name="south", transport=MemoryDriver(log))
     producer.close(1)
     producer.shut()
-    story.world.log.append(Append(Role.REPORTS, 1, log.values(Role.REPORTS, 1)[0]))
+    scenario.world.log.append(Append(Role.REPORTS, 1, log.values(Role.REPORTS, 1)[0]))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("corrupt", "why"),
     [(damage, "unreadable: cannot be fixed"), (foreign, "deployment: cannot be fixed")],
 )
-def test_what_no_fix_cures_is_left(
-    counted: Story, spoil: Callable[[Story], None], why: str
+def test_incurable_dead_letters_stay(
+    counted: LateRegistrationScenario, corrupt: Callable[[LateRegistrationScenario], None], why: str
 ) -> None:
     counted.register()
-    spoil(counted)
+    corrupt(counted)
     counted.settle()
     done = counted.redrive()
-    assert (done.fed_back, done.kept) == ({}, {why: 1})
+    assert (done.requeued, done.kept) == ({}, {why: 1})
 
 
-def test_a_replay_has_no_reports(counted: Story) -> None:
+def test_redrive_rejects_a_replay(counted: LateRegistrationScenario) -> None:
     origin = Origin.model_validate({"job": "big", "deployment": "00" * 16})
     replay = counted.job.model_copy(update={"replay_of": origin})
     with pytest.raises(DeploymentError, match="is a replay of big"):

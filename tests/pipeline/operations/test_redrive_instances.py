@@ -13,17 +13,17 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.stages.admission import decode_raw
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven
-from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
+from tests.support.late_registration import COUNTED, HALF, HIDDEN, LateRegistrationScenario
 from tests.support.sealing import all_keys, sealed_section
 
 KEYS = [[2], [3]]
 LACKING = "another shuffler lacks its share of it"
 
 
-def told(text: str, *, sealed: bool) -> str:
+def job_text(text: str, *, sealed: bool) -> str:
     values = yaml.safe_load(text)
     values["shuffle"]["instances"] = 2
     if sealed:
@@ -32,100 +32,106 @@ def told(text: str, *, sealed: bool) -> str:
     return written
 
 
-def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> Story:
-    return Story(told(text, sealed=sealed), folder, all_keys(KEYS))
+def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> LateRegistrationScenario:
+    return LateRegistrationScenario(job_text(text, sealed=sealed), folder, all_keys(KEYS))
 
 
 @pytest.fixture(params=[False, True], ids=["open", "sealed"])
-def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LateRegistrationScenario]:
     # Sealed, with few reports per batch: all of them are in a box.
     each = made(tmp_path, COUNTED if request.param else HIDDEN, sealed=request.param)
     yield each
     each.world.shut()
 
 
-def whole(story: Story, *epochs: int) -> None:
-    manifests = story.world.manifests()
+def whole(scenario: LateRegistrationScenario, *epochs: int) -> None:
+    manifests = scenario.world.manifests()
     assert {epoch: manifests[epoch].contributors for epoch in epochs} == dict.fromkeys(
         epochs, 2 * HALF
     )
-    assert all(manifests[epoch].fate is Fate.RELEASED for epoch in epochs)
+    assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
-def test_a_producer_that_registers_late_is_in_with_all_its_parts(
-    story: Story, tmp_path: Path
+def test_late_registration_is_counted_with_all_its_parts(
+    scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
-    sealed = story.job.sealed is not None
+    sealed = scenario.job.sealed is not None
     undisturbed = made(tmp_path / "2", COUNTED if sealed else HIDDEN, sealed=sealed)
     undisturbed.register()
-    for each in (undisturbed, story):
+    for each in (undisturbed, scenario):
         each.north(1, 2)
         sent = each.send(1, 2)
         each.settle()
-    assert len(story.world.log.values(Role.DEAD_LETTERS)) >= sent // 2
+    assert len(scenario.world.log.values(Role.DEAD_LETTERS)) >= sent // 2
     if not sealed:
         # Only the stage determines the sender of a sealed batch.
-        early = story.redrive()
+        early = scenario.redrive()
         assert early.kept == {"enrollment is still not registered": sent}
-        assert not early.fed_back
-    story.register()
-    planned = story.redrive(dry_run=True)
-    story.cluster.sent.clear()
-    done = story.redrive()
-    assert planned.fed_back == done.fed_back
+        assert not early.requeued
+    scenario.register()
+    planned = scenario.redrive(dry_run=True)
+    scenario.cluster.sent.clear()
+    done = scenario.redrive()
+    assert planned.requeued == done.requeued
     assert done.kept == {}
-    order = story.cluster.sent
+    order = scenario.cluster.sent
     assert order == sorted(order, key=[Role.REPORTS_2, Role.REPORTS].index)
     assert {Role.REPORTS, Role.REPORTS_2} == set(order)
-    story.settle()
-    whole(story, 1, 2)
-    assert story.world.integers() == undisturbed.world.integers()
-    assert story.redrive().fed_back == {}, "what was fed back is deleted"
-    assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
+    scenario.settle()
+    whole(scenario, 1, 2)
+    assert scenario.world.integers() == undisturbed.world.integers()
+    assert scenario.redrive().requeued == {}, "what was requeued is deleted"
+    assert all(map(Redriven.from_bytes, scenario.world.log.values(Role.DEAD_LETTERS))), (
+        "markers alone"
+    )
     undisturbed.world.shut()
 
 
-def test_nothing_goes_to_the_first_instance_whose_other_part_is_not_there(story: Story) -> None:
-    story.register()
-    story.north(1)
-    (missing, *_) = sent_by_south(story, Role.REPORTS_2)
+def test_incomplete_parts_are_not_requeued(
+    scenario: LateRegistrationScenario,
+) -> None:
+    scenario.register()
+    scenario.north(1)
+    (missing, *_) = sent_by_south(scenario, Role.REPORTS_2)
     assert kind_of(missing) is not RecordType.PUNCTUATION
     # Records in the other partition are rejected everywhere; some of them are lost.
-    for role in reversed(story.job.route.reports):
-        for value in sent_by_south(story, role):
+    for role in reversed(scenario.job.route.reports):
+        for value in sent_by_south(scenario, role):
             if value != missing:
-                story.world.log.append(Append(role, 0, value))
-    story.settle()
-    first = story.redrive()
+                scenario.world.log.append(Append(role, 0, value))
+    scenario.settle()
+    first = scenario.redrive()
     assert first.kept.keys() == {LACKING}
-    assert story.cluster.sent
-    assert set(story.cluster.sent) == {Role.REPORTS_2}
-    story.settle()
-    assert not story.world.manifests()
-    story.world.log.append(Append(Role.REPORTS_2, 1, missing))
-    second = story.redrive()
+    assert scenario.cluster.sent
+    assert set(scenario.cluster.sent) == {Role.REPORTS_2}
+    scenario.settle()
+    assert not scenario.world.manifests()
+    scenario.world.log.append(Append(Role.REPORTS_2, 1, missing))
+    second = scenario.redrive()
     assert second.kept.keys() == {"already requeued"}
-    assert sum(second.fed_back.values()) == first.kept[LACKING]
-    story.settle()
-    whole(story, 1)
+    assert sum(second.requeued.values()) == first.kept[LACKING]
+    scenario.settle()
+    whole(scenario, 1)
 
 
-def sent_by_south(story: Story, role: Role) -> list[bytes]:
-    return [value for value in story.south.values(role, 1) if decode_raw(value).epoch == 1]
+def sent_by_south(scenario: LateRegistrationScenario, role: Role) -> list[bytes]:
+    return [value for value in scenario.south.values(role, 1) if decode_raw(value).epoch == 1]
 
 
-def test_what_was_refused_where_it_lies_is_no_part_of_anything(story: Story) -> None:
-    story.register()
-    story.north(1)
-    *batches, ends = sent_by_south(story, Role.REPORTS_2)
-    said = decode_punctuation(ends)
-    contradicted = encode_punctuation(replace(said, batches=said.batches + 1))
+def test_record_rejected_again_is_not_requeued(
+    scenario: LateRegistrationScenario,
+) -> None:
+    scenario.register()
+    scenario.north(1)
+    *batches, ends = sent_by_south(scenario, Role.REPORTS_2)
+    punctuation = decode_punctuation(ends)
+    contradicted = encode_punctuation(replace(punctuation, batches=punctuation.batches + 1))
     for value in (*batches, contradicted, ends):
-        story.world.log.append(Append(Role.REPORTS_2, 1, value))
-    for value in sent_by_south(story, Role.REPORTS):
-        story.world.log.append(Append(Role.REPORTS, 0, value))
-    story.settle()
-    assert ends in story.world.log.values(Role.REPORTS_2, 1)
-    done = story.redrive()
+        scenario.world.log.append(Append(Role.REPORTS_2, 1, value))
+    for value in sent_by_south(scenario, Role.REPORTS):
+        scenario.world.log.append(Append(Role.REPORTS, 0, value))
+    scenario.settle()
+    assert ends in scenario.world.log.values(Role.REPORTS_2, 1)
+    done = scenario.redrive()
     assert done.kept.keys() == {LACKING, "punctuation: cannot be fixed"}
-    assert done.fed_back == {}
+    assert done.requeued == {}

@@ -20,14 +20,14 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledValueStreamLaw,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
-from tests.support.late_registration import EPOCHS, HALF, Story
+from tests.support.late_registration import EPOCHS, HALF, LateRegistrationScenario
 
 KEY = NoiseKey(bytes(range(32)))
 SUMMED = (
     "name: small\nprotocol: shuffled_counts\n"
-    "parameters: {epsilon: 1, delta: 1e-6, changes: 1, dummies: shuffle}\n"
+    "parameters: {epsilon: 1, delta: 1e-6, max_changes: 1, dummies: shuffle}\n"
     # All epochs are over before a story starts, so windows wait for the grace period only.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     f"shuffle: {{producers: 2, minimum: {HALF}}}\ntopics: {{partitions: 2}}\n"
@@ -35,14 +35,14 @@ SUMMED = (
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Iterator[Story]:
+def scenario(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
     made = summed(tmp_path / "story")
     yield made
     made.world.shut()
 
 
 @pytest.fixture
-def undisturbed(tmp_path: Path) -> Iterator[Story]:
+def undisturbed(tmp_path: Path) -> Iterator[LateRegistrationScenario]:
     made = summed(tmp_path / "undisturbed")
     made.register()
     made.north(1, 2)
@@ -52,18 +52,18 @@ def undisturbed(tmp_path: Path) -> Iterator[Story]:
     made.world.shut()
 
 
-def summed(folder: Path) -> Story:
-    story = Story(SUMMED, folder, noise_key=KEY)
-    law = story.job.law
+def summed(folder: Path) -> LateRegistrationScenario:
+    scenario = LateRegistrationScenario(SUMMED, folder, noise_key=KEY)
+    law = scenario.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     assert law.boost > 0, "words are rounded at random"
-    return story
+    return scenario
 
 
-def released(story: Story) -> dict[int, int]:
+def released(scenario: LateRegistrationScenario) -> dict[int, int]:
     words: defaultdict[int, set[int]] = defaultdict(set)
     for partition in range(2):
-        for value in story.world.log.values(Role.SHUFFLED, partition):
+        for value in scenario.world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
             assert (chunk.index, chunk.total, chunk.words.counts) == (0, 1, None)
             ((word,),) = chunk.words.values.tolist()
@@ -72,92 +72,98 @@ def released(story: Story) -> dict[int, int]:
     return {epoch: word for epoch, (word,) in words.items()}
 
 
-def count_of(story: Story, epoch: int) -> float:
+def count_of(scenario: LateRegistrationScenario, epoch: int) -> float:
     """Return the count of value 1 in a sum of the first epoch, without its noise."""
-    law = story.job.law
+    law = scenario.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
-    noise = law.noise.draw(KEY.generator(story.job.deployment, epoch))
-    users = story.world.manifests()[epoch].contributors
-    return ((released(story)[epoch] - SUM_ZERO - noise) / STEPS + users / 2) / (1 + law.boost)
+    noise = law.noise.draw(KEY.generator(scenario.job.deployment, epoch))
+    users = scenario.world.manifests()[epoch].contributors
+    return ((released(scenario)[epoch] - SUM_ZERO - noise) / STEPS + users / 2) / (1 + law.boost)
 
 
-def test_what_was_refused_and_fed_back_is_in_the_one_sum(story: Story, undisturbed: Story) -> None:
-    story.north(1, 2)
-    sent = story.send(1, 2)
-    story.settle()
-    assert not released(story)
-    story.register()
-    assert sum(story.redrive().fed_back.values()) == sent
-    story.settle()
-    assert released(story) == released(undisturbed)
-    assert released(story).keys() == {1, 2}
+def test_requeued_report_is_part_of_the_sum(
+    scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
+) -> None:
+    scenario.north(1, 2)
+    sent = scenario.send(1, 2)
+    scenario.settle()
+    assert not released(scenario)
+    scenario.register()
+    assert sum(scenario.redrive().requeued.values()) == sent
+    scenario.settle()
+    assert released(scenario) == released(undisturbed)
+    assert released(scenario).keys() == {1, 2}
     # A third of all devices have the value 1, and each message is off by at most one step.
-    assert count_of(story, 1) == pytest.approx(2 * HALF / 3, abs=2 * HALF / STEPS)
-    assert story.world.integers() == undisturbed.world.integers()
+    assert count_of(scenario, 1) == pytest.approx(2 * HALF / 3, abs=2 * HALF / STEPS)
+    assert scenario.world.integers() == undisturbed.world.integers()
     # Nor do later records change it.
-    assert story.redrive().fed_back == {}
-    story.send(1, 2)
-    story.settle(later=61.0)
-    assert released(story) == released(undisturbed)
+    assert scenario.redrive().requeued == {}
+    scenario.send(1, 2)
+    scenario.settle(later=61.0)
+    assert released(scenario) == released(undisturbed)
 
 
-def test_what_is_fed_back_twice_is_added_once(story: Story, undisturbed: Story) -> None:
+def test_report_requeued_twice_is_added_once(
+    scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
+) -> None:
     """The command ends after everything was acknowledged, before it could record that."""
-    story.north(1, 2)
-    sent = story.send(1, 2)
-    story.settle()
-    story.register()
-    story.die_redriving()
-    assert sum(story.redrive().fed_back.values()) == sent
-    story.settle()
-    assert released(story) == released(undisturbed)
-    assert story.world.integers() == undisturbed.world.integers()
+    scenario.north(1, 2)
+    sent = scenario.send(1, 2)
+    scenario.settle()
+    scenario.register()
+    scenario.die_redriving()
+    assert sum(scenario.redrive().requeued.values()) == sent
+    scenario.settle()
+    assert released(scenario) == released(undisturbed)
+    assert scenario.world.integers() == undisturbed.world.integers()
 
 
-def test_a_sum_that_was_released_stays_the_same_word(story: Story, undisturbed: Story) -> None:
+def test_released_sum_never_changes(
+    scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
+) -> None:
     """South arrives after its epoch was released without it: requeued, or sent manually."""
-    story.north(1)
-    first = story.send(1)
-    story.settle()
-    story.settle(later=61.0)
-    before = released(story)
+    scenario.north(1)
+    first = scenario.send(1)
+    scenario.settle()
+    scenario.settle(later=61.0)
+    before = released(scenario)
     assert before.keys() == {1}
-    assert story.world.manifests()[1].contributors == HALF
-    assert count_of(story, 1) == pytest.approx(HALF / 3, abs=HALF / STEPS)
-    integers = story.world.integers()
-    story.register()
-    done = story.redrive()
-    assert (done.fed_back, done.kept) == ({}, {"epoch is already finalized": first})
-    story.send(1)
+    assert scenario.world.manifests()[1].contributors == HALF
+    assert count_of(scenario, 1) == pytest.approx(HALF / 3, abs=HALF / STEPS)
+    integers = scenario.world.integers()
+    scenario.register()
+    done = scenario.redrive()
+    assert (done.requeued, done.kept) == ({}, {"epoch is already finalized": first})
+    scenario.send(1)
     # A restarted stage has only the written records.
-    story.world.kill("shuffle")
-    story.settle(later=61.0)
-    assert released(story) == before
-    assert story.world.integers() == integers
-    assert story.world.manifests()[1].contributors == HALF
+    scenario.world.kill("shuffle")
+    scenario.settle(later=61.0)
+    assert released(scenario) == before
+    assert scenario.world.integers() == integers
+    assert scenario.world.manifests()[1].contributors == HALF
     # The next epoch includes everyone, with independent noise.
-    story.north(2)
-    story.send(2)
-    story.settle()
-    assert released(story)[2] == released(undisturbed)[2]
-    assert released(story)[1] != released(undisturbed)[1]
+    scenario.north(2)
+    scenario.send(2)
+    scenario.settle()
+    assert released(scenario)[2] == released(undisturbed)[2]
+    assert released(scenario)[1] != released(undisturbed)[1]
 
 
-def test_a_withheld_epoch_is_never_released_whatever_is_fed_back(tmp_path: Path) -> None:
-    story = Story(
+def test_suppressed_epoch_stays_suppressed_after_redrive(tmp_path: Path) -> None:
+    scenario = LateRegistrationScenario(
         SUMMED.replace(f"minimum: {HALF}", f"minimum: {HALF + 1}"), tmp_path, noise_key=KEY
     )
-    story.north(1)
-    first = story.send(1)
-    story.settle()
-    story.settle(later=61.0)
-    assert story.world.manifests()[1].fate is Fate.TOO_SMALL
-    story.register()
-    assert story.redrive().kept == {"epoch is already finalized": first}
+    scenario.north(1)
+    first = scenario.send(1)
+    scenario.settle()
+    scenario.settle(later=61.0)
+    assert scenario.world.manifests()[1].window_status is WindowStatus.SUPPRESSED
+    scenario.register()
+    assert scenario.redrive().kept == {"epoch is already finalized": first}
     for partition in range(2):
-        for value in story.south.values(Role.REPORTS, partition):
-            story.world.log.append(Append(Role.REPORTS, partition, value))
-    story.settle(later=61.0)
-    assert 1 not in released(story)
-    assert story.world.manifests()[1].fate is Fate.TOO_SMALL
-    story.world.shut()
+        for value in scenario.south.values(Role.REPORTS, partition):
+            scenario.world.log.append(Append(Role.REPORTS, partition, value))
+    scenario.settle(later=61.0)
+    assert 1 not in released(scenario)
+    assert scenario.world.manifests()[1].window_status is WindowStatus.SUPPRESSED
+    scenario.world.shut()

@@ -24,7 +24,7 @@ from dpstream.pipeline.operations.signals import STOPPING, SignaledError, Signal
 from tests.support.ended import still_running
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Upper bound in seconds, far above any duration; reaching it is a failure."""
 
 
@@ -35,12 +35,12 @@ def script(text: str, *arguments: object) -> list[str]:
 def start_and_wait(processes: RestartedProcesses, log: Path, text: str) -> Child:
     lines: Queue[str] = Queue()
     child = processes.start("child", script(text), log, on_line=lines.put)
-    assert lines.get(timeout=PATIENCE) == "ready"
+    assert lines.get(timeout=TIMEOUT) == "ready"
     return child
 
 
 def check_until_ended(processes: RestartedProcesses, child: Child) -> None:
-    child.process.wait(PATIENCE)
+    child.process.wait(TIMEOUT)
     processes.check()
 
 
@@ -51,16 +51,16 @@ STUBBORN = (
 )
 
 
-@pytest.mark.parametrize(("patience", "hurry"), [(0.0, False), (PATIENCE, True)])
-def test_a_process_that_ignores_sigterm_is_killed(
-    tmp_path: Path, patience: float, hurry: bool
+@pytest.mark.parametrize(("timeout", "hurry"), [(0.0, False), (TIMEOUT, True)])
+def test_process_that_ignores_sigterm_is_killed(
+    tmp_path: Path, timeout: float, hurry: bool
 ) -> None:
-    with RestartedProcesses(print, patience=patience, hurry=lambda: hurry) as processes:
+    with RestartedProcesses(print, timeout=timeout, hurry=lambda: hurry) as processes:
         child = start_and_wait(processes, tmp_path / "log", STUBBORN)
     assert child.process.returncode == -signal.SIGKILL
 
 
-def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
+def test_error_leaves_no_process(tmp_path: Path) -> None:
     children: list[Child] = []
 
     def fail() -> None:
@@ -73,12 +73,12 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
     assert children[0].process.returncode is not None
 
 
-def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+def test_processes_exit_when_their_parent_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
-        "from dpstream.pipeline.lifeline import follow\n"
+        "from dpstream.pipeline.parent_watch import follow\n"
         "if sys.argv[1] == 'stubborn': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "follow(patience=0.1)\n"
+        "follow(timeout=0.1)\n"
         "time.sleep(1000)\n"
     )
     starting = (
@@ -99,16 +99,16 @@ def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     with starter, starter.stdout as lines:
         children = [psutil.Process(int(lines.readline())) for _ in range(2)]
         starter.kill()
-    assert not still_running(children, PATIENCE)
+    assert not still_running(children, TIMEOUT)
 
 
-def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
+def test_failed_process_is_restarted_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarted_processes, "BACK_OFF_FIRST", 0.0)
-    told: list[str] = []
+    messages: list[str] = []
     log = tmp_path / "log"
-    with RestartedProcesses(told.append) as processes:
+    with RestartedProcesses(messages.append) as processes:
         child = processes.start(
             "shuffle", script("import sys; print('the reason'); sys.exit(1)"), log
         )
@@ -117,36 +117,36 @@ def test_a_failed_process_is_restarted_until_it_has_failed_too_often(
             assert child.state == "restarting"
             processes.check()
             assert child.restart_at is None
-        child.process.wait(PATIENCE)
+        child.process.wait(TIMEOUT)
         with pytest.raises(ProcessError, match="shuffle exited with exit code 1") as caught:
             processes.check()
     assert str(log) in str(caught.value)
     assert str(caught.value).count("the reason") == RESTARTS + 1
-    assert len(told) == RESTARTS
-    assert "exit code 1" in told[0]
+    assert len(messages) == RESTARTS
+    assert "exit code 1" in messages[0]
 
 
-def test_what_another_start_cannot_cure_is_not_started_again(tmp_path: Path) -> None:
+def test_permanent_failure_is_not_restarted(tmp_path: Path) -> None:
     with RestartedProcesses(print) as processes:
         child = processes.start("produce", script("import sys; sys.exit(2)"), tmp_path / "log")
-        child.process.wait(PATIENCE)
+        child.process.wait(TIMEOUT)
         with pytest.raises(ProcessError, match="exit code 2"):
             processes.check()
 
 
-def test_a_process_may_end_if_it_has_an_end(tmp_path: Path) -> None:
-    told: list[str] = []
-    with RestartedProcesses(told.append) as processes:
+def test_finite_process_may_exit(tmp_path: Path) -> None:
+    messages: list[str] = []
+    with RestartedProcesses(messages.append) as processes:
         finite = processes.start("produce", script(""), tmp_path / "finite", endless=False)
         check_until_ended(processes, finite)
-        assert (finite.state, told) == ("finished", [])
+        assert (finite.state, messages) == ("finished", [])
         endless = processes.start("shuffle", script(""), tmp_path / "endless")
         check_until_ended(processes, endless)
         assert endless.state == "restarting"
-    assert told == ["shuffle exited with exit code 0; restarting in 0.5 s"]
+    assert messages == ["shuffle exited with exit code 0; restarting in 0.5 s"]
 
 
-def test_a_command_runs_wherever_the_user_stands(
+def test_command_runs_from_any_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dpstream").mkdir()
@@ -157,13 +157,13 @@ def test_a_command_runs_wherever_the_user_stands(
     def run(*command: str) -> Sequence[str]:
         with RestartedProcesses(print) as processes:
             child = processes.start("help", dpstream_command(*command), log, endless=False)
-            assert child.process.wait(PATIENCE) == 0, log.read_text()
+            assert child.process.wait(TIMEOUT) == 0, log.read_text()
         return log.read_text().splitlines()
 
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
 
 
-def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.FixtureRequest) -> None:
+def test_signals_are_recorded_without_stopping_anything(request: pytest.FixtureRequest) -> None:
     # SIGINT is ignored if the tests run in the background of a script.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
@@ -179,7 +179,7 @@ def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.Fixtur
     assert [signal.getsignal(number) for number in STOPPING] == before
 
 
-def test_an_ignored_hang_up_stays_ignored() -> None:
+def test_ignored_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Signals() as signals:

@@ -24,7 +24,7 @@ def job_with(budget: float, **more: object) -> Job:
     return new_job(
         "logins",
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 4, "start": "2026-03-01", "length": "1d", "renew": True},
         budget={"epsilon": budget},
         devices={},
@@ -43,35 +43,37 @@ def deployed(cluster: Cluster, job: Job) -> DeployedJob:
     return read_jobs(cluster).jobs["logins"]
 
 
-def told(job: DeployedJob) -> dict[str, Any]:
+def description_of(job: DeployedJob) -> dict[str, Any]:
     assert job.signed_description is not None
     assert is_signed(job.signed_description)
-    said: dict[str, Any] = json.loads(job.signed_description.statement)
-    return said
+    body: dict[str, Any] = json.loads(job.signed_description.statement)
+    return body
 
 
-def test_devices_are_told_of_another_last_epoch_and_of_nothing_else(cluster: Cluster) -> None:
-    first = told(deployed(cluster, job_with(5)))
+def test_description_changes_only_its_last_epoch(cluster: Cluster) -> None:
+    first = description_of(deployed(cluster, job_with(5)))
     assert first["deployed"] == 1_772_323_200_000
     assert (first["epochs"]["last"], first["revision"]) == (20, 0)
     for budget, last, revision in ((3, 12, 1), (2, 8, 2)):
-        again = told(deployed(cluster, job_with(budget)))
+        again = description_of(deployed(cluster, job_with(budget)))
         assert (again["epochs"]["last"], again["revision"]) == (last, revision)
         again["epochs"]["last"], again["revision"] = 20, 0
         assert again == first
 
 
-def test_what_does_not_change_the_last_epoch_is_not_signed_anew(cluster: Cluster) -> None:
+def test_unchanged_last_epoch_is_not_signed_again(cluster: Cluster) -> None:
     first = deployed(cluster, job_with(5))
     second = deployed(cluster, job_with(5, title="Logins", shuffle={"grace": "2h"}))
     assert second.title == "Logins"
     assert second.signed_description == first.signed_description
 
 
-def test_a_key_that_devices_do_not_believe_changes_nothing(cluster: Cluster) -> None:
+def test_unknown_signing_key_changes_nothing(cluster: Cluster) -> None:
     first = deployed(cluster, job_with(5))
     signing_key_file().unlink()
     signing_key_at(signing_key_file())
-    with pytest.raises(WrongKeyError, match="deploy where the signing key lies"):
+    with pytest.raises(
+        WrongKeyError, match=("Deploy with the signing key that the job was first deployed with")
+    ):
         deployed(cluster, job_with(3))
     assert read_jobs(cluster).jobs["logins"] == first

@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.serve.pipeline_view import behind
+from dpstream.pipeline.serve.pipeline_view import lag_seconds
 from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, device_job
@@ -26,7 +26,7 @@ from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import job_text
 
 JOB = device_job()
-ALIVE = CollectorStatus("1a2b3c4d" * 4, 1.0, 70, 60, {"late": 2, "malformed": 8}, 3, 12.5)
+UP = CollectorStatus("1a2b3c4d" * 4, 1.0, 70, 60, {"late": 2, "malformed": 8}, 3, 12.5)
 WINDOWS = (
     OpenWindowStatus(1, None, ("collector 1a2b3c4d",), devices=40, grace_left=12.5),
     OpenWindowStatus(2, None, (), devices=7, grace_left=30.0),
@@ -35,7 +35,7 @@ WINDOWS = (
 FILE = """\
 name: phones
 protocol: future_rand
-parameters: {epsilon: 1, changes: 2}
+parameters: {epsilon: 1, max_changes: 2}
 epochs: {count: 16, start: 2026-01-01, length: P1D}
 devices: {}
 """
@@ -59,7 +59,7 @@ def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more
     )  # fmt: skip
 
 
-def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
+def test_rate_covers_the_last_two_heartbeats() -> None:
     heard = Heartbeats(JOB)
     for moment, stored in ((0, 100), (2_000, 130)):
         body = {
@@ -67,19 +67,19 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
             "stage": "collect",
             "worker": "ab" * 16,
             "waiting": 1,
-            "counts": {"received": stored, "reports": stored, "refused late": 4},
+            "counts": {"received": stored, "reports": stored, "rejected late": 4},
         }
         value = json.dumps(body).encode()
         heard.apply(LogRecord(moment, value, moment, b"collect/ab"))
         (collector,) = heard.collectors(3_000)
         assert collector.stored_per_second == (15.0 if moment else None)
-    assert (collector.acknowledged, collector.refused, collector.waiting) == (130, {"late": 4}, 1)
+    assert (collector.acknowledged, collector.rejected, collector.waiting) == (130, {"late": 4}, 1)
 
 
-def test_reports_of_a_window_that_is_open_are_not_behind() -> None:
-    assert behind(JOB, status_of(ALIVE, waiting=86_400.0)) == 0
+def test_reports_of_an_open_window_are_no_lag() -> None:
+    assert lag_seconds(JOB, status_of(UP, waiting=86_400.0)) == 0
     month = 32 * 86_400.0
-    assert behind(JOB, status_of(ALIVE, waiting=month)) == month
+    assert lag_seconds(JOB, status_of(UP, waiting=month)) == month
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def dpstream(
     return Commands(capsys)
 
 
-def test_verbs_of_producers_are_refused_with_what_to_do(dpstream: Commands) -> None:
+def test_producer_commands_are_rejected_with_alternatives(dpstream: Commands) -> None:
     assert dpstream("deploy", "phones.yaml").code == 0
     for command in (
         ("producers", "phones"),
@@ -104,8 +104,8 @@ def test_verbs_of_producers_are_refused_with_what_to_do(dpstream: Commands) -> N
         ("produce", "phones", "--input", "-"),
         ("up", "phones.yaml", "--input", "rows.csv"),
     ):
-        refused = dpstream(*command)
-        assert (refused.code, refused.output) == (2, ""), command
-        (sentence,) = refused.errors.splitlines()
-        assert "devices of job phones report for themselves" in sentence
+        rejected = dpstream(*command)
+        assert (rejected.code, rejected.output) == (2, ""), command
+        (sentence,) = rejected.errors.splitlines()
+        assert "devices of job phones report by themselves" in sentence
         assert "'dpstream collect' receives their reports" in sentence

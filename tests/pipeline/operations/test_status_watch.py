@@ -36,12 +36,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryCluster:
     return use_memory_cluster(monkeypatch)
 
 
-def test_a_cluster_without_jobs_says_how_to_deploy_one(
+def test_status_without_jobs_names_the_deploy_command(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dpstream = Commands(capsys)
-    said = dpstream("status")
-    assert (said.code, said.output) == (
+    result = dpstream("status")
+    assert (result.code, result.output) == (
         0,
         "no job is deployed. To deploy one: 'dpstream deploy JOBFILE'\n",
     )
@@ -54,7 +54,7 @@ def test_a_cluster_without_jobs_says_how_to_deploy_one(
         assert JOBS_TOPIC not in cluster.topics()
 
 
-def test_a_job_that_nobody_here_can_read_needs_a_person(
+def test_unreadable_job_requires_action(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     dpstream = Commands(capsys)
@@ -62,26 +62,26 @@ def test_a_job_that_nobody_here_can_read_needs_a_person(
     path.write_text(job_text())
     assert dpstream("deploy", path).code == 0
     cluster.append(JOBS_TOPIC, b'{"version": 7}', key=b"future")
-    said = dpstream("status")
-    assert said.code == 1
-    assert "job future was deployed by an incompatible version of dpstream" in said.output
-    said = dpstream("status", "--json")
-    assert (said.code, "job future was deployed by an incompatible version" in said.errors) == (
+    result = dpstream("status")
+    assert result.code == 1
+    assert "job future was deployed by an incompatible version of dpstream" in result.output
+    result = dpstream("status", "--json")
+    assert (result.code, "job future was deployed by an incompatible version" in result.errors) == (
         1,
         True,
     )
-    assert [each["job"] for each in json.loads(said.output)] == ["small"]
+    assert [each["job"] for each in json.loads(result.output)] == ["small"]
 
 
-def test_watching_with_json_is_refused(
+def test_watch_with_json_is_rejected(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused = Commands(capsys)("status", "--watch", "--json")
-    assert (refused.code, refused.output) == (2, "")
-    assert "call status repeatedly" in refused.errors
+    rejected = Commands(capsys)("status", "--watch", "--json")
+    assert (rejected.code, rejected.output) == (2, "")
+    assert "call status repeatedly" in rejected.errors
 
 
-def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
+def status_of(issues: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> JobStatus:
     windows = (
         OpenWindowStatus(5, None, ("gateway-2", "gateway-3"), devices=1_234, grace_left=12.5),
         OpenWindowStatus(6, None, (), devices=0),
@@ -98,9 +98,9 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
         published=None,
         stages=(shuffle, *others),
         dead_letters={"enrollment": 2},
-        problems=tuple(problems),
+        issues=tuple(issues),
         phase=phase,
-        windows={"released": 3, "too small": 1, "empty": 0},
+        windows={"released": 3, "suppressed": 1, "empty": 0},
         producers=3,
         redriven=7,
         notes=("something is good to know",),
@@ -129,22 +129,22 @@ def watched(
     return shown
 
 
-def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_keeps_its_screen_during_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
     away = KafkaConnectionError("no broker listens")
     before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
-    assert "problem: fire" in before
+    assert "issue: fire" in before
     assert "still trying" not in before
-    assert "problem: fire" in during
+    assert "issue: fire" in during
     title, *_, last = during.splitlines()
     assert re.fullmatch(
         r"Kafka does not answer since \d\d:\d\d:\d\d; the last known status follows", title
     )
     assert "no broker listens; still trying" in last
-    assert "no problems" in after
+    assert "no issues" in after
     assert "still trying" not in after
 
 
-def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
+def test_watch_shows_the_last_state_of_a_removed_job(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, gone = watched([status_of(), DeploymentError("job small is not deployed")], capsys)
@@ -154,7 +154,7 @@ def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
         watched([DeploymentError("job small is not deployed")], capsys)
 
 
-def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(
+def test_unauthorized_jobs_are_named_and_others_shown(
     cluster: MemoryCluster,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -172,24 +172,24 @@ def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(
     def visible() -> dict[str, int]:
         return {name: n for name, n in counts().items() if name.split(".")[0] not in secret}
 
-    def exists_or_refused(topic: str) -> bool:
+    def exists_or_rejected(topic: str) -> bool:
         if topic.split(".")[0] in secret:
             raise AccessError("User:ann", "see", "topic", topic)
         return exists(topic)
 
     monkeypatch.setattr(cluster, "partition_counts", visible)
-    monkeypatch.setattr(cluster, "exists", exists_or_refused)
-    said = dpstream("status")
-    assert "first, running" in said.output
-    assert "last, running" in said.output
-    told = " ".join(said.output.split())
-    assert "job hidden is not shown: Kafka does not allow User:ann to see topic hidden." in told
-    assert "dpstream acl hidden --role page --principal page=User:ann --apply" in told
+    monkeypatch.setattr(cluster, "exists", exists_or_rejected)
+    result = dpstream("status")
+    assert "first, running" in result.output
+    assert "last, running" in result.output
+    output = " ".join(result.output.split())
+    assert "job hidden is not shown: Kafka does not allow User:ann to see topic hidden." in output
+    assert "dpstream acl hidden --role page --principal page=User:ann --apply" in output
     read = dpstream("status", "--json")
     assert [each["job"] for each in json.loads(read.output)] == ["first", "last"]
     assert "job hidden is not shown" in " ".join(read.errors.split())
     # Stages that were never started require action here; hidden jobs do not.
-    assert said.code == read.code == 1
+    assert result.code == read.code == 1
     assert dpstream("status", "hidden").code != 0
     secret.update(("first", "last"))
     assert "does not allow" in dpstream("status").errors

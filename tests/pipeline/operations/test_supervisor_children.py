@@ -18,7 +18,7 @@ from dpstream.pipeline.operations.processes import end_all, start_process
 from dpstream.pipeline.operations.supervisor import children as children_module
 from dpstream.pipeline.operations.supervisor.children import Worker
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Heard:
@@ -33,7 +33,7 @@ class Heard:
 
     def wait_for(self, job: str, line: str) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: (job, line) in self.lines, PATIENCE), self.lines
+            assert self._news.wait_for(lambda: (job, line) in self.lines, TIMEOUT), self.lines
 
 
 SCRIPT = """
@@ -42,7 +42,7 @@ if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 if sys.argv[1] == "failing":
-    from dpstream.pipeline.lifeline import tell
+    from dpstream.pipeline.parent_watch import tell
     print("error: the reason", file=sys.stderr)
     tell("the reason")
     sys.exit(2)
@@ -69,7 +69,7 @@ class Workers:
         return worker
 
     def close(self) -> None:
-        end_all((each.process for each in self.workers if each.process), patience=0.0)
+        end_all((each.process for each in self.workers if each.process), timeout=0.0)
         for worker in self.workers:
             worker.close()
 
@@ -91,7 +91,7 @@ def wait_for_the_end(worker: Worker) -> None:
     os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_a_worker_is_asked_to_end_and_then_made_to(workers: Workers, heard: Heard) -> None:
+def test_worker_is_terminated_and_then_killed(workers: Workers, heard: Heard) -> None:
     mild, stubborn = (workers.start(job) for job in ("mild", "stubborn"))
     for worker in (mild, stubborn):
         heard.wait_for(worker.job, "ready")
@@ -106,23 +106,23 @@ def test_a_worker_is_asked_to_end_and_then_made_to(workers: Workers, heard: Hear
     assert stubborn.ended() == (-signal.SIGKILL, "")
 
 
-def test_why_a_worker_has_ended_is_what_it_has_told(workers: Workers, heard: Heard) -> None:
+def test_exit_reason_is_the_one_the_worker_reported(workers: Workers, heard: Heard) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     worker = workers.start("failing", listening)
     heard.wait_for("failing", "error: the reason")
     wait_for_the_end(worker)
     assert worker.port == listening.getsockname()[1]
     assert worker.ended() == (2, "the reason")
-    assert worker.ended() is None, "it is told once"
+    assert worker.ended() is None, "reported once"
     assert worker.port is None
 
 
-def test_workers_are_leaders_of_sessions(workers: Workers, heard: Heard) -> None:
+def test_workers_are_session_leaders(workers: Workers, heard: Heard) -> None:
     pids = [each.process.pid for each in map(workers.start, "ab") if each.process]
     assert [os.getsid(pid) for pid in pids] == pids
 
 
-def test_no_worker_is_left(workers: Workers, heard: Heard) -> None:
+def test_no_worker_is_left_after_close(workers: Workers, heard: Heard) -> None:
     worker = workers.start("stubborn")
     heard.wait_for("stubborn", "ready")
     assert worker.process is not None

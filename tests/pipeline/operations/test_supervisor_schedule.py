@@ -12,7 +12,7 @@ from dpstream.pipeline.operations.processes import RECOVERED_AFTER
 from dpstream.pipeline.operations.supervisor.schedule import (
     BACK_OFF_FIRST,
     BACK_OFF_MAX,
-    PATIENCE,
+    TERMINATE_SECONDS,
     Kill,
     Schedule,
     Start,
@@ -22,7 +22,7 @@ from dpstream.pipeline.operations.supervisor.schedule import (
 
 JOBS = ("a", "b", "c")
 VERSIONS = (b"1", b"2")
-PAST_EVERYTHING = PATIENCE + BACK_OFF_MAX
+PAST_EVERYTHING = TERMINATE_SECONDS + BACK_OFF_MAX
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class Machine:
     stubborn: frozenset[str] = frozenset()
     schedule: Schedule = field(default_factory=Schedule)
     now: float = 0.0
-    wanted: dict[str, bytes] = field(default_factory=dict)
+    target: dict[str, bytes] = field(default_factory=dict)
     running: dict[str, bytes] = field(default_factory=dict)
     history: dict[str, list[tuple[float, Step]]] = field(default_factory=dict)
 
     def happen(self, event: Event) -> None:
         match event:
             case Want(job, None):
-                self.wanted.pop(job, None)
-                self.schedule.wanted(self.wanted)
+                self.target.pop(job, None)
+                self.schedule.target(self.target)
             case Want(job, version):
-                self.wanted[job] = version or b""
-                self.schedule.wanted(self.wanted)
+                self.target[job] = version or b""
+                self.schedule.target(self.target)
             case Die(job) if job in self.running:
                 del self.running[job]
                 self.schedule.ended(job, self.now)
@@ -97,18 +97,20 @@ class Machine:
 
 
 @given(EVENTS, st.frozensets(st.sampled_from(JOBS)))
-def test_in_the_end_what_is_wanted_runs(events: list[Event], stubborn: frozenset[str]) -> None:
+def test_schedule_converges_to_the_target_tasks(
+    events: list[Event], stubborn: frozenset[str]
+) -> None:
     machine = Machine(stubborn)
     for event in events:
         machine.happen(event)
     machine.settle()
-    assert machine.running == machine.wanted
-    assert machine.schedule.jobs == machine.wanted.keys()
+    assert machine.running == machine.target
+    assert machine.schedule.jobs == machine.target.keys()
     assert not list(machine.schedule.steps(machine.now))
 
 
 @given(EVENTS)
-def test_what_happens_to_one_job_changes_nothing_for_another(events: list[Event]) -> None:
+def test_jobs_are_scheduled_independently(events: list[Event]) -> None:
     together = Machine()
     for event in events:
         together.happen(event)
@@ -123,7 +125,7 @@ def test_what_happens_to_one_job_changes_nothing_for_another(events: list[Event]
 
 
 @given(st.integers(1, 40), st.floats(0.0, 0.9))
-def test_who_fails_at_once_is_started_ever_more_rarely(failures: int, lasting: float) -> None:
+def test_immediate_failures_back_off(failures: int, lasting: float) -> None:
     machine = Machine()
     machine.happen(Want("a", b"1"))
     for number in range(failures):
@@ -138,7 +140,7 @@ def test_who_fails_at_once_is_started_ever_more_rarely(failures: int, lasting: f
 
 
 @given(EVENTS)
-def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event]) -> None:
+def test_starts_are_bounded_by_changes_and_time(events: list[Event]) -> None:
     """Only an operator's command starts a worker immediately: any other start has back-off."""
     machine = Machine()
     words: Counter[str] = Counter()
@@ -150,9 +152,9 @@ def test_starts_are_bounded_by_what_operators_did_and_by_time(events: list[Event
         assert len(machine.starts(job)) <= words[job] + machine.now / BACK_OFF_FIRST
 
 
-def test_who_ran_for_long_has_recovered() -> None:
+def test_long_run_resets_the_backoff() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     now, waits = 0.0, []
     for lasted in (0.0, 0.0, 0.0, RECOVERED_AFTER - 1.0, RECOVERED_AFTER, 0.0):
         list(schedule.steps(now))
@@ -164,60 +166,60 @@ def test_who_ran_for_long_has_recovered() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 1.0, 2.0]
 
 
-def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> None:
+def test_new_version_does_not_inherit_the_backoff() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     for now in (0.0, 10.0, 20.0):
         list(schedule.steps(now))
         schedule.ended("a", now)
-    schedule.wanted({"a": b"2"})
+    schedule.target({"a": b"2"})
     assert list(schedule.steps(20.1)) == [Start("a", b"2")]
     assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
 
 
-def test_in_a_hurry_there_is_no_patience() -> None:
+def test_urgent_stop_kills_without_waiting() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     list(schedule.steps(0.0))
-    schedule.wanted({})
+    schedule.target({})
     assert list(schedule.steps(1.0)) == [Terminate("a")]
     schedule.hurry()
     assert list(schedule.steps(1.0)) == [Kill("a")]
 
 
-def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted() -> None:
+def test_idle_worker_starts_when_woken_or_updated() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1", "b": b"1"})
+    schedule.target({"a": b"1", "b": b"1"})
     list(schedule.steps(0.0))
-    schedule.rests("a")
-    assert schedule.resting == {"a"}
+    schedule.idled("a")
+    assert schedule.idle == {"a"}
     assert schedule.jobs == {"a", "b"}
     assert list(schedule.steps(100.0)) == []
     schedule.woken("a")
     assert list(schedule.steps(101.0)) == [Start("a", b"1")]
-    schedule.rests("a")
-    schedule.wanted({"a": b"2", "b": b"1"})
+    schedule.idled("a")
+    schedule.target({"a": b"2", "b": b"1"})
     assert list(schedule.steps(102.0)) == [Start("a", b"2")]
-    schedule.rests("a")
-    schedule.wanted({"b": b"1"})
-    assert not schedule.resting
+    schedule.idled("a")
+    schedule.target({"b": b"1"})
+    assert not schedule.idle
     assert schedule.jobs == {"b"}
 
 
-def test_of_many_that_are_woken_some_are_started_at_a_time() -> None:
+def test_woken_workers_start_in_batches() -> None:
     schedule = Schedule(at_once=2)
-    schedule.wanted(dict.fromkeys("abc", b"1"))
+    schedule.target(dict.fromkeys("abc", b"1"))
     first = {each.job for each in schedule.steps(0.0)}
     assert len(first) == 2
     assert list(schedule.steps(1.0)) == []
     assert {each.job for each in schedule.steps(2.5)} == set("abc") - first
 
 
-def test_one_that_was_asked_to_end_does_not_rest() -> None:
+def test_terminated_worker_is_not_idle() -> None:
     schedule = Schedule()
-    schedule.wanted({"a": b"1"})
+    schedule.target({"a": b"1"})
     list(schedule.steps(0.0))
-    schedule.wanted({"a": b"2"})
+    schedule.target({"a": b"2"})
     assert list(schedule.steps(1.0)) == [Terminate("a")]
-    schedule.rests("a")
+    schedule.idled("a")
     assert list(schedule.steps(2.0)) == [Start("a", b"2")]

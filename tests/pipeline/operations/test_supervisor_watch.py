@@ -22,7 +22,7 @@ from dpstream.pipeline.operations.supervisor.watch import (
 SCRAPE = """\
 # HELP dpstream_windows_total Windows.
 # TYPE dpstream_windows_total counter
-dpstream_windows_total{{dpstream_job="{job}",stage="shuffle",fate="released"}} {value}
+dpstream_windows_total{{dpstream_job="{job}",stage="shuffle",status="released"}} {value}
 # HELP dpstream_process_open_fds Descriptors.
 # TYPE dpstream_process_open_fds gauge
 dpstream_process_open_fds 7.0
@@ -46,7 +46,7 @@ def scraped(answers: dict[int, str]) -> str:
     return generate_latest(registry).decode()
 
 
-def test_a_scrape_is_that_of_all_workers() -> None:
+def test_scrape_combines_all_workers() -> None:
     answers = {1: SCRAPE.format(job="a", value=4), 2: SCRAPE.format(job="b", value=6)}
     text = scraped(answers)
     assert text.count("# TYPE dpstream_windows_total ") == 1
@@ -67,14 +67,14 @@ def test_a_scrape_is_that_of_all_workers() -> None:
     assert len(every) == len(set(every)), "no series twice"
 
 
-def test_a_worker_that_does_not_answer_spoils_no_scrape() -> None:
+def test_scrape_omits_an_unresponsive_worker() -> None:
     text = scraped({2: SCRAPE.format(job="b", value=6)})
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert [s.labels["dpstream_job"] for s in families["dpstream_windows"].samples] == ["b"]
     assert [sample.value for sample in families["dpstream_supervised_jobs"].samples] == [2]
 
 
-def test_versions_that_disagree_about_a_type_spoil_no_scrape() -> None:
+def test_scrape_tolerates_conflicting_metric_types() -> None:
     other = SCRAPE.format(job="b", value=6).replace("lag gauge", "lag untyped")
     text = scraped({1: SCRAPE.format(job="a", value=4), 2: other})
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -90,7 +90,7 @@ def asking(*answers: Answer) -> Callable[[int, str], Answer]:
     return lambda port, path: answers[port - 1]
 
 
-def test_a_supervisor_is_healthy_if_it_looks_around_and_its_workers_are() -> None:
+def test_supervisor_is_healthy_while_polling_with_healthy_workers() -> None:
     good = liveness(VIEW, 100.5, asking(GOOD, GOOD))
     assert (good.good, good.line) == (True, "alive, workers: 2")
     hung = liveness(VIEW, 100.5, asking(GOOD, HUNG))
@@ -99,7 +99,7 @@ def test_a_supervisor_is_healthy_if_it_looks_around_and_its_workers_are() -> Non
     assert (blocked.good, blocked.line) == (False, "the supervisor has been blocked for 30 s")
 
 
-def test_who_is_starting_or_waiting_is_healthy_and_not_ready() -> None:
+def test_starting_worker_is_healthy_but_not_ready() -> None:
     assert liveness(VIEW, 100.5, asking(GOOD, None)).good
     later = replace(VIEW, at=200.0)
     assert liveness(later, 200.0, asking(GOOD, None)).line == "job b does not answer"
@@ -110,7 +110,7 @@ def test_who_is_starting_or_waiting_is_healthy_and_not_ready() -> None:
     assert readiness(waiting, 100.5, asking(GOOD)).line == "job b is not running"
 
 
-def test_who_does_not_know_the_jobs_or_has_no_broker_is_not_ready() -> None:
+def test_supervisor_without_jobs_or_broker_is_not_ready() -> None:
     assert readiness(VIEW, 100.5, asking(GOOD, GOOD)).good
     assert not readiness(VIEW, 130.0, asking(GOOD, GOOD)).good
     assert not readiness(replace(VIEW, informed=False), 100.5, asking(GOOD, GOOD)).good
@@ -121,9 +121,9 @@ def test_who_does_not_know_the_jobs_or_has_no_broker_is_not_ready() -> None:
     assert readiness(nothing, 100.5, asking()).line == "ready, workers: 0"
 
 
-def test_one_that_rests_tells_what_it_told_last() -> None:
-    rested = Watched("b", None, since=50.0, rested=SCRAPE.format(job="b", value=6))
-    view = replace(VIEW, workers=(VIEW.workers[0], rested))
+def test_idle_worker_repeats_its_last_metrics() -> None:
+    idle_metrics = Watched("b", None, since=50.0, idle_metrics=SCRAPE.format(job="b", value=6))
+    view = replace(VIEW, workers=(VIEW.workers[0], idle_metrics))
     registry = registry_of(lambda: view, lambda port, path: None)
     families = {
         family.name: family
@@ -131,17 +131,17 @@ def test_one_that_rests_tells_what_it_told_last() -> None:
     }
     windows = {s.labels["dpstream_job"]: s.value for s in families["dpstream_windows"].samples}
     assert windows == {"b": 6}
-    told = families["dpstream_worker_resting"].samples
-    assert {s.labels["dpstream_job"]: s.value for s in told} == {"a": 0, "b": 1}
+    samples = families["dpstream_worker_idle"].samples
+    assert {s.labels["dpstream_job"]: s.value for s in samples} == {"a": 0, "b": 1}
 
 
-def test_every_line_is_json_whatever_a_worker_prints() -> None:
+def test_every_log_line_is_json() -> None:
     stream = io.StringIO()
     lines = Lines("shuffle", "w1", as_json=True, stream=stream)
     lines.relay("students", '{"message": "partitions: 0"}')
     lines.relay("students", "Traceback (most recent call last):")
     lines.info(None, "stopped")
     found = [json.loads(line) for line in stream.getvalue().splitlines()]
-    said = ["partitions: 0", "Traceback (most recent call last):", "stopped"]
-    assert [line["message"] for line in found] == said
+    messages = ["partitions: 0", "Traceback (most recent call last):", "stopped"]
+    assert [line["message"] for line in found] == messages
     assert [line.get("job") for line in found[1:]] == ["students", None]

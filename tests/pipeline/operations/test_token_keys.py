@@ -25,7 +25,7 @@ def job_with(tokens: dict[str, Any] | None) -> Job:
     return new_job(
         "logins",
         "future_rand",
-        {"epsilon": 1, "changes": 2},
+        {"epsilon": 1, "max_changes": 2},
         epochs={"count": 4, "start": "2026-03-01", "length": "1d"},
         devices={} if tokens is None else {"tokens": tokens},
     )
@@ -39,16 +39,16 @@ def running(tokens: dict[str, Any] | None) -> DeployedJob:
 def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
     state: Any = SimpleNamespace(
         topic=SimpleNamespace(jobs={"logins": before}, unreadable=set()),
-        stated=[],
+        declared=[],
         charges=[Charge.of(before)],
     )
     return plan_deployment(state, {}, job_with(tokens), deployment=b"x" * 16, now=NOW)
 
 
-def test_keys_are_rotated() -> None:
+def test_token_keys_are_rotated() -> None:
     before = running({"keys": [jwk("a")], "issuer": "app"})
     plan = over(before, {"keys": [jwk("a"), jwk("b")], "issuer": "app"})
-    assert plan.refusal is None
+    assert plan.rejection is None
     assert plan.step is Step.CHANGE
     deployed = plan.deployed
     assert deployed.devices is not None
@@ -67,9 +67,9 @@ def test_keys_are_rotated() -> None:
         ({"keys": [jwk("a")], "issuer": "app"}, {"keys": [jwk("b")]}),
     ],
 )
-def test_who_may_report_is_not_changed(
+def test_eligibility_cannot_be_changed(
     before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> None:
     plan = over(running(before), after)
-    assert "the keys of devices.tokens" in str(plan.refusal)
+    assert "the keys of devices.tokens" in str(plan.rejection)
     assert plan.step is Step.NOTHING

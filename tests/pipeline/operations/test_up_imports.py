@@ -23,7 +23,7 @@ print(json.dumps({
 """
 
 
-def test_imports_are_quick_to_make_and_safe_to_fork() -> None:
+def test_imports_start_no_threads_before_forking() -> None:
     found = subprocess.run(
         [sys.executable, "-c", LOOKING, *MODULES],
         stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.input_formats import InputFormat
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
@@ -26,21 +26,21 @@ class Commands:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Write job, input and roster: three users with rows, of whom two are on a roster of four."""
-    job, rows, roster = tmp_path / "job.yaml", tmp_path / "rows.csv", tmp_path / "roster"
+    """Write job, input and user list: three users with rows, two of them on a list of four."""
+    job, rows, user_list = tmp_path / "job.yaml", tmp_path / "rows.csv", tmp_path / "user list"
     job.write_text(job_text())
     rows.write_text("user,epoch,value\nann,1,1\nbob,2,1\neve,3,1\n")
-    roster.write_text("ann\nbob\ncleo\ndan\n")
-    return job, rows, roster
+    user_list.write_text("ann\nbob\ncleo\ndan\n")
+    return job, rows, user_list
 
 
 @pytest.mark.parametrize("chosen", [True, False])
-def test_the_producer_is_given_the_same_roster_and_last_epoch(
+def test_producer_gets_the_same_user_list_and_last_epoch(
     files: tuple[Path, Path, Path], chosen: bool
 ) -> None:
-    job, rows, roster = files
+    job, rows, user_list = files
     settings = UpSettings(
-        (job,), rows, users=roster if chosen else None, to_epoch=5 if chosen else None
+        (job,), rows, users=user_list if chosen else None, to_epoch=5 if chosen else None
     )
     given = JobInput.load(job, settings, print)
     run = JobRun(given, lambda run, event: None, print, lambda: None)
@@ -50,16 +50,16 @@ def test_the_producer_is_given_the_same_roster_and_last_epoch(
     command = workers.commands["produce"]
     options = {one: other for one, other in pairwise(command) if one.startswith("-")}
     assert options["--input"] == str(rows)
-    assert options.get("--users") == (str(roster) if chosen else None)
+    assert options.get("--users") == (str(user_list) if chosen else None)
     assert options.get("--to-epoch") == ("5" if chosen else None)
 
 
-def test_the_job_is_deployed_as_one_that_says_how_its_input_is_written(
+def test_job_is_deployed_with_its_input_section(
     files: tuple[Path, Path, Path],
 ) -> None:
     job, rows, _ = files
     rows.write_text(rows.read_text().replace(",", ";"))
-    form = InputForm(separator=";")
+    form = InputFormat(separator=";")
     adapted = UpSettings((job,), rows, adapted=lambda job: job.model_copy(update={"input": form}))
     given = JobInput.load(job, adapted, print)
     assert len(given.values.users) == 3

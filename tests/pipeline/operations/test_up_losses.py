@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 
 from dpstream.pipeline.cli import up as up_command
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.losses import UnaskedError, check_losses
+from dpstream.pipeline.operations.losses import UnconfirmedLossError, check_losses
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up import run_up
 from dpstream.pipeline.operations.up.job_run import JobInput, JobRun, UpSettings
@@ -37,16 +37,16 @@ def cluster() -> Cluster:
     return cast(Cluster, MemoryCluster())
 
 
-def test_jobs_that_are_new_take_nothing(cluster: Cluster) -> None:
+def test_new_jobs_lose_nothing(cluster: Cluster) -> None:
     check_losses(cluster, [parse_job(job_text())])
 
 
-def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> None:
+def test_losses_of_every_job_are_listed_before_any_change(cluster: Cluster) -> None:
     job = parse_job(job_text())
     first = deploy(cluster, job, deployment=bytes([1] * 16), now=1)
     other = parse_job(job_text().replace("name: small", "name: other\npopulation: small"))
     new = parse_job(job_text().replace("name: small", "name: new"))
-    with pytest.raises(UnaskedError) as caught:
+    with pytest.raises(UnconfirmedLossError) as caught:
         check_losses(cluster, [job, other, new])
     ended, charged = caught.value.losses
     assert ended == (
@@ -58,7 +58,7 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
-def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
+def test_jobs_start_only_without_losses_or_with_consent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployed: bool, agreed: bool
 ) -> None:
     begun: list[str] = []
@@ -69,10 +69,10 @@ def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
     if deployed:
         deploy(cluster, job, deployment=bytes([1] * 16), now=1)
     settings = UpSettings((path,), path, agreed=agreed)
-    truths = CountedTruths(np.zeros(job.epochs.count, np.int64))
-    given = JobInput(job, settings, cast(ValueLog, None), truths)
+    ground_truths = CountedGroundTruths(np.zeros(job.epochs.count, np.int64))
+    given = JobInput(job, settings, cast(ValueLog, None), ground_truths)
     run = run_up._Run(settings, [given], Screen(Console()), Signals())
-    with suppress(UnaskedError):
+    with suppress(UnconfirmedLossError):
         run._connect(Connection(("memory:9092",)))
     assert begun == ([] if deployed and not agreed else ["small"])
 
@@ -84,7 +84,7 @@ class Runs:
     def __call__(self, settings: UpSettings, *others: Any) -> None:
         self.agreed.append(settings.agreed)
         if not settings.agreed:
-            raise UnaskedError(LOSSES)
+            raise UnconfirmedLossError(LOSSES)
 
 
 class Terminal(io.StringIO):
@@ -93,7 +93,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stdin", "options", "code", "agreed", "said"),
+    ("stdin", "options", "code", "agreed", "messages"),
     [
         (Terminal("y\n"), (), 0, [False, True], LOSSES),
         (Terminal("n\n"), (), 1, [False], (*LOSSES, "nothing is deployed or charged")),
@@ -107,7 +107,7 @@ class Terminal(io.StringIO):
         (io.StringIO(), ("--yes",), 0, [True], ()),
     ],
 )
-def test_up_goes_on_only_where_somebody_agrees(
+def test_up_continues_only_with_consent(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -115,18 +115,18 @@ def test_up_goes_on_only_where_somebody_agrees(
     options: tuple[str, ...],
     code: int,
     agreed: list[bool],
-    said: tuple[str, ...],
+    messages: tuple[str, ...],
 ) -> None:
     runs = Runs()
     monkeypatch.setattr(up_command, "run_up", runs)
     monkeypatch.setattr("sys.stdin", stdin)
     result = Commands(capsys)("up", tmp_path / "job.yaml", "--input", tmp_path / "rows", *options)
     assert (result.code, runs.agreed) == (code, agreed)
-    assert all(sentence in result.errors for sentence in said)
-    assert said or not result.errors
+    assert all(sentence in result.errors for sentence in messages)
+    assert messages or not result.errors
 
 
-def test_the_demonstration_of_students_asks_nobody(
+def test_demo_requires_no_confirmation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runs = Runs()

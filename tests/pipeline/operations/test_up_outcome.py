@@ -12,14 +12,14 @@ from rich.console import Console
 from dpstream.aggregators.estimate import OUTSIDE, Estimate
 from dpstream.pipeline.cli.up import _write
 from dpstream.pipeline.demo.compared_runs import compared, write_comparison
-from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.operations.up.outcome import Outcome, Row, summary
 from dpstream.pipeline.operations.up.screen import Screen, ScreenState, line_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labeled_examples import packed_examples
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.small_run import EPOCHS, USERS, run_small_job
 
@@ -27,13 +27,13 @@ from tests.support.small_run import EPOCHS, USERS, run_small_job
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     run = run_small_job(tmp_path_factory.mktemp("run"))
-    truths = CountedTruths(run.truth)
+    ground_truths = CountedGroundTruths(run.ground_truth)
     rows = tuple(
-        Row.of(run.job, EstimateRecord.from_bytes(value), truths)
+        Row.of(run.job, EstimateRecord.from_bytes(value), ground_truths)
         for role, value in run.records
         if role is Role.ESTIMATES
     )
-    return Outcome(run.job, rows, USERS, seconds=2.5, truths=truths)
+    return Outcome(run.job, rows, USERS, seconds=2.5, ground_truths=ground_truths)
 
 
 def without_estimate(row: Row) -> Row:
@@ -44,19 +44,21 @@ def view_of(job: DeployedJob, rows: tuple[Row, ...], activity: str = "") -> Scre
     return ScreenState(job, activity, rows, EPOCHS)
 
 
-def test_every_epoch_stands_beside_its_truth(outcome: Outcome) -> None:
+def test_every_epoch_is_printed_with_its_ground_truth(outcome: Outcome) -> None:
     rows = outcome.rows
     assert [row.epoch for row in rows] == list(range(1, EPOCHS + 1))
-    assert rows[-1].headline.truth == USERS
+    assert rows[-1].headline.ground_truth == USERS
     assert all(row.estimate.value is not None and not row.notes for row in rows)
-    # Its numbers are truncated: next to the truth the flag would look like a truth outside the
-    # interval.
+    # Its numbers are truncated: next to the ground truth the flag would look like a ground truth
+    # outside the interval.
     assert any(OUTSIDE in row.estimate.flags for row in rows)
 
 
-def test_the_error_is_that_of_the_estimates_against_the_truth(outcome: Outcome) -> None:
+def test_error_compares_estimates_with_ground_truth(outcome: Outcome) -> None:
     moved = [
-        replace(row, truths=np.round(row.intervals[0] - 10 * (-1) ** row.epoch).astype(np.int64))
+        replace(
+            row, ground_truths=np.round(row.intervals[0] - 10 * (-1) ** row.epoch).astype(np.int64)
+        )
         for row in outcome.rows
     ]
     missing = without_estimate(moved[0])
@@ -65,11 +67,11 @@ def test_the_error_is_that_of_the_estimates_against_the_truth(outcome: Outcome) 
     assert replace(outcome, rows=(missing,)).rmse is None
 
 
-def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
+def test_infinite_intervals_are_excluded_from_coverage(outcome: Outcome) -> None:
     first = outcome.rows[0]
-    low = first.estimate.low
+    low = first.estimate.ci95_low
     assert low is not None
-    outside = replace(first, truths=np.array([int(low) - 10]))
+    outside = replace(first, ground_truths=np.array([int(low) - 10]))
     flagged = replace(
         outside, record=replace(outside.record, estimate=replace(outside.estimate, flags=("gap",)))
     )
@@ -77,7 +79,7 @@ def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     assert replace(outcome, rows=rows).covered == (0, 1)
 
 
-def test_lines_say_what_begins_and_every_epoch_that_is_due_once(outcome: Outcome) -> None:
+def test_progress_prints_starts_and_due_epochs_once(outcome: Outcome) -> None:
     console = Console(file=io.StringIO(), width=60, record=True)
     with Screen(console) as screen:
         for last, activity in ((0, "fetching: 1 of 2"), (0, "fetching: 2 of 2"), (5, ""), (12, "")):
@@ -86,17 +88,17 @@ def test_lines_say_what_begins_and_every_epoch_that_is_due_once(outcome: Outcome
     assert first == "fetching: 1 of 2"
     assert epochs == [line_of(row, outcome.job) for row in outcome.rows]
     assert epochs[-1].startswith("epoch 12  estimate ")
-    assert f"truth (demo: not private) {USERS}  users {USERS}" in epochs[-1]
+    assert f"ground truth (demo: not private) {USERS}  users {USERS}" in epochs[-1]
 
 
-def test_a_terminal_also_shows_how_far_a_job_is(outcome: Outcome) -> None:
+def test_terminal_shows_progress(outcome: Outcome) -> None:
     console = Console(file=io.StringIO(), width=100, record=True, force_terminal=True)
     with Screen(console) as screen:
         screen.show(view_of(outcome.job, outcome.rows[:3]))
     assert outcome.job.position_of(3, EPOCHS) in console.export_text()
 
 
-def test_runs_are_compared(outcome: Outcome, tmp_path: Path) -> None:
+def test_comparison_lists_every_run(outcome: Outcome, tmp_path: Path) -> None:
     (row, _) = compared([outcome, outcome])
     assert row[0] == "future_rand"
     assert row[2] == f"{outcome.rmse:,.0f}"
@@ -104,39 +106,41 @@ def test_runs_are_compared(outcome: Outcome, tmp_path: Path) -> None:
     assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_has_the_truth_and_the_plot_is_drawn(outcome: Outcome, tmp_path: Path) -> None:
+def test_results_include_ground_truth_and_plot(outcome: Outcome, tmp_path: Path) -> None:
     files = _write(outcome, tmp_path, alone=True)
     with files["estimates"].open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["truth_not_private"]) for row in rows] == [
-        float(row.truths[0]) for row in outcome.rows if row.truths is not None
+    assert [float(row["ground_truth_not_private"]) for row in rows] == [
+        float(row.ground_truths[0]) for row in outcome.rows if row.ground_truths is not None
     ]
     assert files["plot"].read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_job_that_learns_has_no_truth(tmp_path: Path) -> None:
+def test_model_job_has_no_ground_truth(tmp_path: Path) -> None:
     tested = packed_examples(np.array([[1, 900, -300], [2, -900, 500]]))
-    asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
+    requested = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
     values = {
         "name": "learning",
         "protocol": "ldp_sgd",
-        "parameters": asked,
+        "parameters": requested,
         "epochs": {"count": 2},
     }
     job = deploy_job(make_job({**values, "shuffle": {"minimum": 5}}), deployed_at=0)
-    truths = CountedTruths(np.zeros((2, 0), np.int64))
+    ground_truths = CountedGroundTruths(np.zeros((2, 0), np.int64))
     rows = []
     for epoch, estimate in ((1, None), (2, Estimate.around(96.25, 1.0, 1.96, 900, USERS))):
-        fate = Fate.RELEASED if estimate else Fate.TOO_SMALL
-        record = EstimateRecord(job.deployment, epoch, fate, epoch, 900, USERS, estimate, {})
-        rows.append(Row.of(job, record, truths))
-    outcome = Outcome(job, tuple(rows), USERS, seconds=2.5, truths=truths)
+        window_status = WindowStatus.RELEASED if estimate else WindowStatus.SUPPRESSED
+        record = EstimateRecord(
+            job.deployment, epoch, window_status, epoch, 900, USERS, estimate, {}
+        )
+        rows.append(Row.of(job, record, ground_truths))
+    outcome = Outcome(job, tuple(rows), USERS, seconds=2.5, ground_truths=ground_truths)
     files = _write(outcome, tmp_path, alone=True)
     with files["estimates"].open(newline="") as file:
         written = list(csv.DictReader(file))
     assert [row["estimate"] for row in written] == ["", "96.25"]
-    assert {row["truth_not_private"] for row in written} == {""}
+    assert {row["ground_truth_not_private"] for row in written} == {""}
     assert outcome.to_json()["rmse"] is None
-    said = dict(summary(outcome))["last estimate"]
-    assert said.startswith("The accuracy on the test set is 96.2 % at epoch 2")
-    assert "truth" not in line_of(rows[1], job)
+    text = dict(summary(outcome))["last estimate"]
+    assert text.startswith("The accuracy on the test set is 96.2 % at epoch 2")
+    assert "ground_truth" not in line_of(rows[1], job)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from dpstream.pipeline.devices.ground_truths import CountedGroundTruths
 from dpstream.pipeline.devices.item_log import ValueLog
-from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.connection import Connection
@@ -32,7 +32,7 @@ class Pages:
         self.commands.append(command[command.index("serve") :])
 
 
-def test_a_page_is_served_once_and_named_when_it_is_there(
+def test_page_is_served_once_and_announced_when_ready(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
@@ -41,8 +41,8 @@ def test_a_page_is_served_once_and_named_when_it_is_there(
     monkeypatch.setattr("webbrowser.open", opened.append)
     rows, job = tmp_path / "rows.csv", parse_job(job_text())
     settings = UpSettings((tmp_path / "job.yaml",), rows, page=True, browser=True)
-    truths = CountedTruths(np.zeros(job.epochs.count, np.int64))
-    given = JobInput(job, settings, cast(ValueLog, None), truths)
+    ground_truths = CountedGroundTruths(np.zeros(job.epochs.count, np.int64))
+    given = JobInput(job, settings, cast(ValueLog, None), ground_truths)
     console = Console(file=io.StringIO(), record=True, width=200)
     run = run_up._Run(settings, [given], Screen(console), Signals())
     run._connection = Connection(("memory:9092",))
@@ -53,8 +53,11 @@ def test_a_page_is_served_once_and_named_when_it_is_there(
     for _ in range(2):
         run._serve_page(cast(RestartedProcesses, pages))
     (command,) = pages.commands
-    assert command[:4] == ["serve", job.name, "--truth", f"{job.name}={rows}"]
-    for line in ("something else", *["live page: http://127.0.0.1:8765/"] * 2):
+    assert command[:4] == ["serve", job.name, "--ground-truth", f"{job.name}={rows}"]
+    for line in (
+        "expected the loss of the whole stream in addition exactly if it differs",
+        *[("live page: http://127.0.0.1:8765/")] * 2,
+    ):
         run._show_page(line)
     assert opened == [f"http://127.0.0.1:8765/?job={job.name}"]
     assert console.export_text() == f"watch the jobs in a browser: {opened[0]}\n"

@@ -29,7 +29,7 @@ def planned(protocol: str, *, compared: bool = True, **parameters: Any) -> Plan:
 def shown(alternative: Alternative) -> tuple[str, int | None, float, float, str]:
     return (
         alternative.protocol,
-        alternative.changes,
+        alternative.max_changes,
         alternative.rmse,
         alternative.messages_per_user,
         alternative.trust,
@@ -40,8 +40,8 @@ def own(made: Plan, changes: int | None) -> tuple[str, int | None, float, float,
     return (made.protocol, changes, made.rmse, made.messages_per_user, made.guarantee.trust)
 
 
-def test_all_have_the_numbers_of_their_own_plans() -> None:
-    shared: dict[str, Any] = {"delta": 1e-6, "changes": 2}
+def test_alternatives_equal_their_own_plans() -> None:
+    shared: dict[str, Any] = {"delta": 1e-6, "max_changes": 2}
     made = planned("shuffled_counts", **shared)
     first, *others = made.alternatives
     assert first.planned
@@ -51,14 +51,14 @@ def test_all_have_the_numbers_of_their_own_plans() -> None:
     expected = [
         own(planned("shuffled_counts", compared=False, **shared), 2),
         own(planned("shuffled_counts", compared=False, delta=1e-6), None),
-        own(planned("value_stream", compared=False, changes=2), 2),
-        own(planned("future_rand", compared=False, changes=2), 2),
+        own(planned("value_stream", compared=False, max_changes=2), 2),
+        own(planned("future_rand", compared=False, max_changes=2), 2),
     ]
     assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
 
 
 def by_stage(alternative: Alternative) -> bool:
-    return not alternative.trusts_nobody and "honest" not in alternative.trust
+    return not alternative.needs_no_trust and "honest" not in alternative.trust
 
 
 SETS: dict[str, Any] = {"delta": 1e-6, "domain": ["a", "b", "c"], "items": 2}
@@ -67,7 +67,7 @@ SETS: dict[str, Any] = {"delta": 1e-6, "domain": ["a", "b", "c"], "items": 2}
 @pytest.mark.parametrize(
     "protocol", ["count_min", "single_message", "projective_geometry", "hadamard", "fragments"]
 )
-def test_sets_of_items_are_compared_with_all_that_count_them(protocol: str) -> None:
+def test_item_sets_are_compared_across_counting_protocols(protocol: str) -> None:
     made = planned(protocol, **SETS)
     ours, *others = made.alternatives
     assert (ours.protocol, ours.rmse, ours.planned) == (protocol, made.rmse, True)

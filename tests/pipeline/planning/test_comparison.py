@@ -25,14 +25,14 @@ def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) ->
     return new_job(
         "compared",
         protocol,
-        {"epsilon": 1, **more.pop("parameters", {"changes": 2})},
+        {"epsilon": 1, **more.pop("parameters", {"max_changes": 2})},
         count=8,
         minimum=minimum,
         **more,
     )
 
 
-def test_all_that_do_the_same_stand_side_by_side() -> None:
+def test_equivalent_protocols_are_listed_together() -> None:
     job = job_of()
     law = job.calibrate()
     found = compare(job, law, 2_000)
@@ -48,10 +48,10 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
         assert 0 < each.cpu_seconds < 100_000
 
 
-NOBODY, STAGE = "nobody: it holds against everyone", "the shuffle stage to shuffle"
+NO_TRUST, STAGE = "none; it holds against everyone", "the shuffler to shuffle, and"
 
 
-def compared(protocol: str, rmse: float, bytes_: float, trust: str = NOBODY) -> Compared:
+def compared(protocol: str, rmse: float, bytes_: float, trust: str = NO_TRUST) -> Compared:
     expected = Alternative(protocol, 2, None, rmse, bytes_, trust, 1.0, 0.0)
     return Compared(expected, 1.0, 0.0, 1.0, bytes_, 1.0)
 
@@ -67,17 +67,17 @@ FOUND = (
 @pytest.mark.parametrize(
     ("trust", "error", "chosen", "second"),
     [
-        ("nobody", None, "accurate", "small"),
-        ("nobody", 100.0, "small", "accurate"),
-        ("nobody", 60.0, "accurate", "small"),
-        ("nobody", 1.0, "accurate", "small"),
+        ("none", None, "accurate", "small"),
+        ("none", 100.0, "small", "accurate"),
+        ("none", 60.0, "accurate", "small"),
+        ("none", 1.0, "accurate", "small"),
         ("shuffle", None, "shuffled", "lean"),
         ("shuffle", 100.0, "small", "accurate"),  # requires no trusted party
         ("shuffle", 10.0, "lean", "shuffled"),
         ("shuffle", 1.0, "shuffled", "lean"),
     ],
 )
-def test_the_one_that_is_chosen_asks_for_least(
+def test_recommendation_requires_the_least_trust(
     trust: Any, error: float | None, chosen: str, second: str
 ) -> None:
     found = recommend(FOUND, trust, error)
@@ -87,19 +87,21 @@ def test_the_one_that_is_chosen_asks_for_least(
     assert others[0] == second
     assert {*others, chosen} == {each.expected.protocol for each in FOUND}
     if error == 1.0:
-        assert found.why.startswith("nothing errs by 1.0 users or less")
-    if trust == "nobody":
-        assert dict(found.why_not)[2] == "asks to trust the shuffle stage to shuffle"
+        assert found.why.startswith("no protocol has an RMSE of at most 1.0 users;")
+    if trust == "none":
+        assert dict(found.why_not)[2] == "requires trusting the shuffler to shuffle, and"
 
 
-def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
-    found = recommend(FOUND[2:], "nobody")
+def test_recommendation_may_be_empty_without_trust() -> None:
+    found = recommend(FOUND[2:], "none")
     assert found.chosen is None
-    assert "trust the shuffle stage" in found.why
+    assert (
+        "every protocol for this job requires a trusted party. Trust the shuffler, or change"
+    ) in found.why
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_protocol_is_recommended_over_itself_alone(
+def test_single_protocol_is_not_recommended_over_itself(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
     monkeypatch.setattr(recommendation, "cpu_seconds", lambda *_: 1.0)
@@ -115,18 +117,18 @@ def test_no_protocol_is_recommended_over_itself_alone(
 
 
 def _may_be_trusted(found: Sequence[Compared], trust: Trust) -> int:
-    return sum(trust == "shuffle" or each.expected.trusts_nobody for each in found)
+    return sum(trust == "shuffle" or each.expected.needs_no_trust for each in found)
 
 
 def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
-    asked = {"delta": 1e-6, "domain": ["a", "b"], **more}
-    job = job_of("count_min", minimum, parameters=asked)
+    requested = {"delta": 1e-6, "domain": ["a", "b"], **more}
+    job = job_of("count_min", minimum, parameters=requested)
     return job, job.calibrate()
 
 
-def test_fewer_honest_contributors_leave_less() -> None:
+def test_fewer_honest_users_weaken_the_guarantee() -> None:
     job, law = counted()
-    seen = outlook(job, law, 2_000, colluding=0.1, absent=0.3)
+    seen = outlook(job, law, 2_000, colluding=0.1, dropout=0.3)
     assert (seen.present, seen.released, seen.honest, seen.honest_at_least) == (
         1_400,
         True,
@@ -143,33 +145,33 @@ def test_fewer_honest_contributors_leave_less() -> None:
     assert seen.rests_on_them
 
 
-def test_too_few_are_withheld() -> None:
+def test_too_few_users_are_suppressed() -> None:
     job, law = counted()
-    seen = outlook(job, law, 2_000, colluding=0.0, absent=0.51)
+    seen = outlook(job, law, 2_000, colluding=0.0, dropout=0.51)
     assert (seen.present, seen.released, seen.epsilon) == (980, False, None)
-    assert outlook(job, law, 2_000, colluding=0.0, absent=0.5).released
+    assert outlook(job, law, 2_000, colluding=0.0, dropout=0.5).released
 
 
-def test_noise_of_the_stage_and_of_each_device_rests_on_nobody() -> None:
+def test_shuffler_and_device_noise_need_no_honest_users() -> None:
     stage, law = counted(dummies="shuffle")
     alone = job_of()
     for job, constants in ((stage, law), (alone, alone.calibrate())):
-        seen = outlook(job, constants, 2_000, colluding=0.9, absent=0.3)
+        seen = outlook(job, constants, 2_000, colluding=0.9, dropout=0.3)
         assert not seen.rests_on_them
         assert seen.epsilon_at_least == job.guarantee_of(constants).epsilon
 
 
-def test_streams_hide_among_those_who_are_honest() -> None:
+def test_stream_guarantee_depends_on_honest_users() -> None:
     job = make_job(
         {
             **job_of(minimum=10_000).to_json(),
-            "parameters": {"changes": 2},
+            "parameters": {"max_changes": 2},
             "central": {"epsilon": 0.5, "delta": 1e-6},
         }
     )
     law = job.calibrate()
     local = job.guarantee_of(law).epsilon
-    seen = outlook(job, law, 10_000, colluding=0.5, absent=0.0)
+    seen = outlook(job, law, 10_000, colluding=0.5, dropout=0.0)
     assert seen.rests_on_them
     assert seen.epsilon_at_least == epsilon_of_streams(local, 5_000, 1e-6)
     assert seen.epsilon_at_least is not None

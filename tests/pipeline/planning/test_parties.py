@@ -10,9 +10,9 @@ import pytest
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.planning.parties import (
     PartyGuarantee,
-    best_guess,
+    attack_success_rate,
+    format_success_rate,
     party_guarantees,
-    times_right,
     whole_loss,
 )
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -20,7 +20,7 @@ from dpstream.randomizers.guarantee import Guarantee
 from tests.support.new_jobs import new_job
 from tests.support.sealing import public_key, sealed_section, shares_section
 
-EVERYBODY = {"analyst", "adder", "stage", "broker"}
+EVERYBODY = {"analyst", "aggregator", "stage", "broker"}
 ITEMS = ["a", "b", "c"]
 
 
@@ -62,7 +62,9 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
             if each.epsilon is not None and each.whole_epsilon is not None:
                 # A constant value may lose less than its claim.
                 assert each.whole_epsilon >= each.epsilon > 0 or each.unit == "value"
-                assert each.guess == best_guess(each.whole_epsilon, each.whole_delta)
+                assert each.success_rate == attack_success_rate(
+                    each.whole_epsilon, each.whole_delta
+                )
         stated = entry.randomizer(law).guarantee
         assert rows[0].epsilon == stated.epsilon
         stage = next(each for each in rows if each.kind == "stage")
@@ -71,10 +73,14 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
                 stated.epsilon,
                 None,
             }
-        elif "protect nobody" in stated.trust or "sees the words" in stated.trust:
+        elif (
+            "honest users in each window to add their dummies; the messages alone do not protect"
+        ) in stated.trust or (
+            "the shuffler to sum the messages of a window and noise, to release only the sum, and"
+        ) in stated.trust:
             assert stage.epsilon is None
-        elif "against a stage that keeps messages apart" in stated.trust:
-            # The figures that the guarantee itself names.
+        elif "against a shuffler that keeps messages apart epsilon is" in stated.trust:
+            # The numbers that the guarantee itself names.
             assert stage.epsilon is not None
             assert f"{stage.epsilon:.6g}" in stated.trust
             assert stage.delta == 0
@@ -99,36 +105,50 @@ def test_losses_of_streams_are_pure_and_local(name: str) -> None:
     assert entry.loss_of_streams == pure
 
 
-def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
+def test_shuffled_counts_are_visible_to_the_shuffler_unless_sealed() -> None:
     parameters = {"delta": 1e-6, "domain": ITEMS}
     rows = rows_of(job_of("count_min", parameters=parameters))
-    assert rows["analyst"].epsilon == rows["who adds up"].epsilon
-    for party in ("shuffle operator", "broker operator", "producer or gateway"):
+    assert rows["analyst"].epsilon == rows["aggregator"].epsilon
+    for party in (
+        "shuffler operator",
+        "broker operator",
+        "producer or gateway",
+    ):
         assert rows[party].epsilon is None
-        assert rows[party].guess == 1.0
+        assert rows[party].success_rate == 1.0
     sealed = rows_of(job_of("count_min", parameters=parameters, sealed=sealed_section(((2,),))))
-    for party in ("shuffle operator", "broker operator", "who adds up"):
+    for party in (
+        "shuffler operator",
+        "broker operator",
+        "aggregator",
+    ):
         assert sealed[party].epsilon == rows["analyst"].epsilon
-        assert "work" in sealed[party].assumes
+        assert "collude" in sealed[party].assumes
     assert sealed["producer or gateway"].epsilon is None
     shared = rows_of(job_of("count_min", parameters=parameters, sealed=shares_section()))
-    assert shared["who adds up"].sees.startswith("one share")
-    assert "both parties that add up" in shared["shuffle operator"].assumes
-    assert shared["shuffle operator"].epsilon == rows["analyst"].epsilon
+    assert shared["aggregator"].sees.startswith("one share")
+    assert (
+        "it does not collude with both aggregators, and encryption holds"
+        in shared["shuffler operator"].assumes
+    )
+    assert shared["shuffler operator"].epsilon == rows["analyst"].epsilon
 
 
-def test_a_stage_that_adds_the_noise_sees_everything() -> None:
-    parameters = {"delta": 1e-6, "changes": 2, "dummies": "shuffle"}
+def test_shuffler_that_adds_noise_sees_everything() -> None:
+    parameters = {"delta": 1e-6, "max_changes": 2, "dummies": "shuffle"}
     rows = rows_of(job_of("shuffled_counts", parameters=parameters))
-    assert rows["shuffle operator"].epsilon is None
-    assert "adds the noise itself" in rows["shuffle operator"].sees
-    assert rows["who adds up"].sees == "one sum with noise of each window"
+    assert rows["shuffler operator"].epsilon is None
+    assert "adds the noise itself" in rows["shuffler operator"].sees
+    assert rows["aggregator"].sees == "one sum with noise of each window"
 
 
-def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
+def test_fragments_have_a_local_guarantee_per_epoch() -> None:
     small: dict[str, Any] = {"epochs": 2, "minimum": 100}
     job = job_of("fragments", parameters={"delta": 1e-3, "domain": ITEMS}, **small)
-    stage, law = rows_of(job)["shuffle operator"], job.calibrate()
+    stage, law = (
+        rows_of(job)["shuffler operator"],
+        job.calibrate(),
+    )
     assert stage.epsilon == law.local_epsilon  # type: ignore[attr-defined]
     assert stage.epsilon is not None
     assert stage.whole_epsilon is not None
@@ -136,11 +156,11 @@ def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
     lasting = job_of(
         "fragments", parameters={"delta": 1e-3, "domain": ITEMS, "permanent": True}, **small
     )
-    kept = rows_of(lasting)["shuffle operator"]
+    kept = rows_of(lasting)["shuffler operator"]
     assert kept.whole_epsilon == lasting.calibrate().changing_epsilon  # type: ignore[attr-defined]
 
 
-def test_a_crowd_is_seen_by_the_stage() -> None:
+def test_crowd_is_visible_to_the_shuffler() -> None:
     job = job_of(
         "single_message",
         epochs=1,
@@ -149,32 +169,39 @@ def test_a_crowd_is_seen_by_the_stage() -> None:
         crowds={"by": "version", "values": ["1", "2"], "epsilon": 0.5, "delta": 1e-7},
     )
     rows = rows_of(job)
-    assert "the crowd it is of" in rows["shuffle operator"].sees
-    assert "one and the same crowd" in rows["shuffle operator"].neighbors
+    assert "the crowd it is of" in rows["shuffler operator"].sees
+    assert (
+        "in the same crowd, which is visible; who is present is public"
+        in rows["shuffler operator"].neighbors
+    )
     assert "in any two crowds" in rows["analyst"].neighbors
 
 
-def test_instances_see_a_part() -> None:
+def test_parallel_shufflers_see_a_share_of_messages() -> None:
     parameters = {"delta": 1e-3, "domain": ITEMS, "reports": 4}
     rows = rows_of(job_of("fragments", 1, 100, parameters=parameters, shuffle={"instances": 3}))
-    assert "1/3 of the messages" in rows["one of 3 shuffle operators"].sees
+    assert "1/3 of the messages" in rows["one of 3 shuffler operators"].sees
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
-def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
-    parameters: dict[str, Any] = {"changes": 1}
+def test_device_jobs_have_collectors_instead_of_producers(protocol: str) -> None:
+    parameters: dict[str, Any] = {"max_changes": 1}
     if protocol == "count_min":
         parameters = {"delta": 1e-6, "domain": ITEMS}
     local = None if protocol == "count_min" else 1.0
     shown = rows_of(_of_devices(protocol, parameters, {}))
     assert "producer or gateway" not in shown
     assert shown["collector"].sees == "every report, and which device sends it"
-    for party in ("collector", "broker operator", "shuffle operator"):
+    for party in (
+        "collector",
+        "broker operator",
+        "shuffler operator",
+    ):
         assert shown[party].epsilon == (local and pytest.approx(local, rel=1e-5))
     sealed = rows_of(_of_devices(protocol, parameters, {"seal": public_key(2)}))
     for party in ("collector", "broker operator"):
         assert sealed[party].epsilon == sealed["analyst"].epsilon
-    assert sealed["shuffle operator"].epsilon == shown["shuffle operator"].epsilon
+    assert sealed["shuffler operator"].epsilon == shown["shuffler operator"].epsilon
     assert "sealed" in sealed["collector"].sees
 
 
@@ -189,14 +216,14 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> None:
-    many = job_of("future_rand", minimum=100_000, parameters={"changes": 2})
+def test_shuffled_streams_have_a_row_when_shuffling_helps() -> None:
+    many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
     assert row.delta == 1e-6
     assert "producers are in every window" in row.assumes
     assert "analyst, if shuffled" not in rows_of(
-        job_of("future_rand", minimum=20, parameters={"changes": 2})
+        job_of("future_rand", minimum=20, parameters={"max_changes": 2})
     )
     # A job with figures of its own.
     own = job_of("projective_geometry", epochs=1, minimum=100_000, parameters={"domain": ITEMS})
@@ -206,29 +233,29 @@ def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> Non
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
-def test_no_decision_is_right_more_often_than_the_best_guess(epsilon: float, delta: float) -> None:
+def test_attack_success_rate_bounds_every_decision(epsilon: float, delta: float) -> None:
     """The worst possible pair: delta reveals itself, the rest is randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
-    found = best_guess(epsilon, delta)
+    found = attack_success_rate(epsilon, delta)
     kept = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon)) + delta
     assert right == pytest.approx(kept)
     assert right * (1 - 1e-15) <= found <= right * (1 + 1e-14)
 
 
-def test_words_are_rounded_against_ourselves() -> None:
-    assert times_right(math.log(3) - 1e-9) == "75 in 100"
-    assert times_right(math.log(3) + 1e-9) == "76 in 100"
-    assert times_right(1e-9) == "51 in 100"
-    assert times_right(0.0, 0.492) == "75 in 100"
-    assert times_right(10.0) == "99,996 in 100,000"
-    assert times_right(20.0) != "always"
-    assert times_right(31.0) == "always"
+def test_success_rates_are_rounded_up() -> None:
+    assert format_success_rate(math.log(3) - 1e-9) == "75 in 100"
+    assert format_success_rate(math.log(3) + 1e-9) == "76 in 100"
+    assert format_success_rate(1e-9) == "51 in 100"
+    assert format_success_rate(0.0, 0.492) == "75 in 100"
+    assert format_success_rate(10.0) == "99,996 in 100,000"
+    assert format_success_rate(20.0) != "always"
+    assert format_success_rate(31.0) == "always"
 
 
-def test_epochs_that_are_charged_each_add_up() -> None:
-    one = Guarantee(0.25, 1e-6, "epoch", "any two items", "nobody", "exact")
+def test_losses_of_charged_epochs_add_up() -> None:
+    one = Guarantee(0.25, 1e-6, "epoch", "any two items", "none", "exact")
     epsilon, delta = whole_loss(one, 8)
     assert (epsilon, delta) == pytest.approx((2.0, 8e-6))
     assert epsilon >= 2.0
-    stream = Guarantee(0.25, 1e-6, "stream", "any two streams", "nobody", "exact")
+    stream = Guarantee(0.25, 1e-6, "stream", "any two streams", "none", "exact")
     assert whole_loss(stream, 8) == (0.25, 1e-6)

@@ -18,7 +18,7 @@ from dpstream.pipeline.planning.change_budgets import read_changes_histogram
 from dpstream.pipeline.planning.job_plan import most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 from tests.pipeline.stages.test_sealed_reports import IN_SERIES
@@ -30,7 +30,7 @@ from tests.support.world import DEPLOYMENT, World
 def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float = 1.0) -> Job:
     parameters = {
         "epsilon": epsilon,
-        "changes": changes,
+        "max_changes": changes,
         "calibration": calibration,
         "estimator": "tree" if calibration == "optimal" else "prefix",
     }
@@ -70,7 +70,7 @@ def forecast_of(planned: Job) -> Forecast:
         (4096, 16, "optimal", 55.8),
     ],
 )
-def test_the_predicted_error_is_the_reference_one(
+def test_predicted_error_equals_the_reference(
     epochs: int, changes: int, calibration: str, expected: float
 ) -> None:
     rmse = plan(job(epochs, changes, calibration), users=10**6).rmse / 1000
@@ -78,14 +78,14 @@ def test_the_predicted_error_is_the_reference_one(
     assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
 
 
-def test_the_guarantee_is_that_of_the_law() -> None:
+def test_planned_guarantee_equals_that_of_the_mechanism() -> None:
     assert plan(job(64, 4, epsilon=4)).guarantee.epsilon == pytest.approx(4)
     published = plan(job(64, 4, "published")).guarantee
     assert published.epsilon == pytest.approx(0.252435, abs=1e-6)
     assert (published.unit, published.delta) == ("stream", 0)
 
 
-def test_a_device_sends_what_was_announced() -> None:
+def test_device_sends_the_planned_messages() -> None:
     planned, devices = job(12, 2), 5000
     expected = plan(planned, users=devices)
     rng = seeded_generator(3)
@@ -100,8 +100,8 @@ def test_a_device_sends_what_was_announced() -> None:
     assert expected.bytes_per_user == expected.reports_per_user
 
 
-def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="0 users: give a number from 1 on"):
+def test_unplannable_job_is_rejected_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="got 0 users; expected at least 1"):
         plan(job(4, 1), users=0)
     mute = replace(PROTOCOLS["future_rand"], planning=None)
     monkeypatch.setitem(PROTOCOLS, "future_rand", mute)
@@ -109,7 +109,7 @@ def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
         plan(job(4, 1))
 
 
-def test_smoothed_estimates_are_foretold_too() -> None:
+def test_smoothed_errors_are_predicted() -> None:
     """RMSE / sqrt(users) offline at epsilon 1: section 1 of the reference."""
     for epochs, changes, expected in [(64, 1, 5.5), (256, 4, 13.6), (1024, 16, 29.2)]:
         made = plan(job(epochs, changes), users=10**6)
@@ -117,14 +117,14 @@ def test_smoothed_estimates_are_foretold_too() -> None:
         assert made.smoothed_rmse / 1000 == pytest.approx(expected, rel=0.05)
         smoothed = [epoch.smoothed for epoch in made.epochs]
         assert all(
-            each is not None and each <= epoch.standard_deviation * (1 + 1e-9)
+            each is not None and each <= epoch.standard_error * (1 + 1e-9)
             for each, epoch in zip(smoothed, made.epochs, strict=True)
         )
         # The last epoch has no later epochs to learn from.
-        assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_deviation, rel=0.05)
+        assert smoothed[-1] == pytest.approx(made.epochs[-1].standard_error, rel=0.05)
 
 
-def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
+def test_target_error_gives_required_users_or_maximum() -> None:
     planned = job(170, 4, epsilon=4)
     (needed,) = plan(planned, error=0.03).users_needed
     assert needed.error == 0.03
@@ -141,11 +141,11 @@ def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
     assert most_users(forecast_of(planned), 500, fewest=most.users) == most.users
     assert most_users(forecast_of(planned), 500, fewest=most.users + 1) is None
     for error in (0, -1, math.inf, math.nan):
-        with pytest.raises(ValueError, match="give a share or number of users above 0"):
+        with pytest.raises(ValueError, match="expected a share or number of users above 0"):
             plan(planned, error=error)
 
 
-def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:
+def test_plan_warns_when_estimates_would_be_missing() -> None:
     planned = job(8, 2)
     assert plan(planned, users=100).warnings == ()
     (few,) = plan(planned, users=99).warnings
@@ -154,26 +154,28 @@ def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:
         make_job({**planned.to_json(), "budget": {"epsilon": epsilon}}) for epsilon in (1, 0.5)
     )
     assert plan(enough).warnings == ()
-    (refused,) = plan(little).warnings
-    assert refused.startswith("deploy will refuse this job: population planned may be charged")
-    assert "epsilon 0.5" in refused
+    (rejected,) = plan(little).warnings
+    assert rejected.startswith(
+        "deploy will reject this job: the budget of population planned is epsilon 0.5"
+    )
+    assert "epsilon 0.5" in rejected
 
 
 def shares(*amounts: float) -> NDArray[np.float64]:
     return np.array(amounts) / sum(amounts)
 
 
-def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -> None:
+def test_best_max_changes_minimizes_noise_plus_bias() -> None:
     planned = job(170, 4, epsilon=4)
     few_freeze = shares(0, 0, 90, 0, 9.8, 0, 0.2)
     choices = plan(planned, users=30_000, changes=few_freeze).changes
     (best,) = (choice for choice in choices if choice.best)
     assert best.rmse == min(choice.rmse for choice in choices)
     for choice in choices:
-        same = plan(job(170, choice.changes, epsilon=4), users=30_000)
+        same = plan(job(170, choice.max_changes, epsilon=4), users=30_000)
         assert choice.noise == pytest.approx(same.rmse)
         assert choice.rmse == pytest.approx(math.hypot(choice.noise, choice.bias))
-        assert choice.frozen == pytest.approx(few_freeze[choice.changes + 1 :].sum())
+        assert choice.exhausted == pytest.approx(few_freeze[choice.max_changes + 1 :].sum())
     noise = [choice.noise for choice in choices]
     assert noise == sorted(noise)
 
@@ -181,13 +183,13 @@ def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -
     # more changes.
     def best_for(users: int) -> int:
         made = plan(planned, users=users, changes=few_freeze).changes
-        return next(choice.changes for choice in made if choice.best)
+        return next(choice.max_changes for choice in made if choice.best)
 
     assert [best_for(users) for users in (3_000, 10**6, 10**10)] == [2, 4, 6]
 
 
 @pytest.mark.parametrize("header", ["changes,share", "Changes, share", "changes,users"])
-def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
+def test_change_histogram_is_read(tmp_path: Path, header: str) -> None:
     path = tmp_path / "histogram.csv"
     factor = 40 if header.endswith("users") else 1
     path.write_text(f"{header}\n3,{0.25 * factor}\n\n0,{0.75 * factor}\n")
@@ -197,17 +199,25 @@ def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ":1: the first line must be changes,share or changes,users"),
-        ("changes,users\n", ": no users in any row"),
+        ("", ":1: expected column names changes,share or changes,users: a number of changes, and"),
+        ("changes,users\n", ": all rows have 0 users; expected the number or share of users"),
         ("changes,users\n1,5\nmany,5\n", ":3: 'many,5' is not a number of changes and a share"),
         ("changes,users\n-1,5\n", ":2: '-1,5' is not a number of changes and a share"),
         ("changes,users\n2,1e308\n3,1e308\n", ":2: '2,1e308' is not a number of changes and a"),
-        ("changes,users\n1,5\n1,6\n", ":3: 1 changes are there twice"),
-        ("changes,users\n9,5\n", ":2: 9 changes in 8 epochs: at most one an epoch counts"),
-        ("changes,share\n1,0.5\n", ": the shares add up to 0.5, must add up to 1"),
+        ("changes,users\n1,5\n1,6\n", ":3: duplicate row for 1 changes; expected one row"),
+        (
+            "changes,users\n9,5\n",
+            (":2: 9 changes do not fit in 8 epochs; expected at most one per epoch"),
+        ),
+        (
+            "changes,share\n1,0.5\n",
+            (": the sum of shares is 0.5; expected 1. For numbers of users, name the column users"),
+        ),
     ],
 )
-def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_change_histogram_is_rejected_in_one_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "histogram.csv"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -216,7 +226,7 @@ def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, messa
     assert "\n" not in str(caught.value)
 
 
-def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
+def test_plan_counts_bytes_of_ciphertexts_and_cover_traffic(folder: Path) -> None:
     values = {
         "name": "sealed",
         "protocol": "fragments",

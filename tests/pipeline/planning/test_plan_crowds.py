@@ -33,7 +33,7 @@ def job_of(**changes: Any) -> Job:
     return make_job({**JOB, **changes})
 
 
-def test_the_chance_of_being_withheld_is_that_of_the_table() -> None:
+def test_suppression_probability_matches_the_table() -> None:
     counts = calibrate(0.7, 1e-4, 1)
     table = discrete_laplace_table(counts.ratio)
     masses = [(high - low) / 2**TABLE_BITS for low, high in pairwise((0, *table.bounds))]
@@ -42,7 +42,7 @@ def test_the_chance_of_being_withheld_is_that_of_the_table() -> None:
         assert probability_below(counts, bound) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_plan_says_what_is_lost_and_promised() -> None:
+def test_plan_states_crowd_losses_and_guarantee() -> None:
     job = job_of()
     made = plan(job, 3000)
     law = deploy_job(job, deployed_at=0).crowds_law
@@ -56,8 +56,8 @@ def test_a_plan_says_what_is_lost_and_promised() -> None:
     assert equal.lost == law.counts.shift / 1000
     large, small = made.crowds.sizes[0], made.crowds.sizes[-1]
     assert large.rmse / small.rmse == pytest.approx((large.users / small.users) ** 0.5, rel=0.15)
-    assert large.withheld < 1e-9
-    assert small.withheld == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
+    assert large.suppressed < 1e-9
+    assert small.suppressed == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
     assert plan(make_job({key: JOB[key] for key in JOB if key != "crowds"})).crowds is None
     # A user who changes the crowd has messages in two windows: these are less accurate.
     assert law.contents.epsilon == 2
@@ -75,7 +75,7 @@ def write_rows(folder: Path) -> Path:
     return path
 
 
-def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
+def test_errors_by_crowd_match_the_plan(tmp_path: Path) -> None:
     job = job_of()
     log = load_item_log(write_rows(tmp_path), domain=job.domain, last_epoch=12)
     deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))
@@ -84,10 +84,12 @@ def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
     errors: dict[int, list[float]] = {}
     for record in done.records:
         assert record.estimate is not None
-        assert record.estimate.withheld == (11,)
-        truth = done.truth[record.epoch]
+        assert record.estimate.suppressed == (11,)
+        ground_truth = done.ground_truth[record.epoch]
         for number, estimate in record.estimate.of_items():
-            errors.setdefault(number, []).append((estimate.value or 0) - int(truth[number - 1]))
+            errors.setdefault(number, []).append(
+                (estimate.value or 0) - int(ground_truth[number - 1])
+            )
     # In the second crowd, items without users.
     rare = np.concatenate([errors[number] for number in (8, 9, 10)])
     assert np.sqrt(np.mean(rare**2)) == pytest.approx(made.rmse, rel=0.5)

@@ -32,7 +32,7 @@ def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
     )
 
 
-def test_noise_alone_is_what_is_left_where_nobody_holds_anything(tmp_path: Path) -> None:
+def test_error_without_users_is_the_noise(tmp_path: Path) -> None:
     job = job_of("count_min", rows=3, buckets=64, estimator="median")
     path = tmp_path / "empty.csv"
     path.write_text(
@@ -60,10 +60,10 @@ def test_collisions_are_predicted_for_the_counts_given() -> None:
     assert even.predicted_error is not None
     assert none.predicted_error is not None
     assert none.predicted_error < min(usual.predicted_error, even.predicted_error)
-    assert any("the counts given" in caveat for caveat in even.caveats)
+    assert any("the given counts" in note for note in even.notes)
 
 
-def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
+def test_required_users_cover_the_window_minimum() -> None:
     made = plan(job_of("count_min"), USERS)
     assert {needed.users for needed in made.users_needed} == {MINIMUM}
     single = plan(job_of("single_message"), USERS)
@@ -84,7 +84,7 @@ class TestCommand:
         )
         return path
 
-    def test_counts_are_taken_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
+    def test_counts_are_read_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
         job = self.job_file(tmp_path, ", rows: 2, buckets: 2")
         counts, log = tmp_path / "counts.csv", tmp_path / "log.csv"
         counts.write_text("item,count\na,30\nb,10\n")
@@ -92,20 +92,22 @@ class TestCommand:
             "user,epoch,value\n"
             + "".join(f"user{user},2,{'b' if user % 4 == 0 else 'a'}\n" for user in range(40))
         )
-        found = [dpstream("plan", job, "--like", path, "--json") for path in (counts, log)]
+        found = [
+            dpstream("plan", job, "--reference-input", path, "--json") for path in (counts, log)
+        ]
         assert found[0].json == found[1].json
         assert all(each.errors.startswith("not private: errors are predicted") for each in found)
         log.write_text("user,epoch,value\nann,1,d\n")
-        refused = dpstream("plan", job, "--like", log)
-        assert refused.code == 2
-        assert "'d' is not in the domain" in refused.errors
+        rejected = dpstream("plan", job, "--reference-input", log)
+        assert rejected.code == 2
+        assert "'d' is not in the domain" in rejected.errors
 
 
 @pytest.mark.parametrize(
     ("sealed", "parties"),
     [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
 )
-def test_noise_of_later_parties_is_part_of_the_error(sealed: dict[str, Any], parties: int) -> None:
+def test_noise_of_later_parties_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
     """Each adds the noise of a window with the minimum of contributors: variances are summed."""
     values = {
         "name": "sealed",

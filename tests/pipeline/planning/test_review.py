@@ -21,7 +21,7 @@ def job_of(
     minimum: int = 5_000,
     **more: Any,
 ) -> Job:
-    parameters = {"changes": 2} if parameters is None else parameters
+    parameters = {"max_changes": 2} if parameters is None else parameters
     return new_job(
         "reviewed",
         protocol,
@@ -37,17 +37,20 @@ def warnings_of(job: Job, users: int = 10_000, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
-def test_a_careful_job_has_no_warnings(protocol: str) -> None:
+def test_sound_job_has_no_warnings(protocol: str) -> None:
     parameters = COUNTED if protocol == "count_min" else None
     assert warnings_of(job_of(protocol, parameters)) == ""
 
 
 @pytest.mark.parametrize(
     ("epsilon", "words"),
-    [(12, "may then be right 999,994 times in 1,000,000"), (40, "may then be right always")],
+    [
+        (12, "may be right 999,994 times in 1,000,000 instead of 50 times in 100"),
+        (40, "may be right always instead of 50 times in 100"),
+    ],
 )
-def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
-    said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "changes": 2}))
+def test_large_loss_warning_states_the_success_rate(epsilon: float, words: str) -> None:
+    said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "max_changes": 2}))
     assert said.endswith(words) or f"{words}\n" in said
 
 
@@ -55,13 +58,15 @@ def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
     ("users", "minimum", "words"),
     [
         (4_999, 5_000, "4,999 users are fewer than shuffle.minimum, 5,000"),
-        (10_000, 1_000, "shuffle.minimum, 1,000, is small beside 10,000 users"),
+        (
+            10_000,
+            1_000,
+            ("shuffle.minimum, 1,000, is small compared with 10,000 users: the guarantee assumes"),
+        ),
         (10_000, 1, "shuffle.minimum is 1"),
     ],
 )
-def test_a_minimum_that_does_not_fit_the_users_is_told(
-    users: int, minimum: int, words: str
-) -> None:
+def test_minimum_unfit_for_the_users_is_warned_of(users: int, minimum: int, words: str) -> None:
     parameters = {**COUNTED, "delta": 0.01} if minimum == 1 else COUNTED
     parameters = {**parameters, "epsilon": 4} if minimum == 1 else parameters
     assert words in warnings_of(job_of("count_min", parameters, minimum), users)
@@ -70,28 +75,33 @@ def test_a_minimum_that_does_not_fit_the_users_is_told(
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 
-def test_a_delta_that_gives_a_user_away_is_told() -> None:
-    asked = {**COUNTED, "delta": 1e-4}
-    assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(job_of("count_min", asked))
-    assert "is not below" not in warnings_of(job_of("count_min", asked), 9_999)
+def test_large_delta_is_warned_of() -> None:
+    requested = {**COUNTED, "delta": 1e-4}
+    assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(
+        job_of("count_min", requested)
+    )
+    assert "is not below" not in warnings_of(job_of("count_min", requested), 9_999)
     central = job_of(
-        parameters={"changes": 2}, central={"epsilon": 0.5, "delta": 1e-3}, minimum=5_000
+        parameters={"max_changes": 2}, central={"epsilon": 0.5, "delta": 1e-3}, minimum=5_000
     )
     assert "delta 0.001" in warnings_of(central)
 
 
-def test_renewal_without_a_budget_is_told() -> None:
+def test_recurring_job_without_a_budget_is_warned_of() -> None:
     renewed: dict[str, Any] = {"epochs": {"renew": True}}
-    assert "renews without a budget: every horizon charges" in warnings_of(job_of(**renewed))
+    assert "is a recurring job without a budget: every horizon charges" in warnings_of(
+        job_of(**renewed)
+    )
     shared = warnings_of(job_of(population="people", **renewed))
-    assert shared.count("renews without a budget") == 1
+    assert shared.count("is a recurring job without a budget") == 1
+    assert "so population people is charged without limit" in shared
     assert "budget" not in warnings_of(job_of(budget={"epsilon": 3}, **renewed))
 
 
-def test_fewer_changes_than_people_make_are_told() -> None:
+def test_too_few_max_changes_are_warned_of() -> None:
     often = np.array([0.1, 0.1, 0.1, 0.1, 0.3, 0.3])
-    few = job_of("future_rand", {"changes": 1, "epsilon": 8})
+    few = job_of("future_rand", {"max_changes": 1, "epsilon": 8})
     said = warnings_of(few, 10**6, changes=often)
-    assert "80% of the users change more often than parameters.changes, 1, follows" in said
+    assert "80% of the users change more often than parameters.max_changes, 1, covers" in said
     seldom = np.array([0.9, 0.09, 0.01])
     assert warnings_of(few, 10**6, changes=seldom) == ""

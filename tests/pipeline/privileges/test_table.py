@@ -70,14 +70,14 @@ def who_may(operation: Operation, role: Role) -> set[str]:
         (Role.STATUS, {PAGE, OPERATOR}, {"shuffle", "aggregate", "publish"}),
     ],
 )
-def test_a_topic_is_read_and_written_by_whom_it_is_for(
+def test_topic_is_accessible_to_its_roles_only(
     role: Role, readers: set[str], writers: set[str]
 ) -> None:
     assert who_may(READ, role) == readers
     assert who_may(WRITE, role) == writers
 
 
-def test_groups_are_of_one_stage_and_of_no_job_whose_name_begins_alike() -> None:
+def test_group_prefix_excludes_jobs_with_the_same_prefix() -> None:
     groups = {
         each: {
             resource
@@ -97,7 +97,7 @@ def test_groups_are_of_one_stage_and_of_no_job_whose_name_begins_alike() -> None
     assert group_prefix(JOB) == "small."
 
 
-def test_nobody_is_given_the_cluster_or_all_of_anything() -> None:
+def test_no_role_gets_cluster_or_wildcard_access() -> None:
     for role in roles_of(JOB):
         for each in privileges_of(JOB, role):
             shared = (JOBS_TOPIC, LEDGER_TOPIC)
@@ -108,7 +108,7 @@ def test_nobody_is_given_the_cluster_or_all_of_anything() -> None:
             assert not (each.resource.prefixed and each.resource.kind is ResourceKind.TOPIC)
 
 
-def test_nobody_may_take_back_what_the_ledger_says() -> None:
+def test_no_role_may_delete_ledger_records() -> None:
     ledger = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
     allowed = {
         operation for each in roles_of(JOB) for on, operation in may(JOB, each) if on == ledger
@@ -118,7 +118,7 @@ def test_nobody_may_take_back_what_the_ledger_says() -> None:
     assert {each for each in roles_of(JOB) if (ledger, READ) in may(JOB, each)} == {PAGE, OPERATOR}
 
 
-def test_the_page_lists_what_the_table_says() -> None:
+def test_page_lists_the_privilege_table() -> None:
     page = Path(str(files("dpstream.pipeline.privileges").joinpath("README.md"))).read_text()
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -150,7 +150,7 @@ RESULTS = Binding(ANN, Resource(ResourceKind.TOPIC, "small.results"), Operation.
 WANTED = tuple(bindings_of(JOB, principals_of(JOB, ["analyst"], [f"analyst={ANN}"])))
 
 
-def test_roles_are_given_to_users_of_their_names_unless_others_are_named() -> None:
+def test_roles_default_to_users_of_the_same_name() -> None:
     given = principals_of(JOB, (), ["shuffle=User:a", "shuffle=User:b"])
     assert given["shuffle"] == ("User:a", "User:b")
     assert given["page"] == ("User:small-page",)
@@ -167,14 +167,14 @@ def test_roles_are_given_to_users_of_their_names_unless_others_are_named() -> No
         (("page",), "shuffle=User:ann", "but --role selects only page"),
     ],
 )
-def test_what_is_no_role_or_no_principal_is_refused(
+def test_invalid_role_or_principal_is_rejected(
     roles: tuple[str, ...], named: str, said: str
 ) -> None:
     with pytest.raises(PrincipalError, match=r".*".join(map(str, [said.replace("*", ".")]))):
         principals_of(JOB, roles, [named])
 
 
-def test_kafkas_own_tool_is_told_the_same() -> None:
+def test_kafka_acls_commands_match_the_table() -> None:
     lines = [shlex.split(line) for line in tool_lines(WANTED, "broker:9093")]
     assert lines[1] == [
         *("kafka-acls.sh", "--bootstrap-server", "broker:9093"),
@@ -189,7 +189,7 @@ def test_kafkas_own_tool_is_told_the_same() -> None:
     assert sum(line.count("--operation") for line in text.splitlines()) == len(shuffle)
 
 
-def test_what_is_missing_and_what_is_too_much_is_found() -> None:
+def test_missing_and_excess_acls_are_found() -> None:
     everything = Binding(ANN, Resource(ResourceKind.TOPIC, "*"), Operation.READ)
     prefix = Binding(ANN, Resource(ResourceKind.TOPIC, "sma", prefixed=True), Operation.READ)
     reports = Binding(ANN, Resource(ResourceKind.TOPIC, "small.reports"), Operation.READ)
@@ -201,7 +201,7 @@ def test_what_is_missing_and_what_is_too_much_is_found() -> None:
     assert set(found.beyond) == {everything, prefix, reports}
 
 
-def test_who_works_for_another_job_goes_on_reading_the_topic_of_jobs() -> None:
+def test_principal_of_another_job_keeps_reading_the_jobs_topic() -> None:
     other = Binding(ANN, Resource(ResourceKind.TOPIC, "other.estimates"), Operation.READ)
     assert removable(JOB, WANTED, {JOBS, ESTIMATES}) == (JOBS, ESTIMATES)
     assert removable(JOB, WANTED, {JOBS, ESTIMATES, other}) == (ESTIMATES,)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.pipeline.protocols.forecasts import FreezingForecast
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
@@ -21,25 +21,25 @@ from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 
 def forecast(**more: object) -> RangeValuesForecast:
-    given = {"epsilon": 2.0, "changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
+    given = {"epsilon": 2.0, "max_changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
     parameters = RangeValuesParameters(**given)  # type: ignore[arg-type]
     return RangeValuesForecast(calibrate(parameters, 12), parameters, 12)
 
 
 def test_deviations_grow_with_the_root_of_the_users() -> None:
     made = forecast()
-    for of in (made.standard_deviations, made.smoothed_standard_deviations):
+    for of in (made.standard_errors, made.smoothed_standard_errors):
         assert of(400).shape == (12,)
         assert of(400) == pytest.approx(2 * of(100))
-    assert made.range_deviations(100, 3, 4) == pytest.approx(made.standard_deviations(100))
-    assert (made.smoothed_standard_deviations(100) <= made.standard_deviations(100)).all()
+    assert made.range_deviations(100, 3, 4) == pytest.approx(made.standard_errors(100))
+    assert (made.smoothed_standard_errors(100) <= made.standard_errors(100)).all()
 
 
-def test_no_range_is_further_off_than_the_plan_says() -> None:
+def test_range_errors_stay_within_the_forecast_bound() -> None:
     made = forecast()
-    (said,) = [caveat for caveat in made.caveats if "wide range" in caveat]
+    (said,) = [note for note in made.notes if "wide range" in note]
     bound = float(said.partition("at most ")[2].partition(" times")[0])
-    single = made.standard_deviations(1)[-1]
+    single = made.standard_errors(1)[-1]
     largest = max(made.range_deviations(1, *ends)[-1] for ends in combinations(range(33), 2))
     assert 0.7 * bound < largest / single <= bound + 0.05
 
@@ -57,7 +57,7 @@ NONE = CellNoiseLaw("shuffle", 1e-9, 1)
         ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 0, 0, "exact", NONE),
     ],
 )
-def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
+def test_missed_items_match_the_forecast(law: ShuffledCountsLaw) -> None:
     rng = np.random.default_rng(5)
     changes = np.argsort(rng.random((USERS, EPOCHS)), axis=1)[:, :5]
     flips = np.zeros((USERS, EPOCHS), np.int8)
@@ -65,15 +65,15 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
     values = np.bitwise_xor.accumulate(flips, axis=1).T
     entry = PROTOCOLS["shuffled_counts"]
     # From a job over Booleans, as are all earlier examples.
-    asked = entry.examples[0].parameters
-    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
+    requested = entry.examples[0].parameters
+    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, requested)
     devices.enroll(USERS, rng)
-    attendance = Attendance.constant(EPOCHS, USERS)
+    participation = Participation.constant(EPOCHS, USERS)
     found = []
     for epoch, now in enumerate(values, 1):
         reports: Any = devices.report(epoch, now, None, seeded_generator(1))
         aggregator.add(epoch, reports.values, reports.counts)
-        estimate: Any = aggregator.estimate(epoch, attendance)
+        estimate: Any = aggregator.estimate(epoch, participation)
         found.append((estimate.value - int(now.sum())) / USERS)
     assert entry.planning is not None
     forecast = entry.planning.forecast(law, None, EPOCHS)

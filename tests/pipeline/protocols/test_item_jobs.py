@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.set_jobs import job_text
 
 EPOCHS = 6
@@ -29,7 +29,7 @@ LABELS = ("walk", "bus", "car")
 def modes_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
     return (
         "name: modes\nprotocol: hadamard_values\n"
-        f"parameters: {{epsilon: 8, changes: 2, domain: {domain}{more}}}\n"
+        f"parameters: {{epsilon: 8, max_changes: 2, domain: {domain}{more}}}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
 
@@ -53,7 +53,9 @@ def changes(tmp_path: Path) -> Path:
 
 
 class TestLabels:
-    def test_a_list_or_a_file_make_the_same_job(self, tmp_path: Path, job_file: Path) -> None:
+    def test_list_and_file_of_labels_make_the_same_job(
+        self, tmp_path: Path, job_file: Path
+    ) -> None:
         (tmp_path / "modes.txt").write_text("walk\n\n  bus \r\ncar")
         other = tmp_path / "other.yaml"
         other.write_text(modes_text("{file: modes.txt}"))
@@ -62,40 +64,43 @@ class TestLabels:
         (tmp_path / "modes.txt").unlink()
         assert DeployedJob.from_bytes(deployed.to_bytes()).domain.items == LABELS
 
-    def test_numbers_and_words_of_yaml_are_labels(self) -> None:
+    def test_yaml_numbers_and_words_are_labels(self) -> None:
         labels = parse_job(modes_text("[7, -1, 2.5, 007, yes, true]")).domain.items
         assert labels == ("7", "-1", "2.5", "007", "yes", "true")
 
     @pytest.mark.parametrize(
         ("domain", "message"),
         [
-            ("[walk]", "parameters.domain: has 1 labels, must have from 2 to 4,096"),
+            ("[walk]", "parameters.domain: has 1 labels; expected 2 to 4,096"),
             ('["1", 1]', "parameters.domain: has the label '1' twice"),
-            ("walk", 'parameters.domain: "walk" is not allowed: give a list of labels, or {file'),
-            ("{path: a}", "is not allowed: give a list of labels, or {file: NAME} for a file"),
-            ("[walk, [bus]]", 'parameters.domain.1: ["bus"] is not a label: give text'),
+            (
+                "walk",
+                'parameters.domain: "walk" is not allowed; expected a list of labels, or {file',
+            ),
+            ("{path: a}", "is not allowed; expected a list of labels, or {file: NAME} for a file"),
+            ("[walk, [bus]]", 'parameters.domain.1: ["bus"] is not a label; expected text'),
             ("{file: none.txt}", "none.txt: cannot read the file of labels: No such file"),
         ],
     )
-    def test_what_is_no_domain_is_refused_in_one_line(self, domain: str, message: str) -> None:
-        with pytest.raises(JobError) as refused:
+    def test_invalid_domain_is_rejected_in_one_line(self, domain: str, message: str) -> None:
+        with pytest.raises(JobError) as rejected:
             parse_job(modes_text(domain), source="modes.yaml")
-        assert str(refused.value).startswith("modes.yaml:3: parameters.domain")
-        assert message in str(refused.value)
-        assert "\n" not in str(refused.value)
+        assert str(rejected.value).startswith("modes.yaml:3: parameters.domain")
+        assert message in str(rejected.value)
+        assert "\n" not in str(rejected.value)
 
 
 class TestValues:
     DOMAIN = CategoryDomain(LABELS)
 
-    def test_labels_are_numbered_from_1_and_nothing_is_0(self) -> None:
+    def test_labels_are_numbered_from_1(self) -> None:
         values, problems = self.DOMAIN.parse(["car", "walk", "", " bus ", "  "])
         assert (values.tolist(), problems) == ([3, 1, 0, 2, 0], {})
         assert values.dtype == np.int16
         assert (self.DOMAIN.initial, self.DOMAIN.size, self.DOMAIN.items) == (0, 4, LABELS)
 
 
-def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
+def test_ground_truth_counts_the_values(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     path = tmp_path / "changes.csv"
     domain: ValueDomain
@@ -109,13 +114,15 @@ def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
         log = load_change_log(path, domain=domain, last_epoch=33, skip_bad_rows=True)
         values = [log.values_at(epoch) for epoch in range(1, 34)]
         counts = [np.bincount(now, minlength=len(texts))[1:].tolist() for now in values]
-        assert log.truth(domain).reshape(33, -1).tolist() == counts
+        assert log.ground_truth(domain).reshape(33, -1).tolist() == counts
         assert max(map(sum, counts)) > 20
 
 
-def test_estimates_of_items_survive_their_record() -> None:
+def test_item_estimates_round_trip() -> None:
     estimate = ItemEstimates(np.array([1.25, -3.0]), 2.5, 4.9, 7, 100, ("gap",))
-    record = EstimateRecord(bytes(16), 3, Fate.RELEASED, 5, 90, 100, estimate, {"epsilon": 1})
+    record = EstimateRecord(
+        bytes(16), 3, WindowStatus.RELEASED, 5, 90, 100, estimate, {"epsilon": 1}
+    )
     read = EstimateRecord.from_bytes(record.to_bytes())
     assert read.to_bytes() == record.to_bytes()
     assert isinstance(read.estimate, ItemEstimates)
@@ -138,9 +145,11 @@ def record(epoch: int, job: DeployedJob, counts: dict[str, float] | None) -> Est
     if counts is not None:
         numbers, _ = job.domain.parse(list(counts))
         values = np.array(list(counts.values()))
-        estimate = FoundItems(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
-    fate = Fate.TOO_SMALL if estimate is None else Fate.RELEASED
-    return EstimateRecord(bytes(16), epoch, fate, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0})
+        estimate = HeavyHitters(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
+    window_status = WindowStatus.SUPPRESSED if estimate is None else WindowStatus.RELEASED
+    return EstimateRecord(
+        bytes(16), epoch, window_status, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
+    )
 
 
 @pytest.fixture
@@ -154,14 +163,14 @@ def items(tmp_path: Path) -> ItemLog:
     return log
 
 
-class TestBesideTheTruth:
-    def test_of_listed_items_it_is_the_truth_of_all(self, tmp_path: Path) -> None:
+class TestGroundTruth:
+    def test_listed_items_have_ground_truth(self, tmp_path: Path) -> None:
         path = tmp_path / "few.csv"
         path.write_text("user,epoch,value\na,1,car\nb,1,car\nb,2,walk\n")
         domain = deployed("domain: [walk, bus, car]").domain
         log = load_value_log(path, domain=domain, last_epoch=2)
         assert isinstance(log, ItemLog)
         estimate = ItemEstimates(np.zeros(3), 1.0, 2.0, 2, 2)
-        truths = log.truths(domain)
-        found = [np.asarray(truths.of(epoch, estimate)).tolist() for epoch in (1, 2)]
-        assert found == [[0, 0, 2], [1, 0, 0]] == log.truth(domain).tolist()
+        ground_truths = log.ground_truths(domain)
+        found = [np.asarray(ground_truths.of(epoch, estimate)).tolist() for epoch in (1, 2)]
+        assert found == [[0, 0, 2], [1, 0, 0]] == log.ground_truth(domain).tolist()

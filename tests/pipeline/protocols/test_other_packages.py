@@ -49,7 +49,7 @@ def registry(*entries: EntryPoint) -> Registry:
     return Registry(["value_stream"], PROTOCOLS.__getitem__, lambda: entries)
 
 
-def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
+def test_external_protocol_is_registered_like_builtin_ones() -> None:
     protocols = registry(ENTRY)
     assert (list(protocols), len(protocols)) == (["value_stream", "fresh_response"], 2)
     assert "fresh_response" in protocols
@@ -61,7 +61,7 @@ def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
     protocols.check("missing")
 
 
-def test_ours_are_had_without_a_look_at_other_packages() -> None:
+def test_builtin_protocols_load_without_entry_points() -> None:
     def find() -> Iterator[EntryPoint]:
         raise AssertionError
 
@@ -73,38 +73,41 @@ def test_ours_are_had_without_a_look_at_other_packages() -> None:
     [
         ("broken", "no.such.module:PROTOCOL", "cannot be imported: ModuleNotFoundError: No module"),
         ("broken", "tests.support.fresh_response.entry:NOTHING", "cannot be imported: Attribute"),
-        ("other", ENTRY.value, "calls itself fresh_response: the package has to use one name"),
+        ("other", ENTRY.value, "has the name fresh_response; expected the same name for both"),
         (
             "class",
             "tests.support.fresh_response:FreshResponse",
-            "is no dpstream.pipeline.protocols.protocol.Protocol, but of type",
+            "expected dpstream.pipeline.protocols.protocol.Protocol",
         ),
     ],
 )
-def test_a_package_that_is_broken_is_named_in_a_sentence(name: str, value: str, said: str) -> None:
+def test_broken_package_is_named(name: str, value: str, said: str) -> None:
     with pytest.raises(ProtocolError, match=said) as caught:
         registry(EntryPoint(name, value, GROUP))[name]
     assert str(caught.value).startswith(f"protocol {name} of a package, {value}, ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_is_ours_is_not_taken_over() -> None:
+def test_builtin_name_cannot_be_overridden() -> None:
     protocols = registry(EntryPoint("value_stream", ENTRY.value, GROUP))
     assert protocols["value_stream"] is VALUE_STREAM
     assert list(protocols) == ["value_stream"]
-    with pytest.raises(ProtocolError, match="a protocol of dpstream itself, and a package claims"):
+    with pytest.raises(
+        ProtocolError,
+        match=("is a protocol of dpstream itself, but a package also claims the name"),
+    ):
         protocols.check("value_stream")
 
 
-def test_a_name_that_two_packages_claim_is_nobodys() -> None:
+def test_name_claimed_by_two_packages_is_rejected() -> None:
     protocols = registry(ENTRY, EntryPoint("fresh_response", "another:PROTOCOL", GROUP))
-    with pytest.raises(ProtocolError, match="claimed by a package and by a package: uninstall all"):
+    with pytest.raises(ProtocolError, match=r"claimed by a package and by a package\. Uninstall"):
         protocols["fresh_response"]
     once = registry(ENTRY, ENTRY)
     assert once["fresh_response"] is PROTOCOL, "found twice on the path"
 
 
-def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
+def test_broken_protocol_is_reported_with_the_job_file_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = [EntryPoint("fresh_response", "no.such.module:PROTOCOL", GROUP)]
@@ -116,7 +119,7 @@ def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
     )
 
 
-def test_a_job_of_another_package_is_deployed_and_read_back(
+def test_job_of_an_external_protocol_round_trips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"fresh_response": [ENTRY]})
@@ -162,7 +165,7 @@ def run(
     )
 
 
-def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Path) -> None:
+def test_conformance_suite_runs_from_pytest(site: Path, tmp_path: Path) -> None:
     """Two packages, one of which states a larger epsilon than requested."""
     greedy = tmp_path / "greedy"
     shutil.copytree(site / "fresh_response", greedy / "greedy_response")
@@ -178,7 +181,7 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
         site,
         tmp_path,
         *("pytest", "-q", "-p", "no:cacheprovider", *plugin),
-        *("--pyargs", "dpstream.pipeline.conformance.suite", "-k", "asked_for or json"),
+        *("--pyargs", "dpstream.pipeline.conformance.suite", "-k", "requested_epsilon or json"),
         *("--dpstream-protocol", "fresh_response", "--dpstream-protocol", "greedy_response"),
         path=greedy,
     )
@@ -186,8 +189,8 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
     assert "2 failed, 6 passed" in done.stdout
     for number, epsilon in enumerate((1, 4)):
         assert (
-            f"greedy_response-{number}: states epsilon {50 * epsilon} for the whole stream, asked "
-            f"for {epsilon}\n"
+            f"greedy_response-{number}: states epsilon {50 * epsilon} for the whole stream; "
+            f"expected at most {epsilon}, as requested\n"
         ) in done.stdout
     assert "Traceback" not in done.stdout
 

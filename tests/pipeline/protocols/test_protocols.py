@@ -15,7 +15,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_an_entry_is_complete(name: str) -> None:
+def test_protocol_entry_is_complete(name: str) -> None:
     protocol = PROTOCOLS[name]
     assert protocol.name == name
     assert dataclasses.is_dataclass(protocol.parameters)
@@ -24,26 +24,24 @@ def test_an_entry_is_complete(name: str) -> None:
     assert protocol.planning is not None, "plan has something to say about every protocol"
 
 
-def test_nothing_a_device_runs_imports_the_accounting() -> None:
+def test_device_code_does_not_import_accounting() -> None:
     check = (
-        "import dpstream.pipeline.devices.producer, sys; "
-        "found = [m for m in sys.modules if m.startswith(('dpstream.randomizers.accounting', "
-        "'scipy'))]; "
-        "sys.exit(', '.join(found) or 0)"
+        "import dpstream.pipeline.devices.producer, sys; found = [m for m in sys.modules if "
+        "m.startswith(('dpstream.randomizers.accounting', 'scipy'))]; sys.exit(', '.join(found) or "
+        "0)"
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
-def test_only_the_protocol_that_is_asked_for_is_imported() -> None:
+def test_only_the_requested_protocol_is_imported() -> None:
     check = (
         "import sys; from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of; "
         "loaded = lambda: [each for each in OWN if "
-        "f'dpstream.pipeline.protocols.{module_of(each)}' in sys.modules]; "
-        "assert list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; "
-        "assert not loaded(), loaded(); "
-        "assert PROTOCOLS['hadamard'].name == 'hadamard'; "
-        "assert loaded() == ['hadamard'], loaded()"
+        "f'dpstream.pipeline.protocols.{module_of(each)}' in sys.modules]; assert "
+        "list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; assert not loaded(), "
+        "loaded(); assert PROTOCOLS['hadamard'].name == 'hadamard'; assert loaded() == "
+        "['hadamard'], loaded()"
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -68,7 +66,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (each.name for each in node.names)
 
 
-def test_nothing_but_its_entry_its_exact_law_and_attacks_on_it_imports_a_protocol() -> None:
+def test_protocol_is_imported_by_entry_law_and_attacks_only() -> None:
     known = modules_of_protocols()
     assert {
         "dpstream.randomizers.future_rand",
@@ -82,7 +80,7 @@ def test_nothing_but_its_entry_its_exact_law_and_attacks_on_it_imports_a_protoco
             assert known.isdisjoint(imported(path)), path
 
 
-def test_accounting_knows_no_protocol() -> None:
+def test_accounting_does_not_import_protocols() -> None:
     known = modules_of_protocols()
     for path in (ROOT / "randomizers" / "accounting").glob("*.py"):
         assert known.isdisjoint(imported(path)), path

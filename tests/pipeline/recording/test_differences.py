@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate, Published
-from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.aggregators.range_estimates import RangeEstimates
@@ -27,7 +27,7 @@ from dpstream.pipeline.recording.differences import (
 from dpstream.pipeline.results.coverage import EpochResult
 from dpstream.pipeline.stages.epoch_log import EpochLog, LostEpochError
 from dpstream.randomizers.cell_codes.levels import Levels
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
@@ -42,7 +42,7 @@ Deploy = Callable[..., Run]
 
 def result(estimate: Published | None = None, epoch: int = 1, **changed: Any) -> EpochResult:
     return replace(
-        EpochResult(epoch, Fate.RELEASED, 90, 100, b"counts", estimate),
+        EpochResult(epoch, WindowStatus.RELEASED, 90, 100, b"counts", estimate),
         **changed,
     )
 
@@ -69,16 +69,22 @@ def levels(*values: float) -> LevelEstimates:
         levels=Levels(4, (2, 2)),
         noise_variance=1.0,
         rooted=False,
-        silence=0.0,
+        absence_error=0.0,
     )
 
 
-def found(*pairs: tuple[int, float]) -> FoundItems:
+def heavy_hitters(*pairs: tuple[int, float]) -> HeavyHitters:
     numbers, values = zip(*pairs, strict=True)
-    return FoundItems(np.array(numbers), np.array(values), SD, 2 * SD, 30.0, 90, 100)
+    return HeavyHitters(np.array(numbers), np.array(values), SD, 2 * SD, 30.0, 90, 100)
 
 
-PUBLISHED = [single(5.0), items(1, 2), ranges(1, 2, 3, 4), levels(1, 2, 3, 4), found((7, 9.0))]
+PUBLISHED = [
+    single(5.0),
+    items(1, 2),
+    ranges(1, 2, 3, 4),
+    levels(1, 2, 3, 4),
+    heavy_hitters((7, 9.0)),
+]
 
 
 @pytest.mark.parametrize("published", [None, *PUBLISHED], ids=lambda each: type(each).__name__)
@@ -91,7 +97,12 @@ def test_equal_results_do_not_differ(published: Published | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("fate", Fate.EMPTY), ("contributors", 89), ("population", 101), ("counts", b"others")],
+    [
+        ("window_status", WindowStatus.EMPTY),
+        ("contributors", 89),
+        ("population", 101),
+        ("counts", b"others"),
+    ],
 )
 def test_every_integer_is_compared(name: str, value: Any) -> None:
     difference = compare(result(), result(**{name: value}))
@@ -105,15 +116,15 @@ def test_every_integer_is_compared(name: str, value: Any) -> None:
         (single(10), single(16), 1.5, None, 0),
         (items(10, 20, 30), items(11, 10, 32), 2.5, 2, 0),
         (ranges(1, 2, 3, 4), ranges(1, 2, 3, 6), 0.5, 4, 0),
-        (found((7, 90), (3, 50)), found((3, 48), (7, 91)), 0.5, 3, 0),
-        (found((7, 90), (3, 50)), found((7, 94), (5, 60)), 1.0, 7, 2),
-        (found((7, 90)), found((5, 60)), None, None, 2),
+        (heavy_hitters((7, 90), (3, 50)), heavy_hitters((3, 48), (7, 91)), 0.5, 3, 0),
+        (heavy_hitters((7, 90), (3, 50)), heavy_hitters((7, 94), (5, 60)), 1.0, 7, 2),
+        (heavy_hitters((7, 90)), heavy_hitters((5, 60)), None, None, 2),
         (single(10), None, None, None, 1),
         (single(10), single(None), None, None, 1),
         (single(10, 0.0), single(11, 0.0), None, None, 0),
     ],
 )
-def test_the_largest_difference_is_in_standard_deviations(
+def test_largest_difference_is_in_standard_deviations(
     one: Published, other: Published, deviations: float | None, item: int | None, unmatched: int
 ) -> None:
     for pair in ((one, other), (other, one)):
@@ -123,13 +134,13 @@ def test_the_largest_difference_is_in_standard_deviations(
         assert (difference.item, difference.unmatched) == (item, unmatched)
 
 
-def test_estimates_with_other_errors_differ_though_the_values_are_the_same() -> None:
+def test_estimates_differ_when_only_their_errors_differ() -> None:
     difference = compare(result(items(1, 2)), result(items(1, 2, deviation=2 * SD)))
     assert difference.differs
     assert difference.deviations == 0.0
 
 
-def test_epochs_are_compared_in_order_and_those_of_one_job_only_are_named() -> None:
+def test_epochs_are_compared_in_order_with_unmatched_named() -> None:
     one = [result(epoch=epoch) for epoch in (2, 3, 5)]
     other = [result(epoch=epoch, contributors=89 + (epoch < 5)) for epoch in (1, 2, 5, 6, 7)]
     assert list(differences(one, other)) == [
@@ -149,7 +160,7 @@ def deployed(protocol: str, parameters: str, name: str = "sets") -> DeployedJob:
     return deploy_job(parse_job(text), deployed_at=0)
 
 
-def test_only_jobs_about_the_same_are_compared() -> None:
+def test_only_jobs_with_the_same_domain_are_compared() -> None:
     job = deployed("count_min", DOMAIN, "one")
     check_comparable(job, deployed("count_min", f"{DOMAIN}, items: 2"))
     numbers = "domain: {low: 0, high: 64, buckets: 32}"
@@ -157,7 +168,7 @@ def test_only_jobs_about_the_same_are_compared() -> None:
     with pytest.raises(IncomparableError, match=r"one and sets .* count_min and hadamard"):
         check_comparable(job, deployed("hadamard", DOMAIN))
     for other in ("domain: [walk, bus, tram]", "domain: [walk, bus]", numbers):
-        with pytest.raises(IncomparableError, match=r"one and sets .* over one domain"):
+        with pytest.raises(IncomparableError, match=r"one and sets .* with the same domain"):
             check_comparable(job, deployed("count_min", other))
 
 
@@ -176,24 +187,24 @@ def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy
     def deploy_named(name: str, parameters: str = DOMAIN, protocol: str = "count_min") -> Run:
         path = tmp_path / f"{name}.yaml"
         path.write_text(job_text(protocol, parameters, minimum=USERS, name=name))
-        said = dpstream("deploy", path)
-        assert said.code == 0, said.errors
+        outcome = dpstream("deploy", path)
+        assert outcome.code == 0, outcome.errors
         return Run(cluster, name)
 
     return deploy_named
 
 
-def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> None:
+def test_diff_explains_incomparable_jobs(deploy: Deploy, dpstream: Commands) -> None:
     run = deploy("a")
     deploy("b")
     deploy("tuples", protocol="hadamard")
     for other in ("b", "a"):
-        said = dpstream("diff", "a", other)
-        assert (said.code, said.output) == (1, "")
-        assert f"epoch 1 is not published by a or {other}" in said.errors
+        outcome = dpstream("diff", "a", other)
+        assert (outcome.code, outcome.output) == (1, "")
+        assert f"epoch 1 is not published by a or {other}" in outcome.errors
     run.report(1, MODES)
     wrong: list[tuple[list[object], int, str]] = [
-        (["tuples"], 2, "protocols count_min and hadamard"),
+        (["tuples"], 2, "protocols are count_min and hadamard"),
         (["c"], 1, "job c is not deployed"),
         (["b", "--epochs", "3"], 2, "such as 3..7"),
         (["b", "--epochs", "1..2"], 1, "epoch 2 is not published by a or b"),
@@ -201,13 +212,15 @@ def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> 
         (["b", "--plot", "x.docx"], 2, "--plot x.docx"),
     ]
     for arguments, code, message in wrong:
-        said = dpstream("diff", "a", *arguments)
-        assert (said.code, said.output) == (code, ""), arguments
-        assert message in said.errors
+        outcome = dpstream("diff", "a", *arguments)
+        assert (outcome.code, outcome.output) == (code, ""), arguments
+        assert message in outcome.errors
     assert dpstream("diff", "a", "b").code == 1
 
 
-def test_what_a_publication_rests_on_must_be_there(deploy: Deploy, cluster: MemoryCluster) -> None:
+def test_published_epoch_requires_its_manifest_and_partial(
+    deploy: Deploy, cluster: MemoryCluster
+) -> None:
     run = deploy("a")
     run.report(1, MODES)
     run.driver.log.delete_below(Role.PARTIALS, 0, run.driver.log.end(Role.PARTIALS, 0))

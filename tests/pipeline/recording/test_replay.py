@@ -21,17 +21,17 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.record_verify import verify
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
-from dpstream.pipeline.recording.replay.replay_plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labeled_examples import packed_examples
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
-from dpstream.topics.words import Words
 from tests.support.new_jobs import new_job
 from tests.support.replays import (
     DECIDED,
@@ -45,7 +45,7 @@ from tests.support.replays import (
 from tests.support.sealing import SHUFFLE_KEYS, ring, sealed_section, shares_section
 
 EPOCHS = 10
-SMALL, SILENT = {3, 6}, {5}
+SMALL, ABSENT = {3, 6}, {5}
 HORIZON = 4
 
 
@@ -54,7 +54,7 @@ def remembering(**changed: object) -> Job:
     values = {
         "name": "live",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 2, "changes": 2},
+        "parameters": {"epsilon": 2, "max_changes": 2},
         "epochs": {"count": HORIZON, "renew": True},
         "shuffle": {"minimum": 10},
         "topics": {"partitions": 3},
@@ -64,19 +64,19 @@ def remembering(**changed: object) -> Job:
 
 @pytest.fixture(scope="module")
 def live() -> LiveRun:
-    return LiveRun.of(remembering(), epochs=EPOCHS, small=SMALL, silent=SILENT)
+    return LiveRun.of(remembering(), epochs=EPOCHS, small=SMALL, absent=ABSENT)
 
 
 @pytest.fixture(scope="module")
 def alone() -> LiveRun:
     job = example_job("count_min", PROTOCOLS["count_min"].examples[0])
-    return LiveRun.of(job, epochs=EPOCHS, small=SMALL, silent=SILENT)
+    return LiveRun.of(job, epochs=EPOCHS, small=SMALL, absent=ABSENT)
 
 
 @pytest.fixture(scope="module", params=["live", "alone"])
 def run(request: pytest.FixtureRequest) -> LiveRun:
-    found: LiveRun = request.getfixturevalue(request.param)
-    return found
+    live_run: LiveRun = request.getfixturevalue(request.param)
+    return live_run
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +91,17 @@ def chunks_of(log: MemoryLog, partitions: int) -> Iterator[tuple[int, Chunk]]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_gives_the_same_from_topics_and_from_a_recording(
-    name: str, tmp_path: Path
-) -> None:
+def test_replay_from_topics_and_recording_agree(name: str, tmp_path: Path) -> None:
     for number, example in enumerate(PROTOCOLS[name].examples):
-        run = LiveRun.of(example_job(name, example), epochs=5, small={2}, silent={4})
+        run = LiveRun.of(example_job(name, example), epochs=5, small={2}, absent={4})
         assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
         recorded = run.record(tmp_path / str(number))
         for source, partitions in ((run.source, 3), (recorded, 1)):
             assert replayed(source, partitions=partitions)[2] == run.results
 
 
-def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
-    """Boxes belong to the original deployment, whatever the replay's name."""
+def test_replay_opens_sealed_windows(tmp_path: Path) -> None:
+    """Ciphertexts belong to the original deployment, whatever the replay's name."""
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
     run = LiveRun.of(make_job({**values, "sealed": sealed_section(SHUFFLE_KEYS[:1])}))
     assert len(run.results.integers) == 6
@@ -113,7 +111,7 @@ def test_sealed_windows_are_opened_again(tmp_path: Path) -> None:
         assert results == run.results
 
 
-def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
+def test_replay_sums_shares_and_keeps_corrupt_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = example_job("fragments", PROTOCOLS["fragments"].examples[0]).to_json()
@@ -126,7 +124,7 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
     run = LiveRun.of(make_job({**values, "sealed": shares_section((1, 2))}))
     estimates = {e: EstimateRecord.from_bytes(v) for e, v in run.results.estimates.items()}
-    assert [each.fate is Fate.SPOILED for each in estimates.values()] == [
+    assert [each.window_status is WindowStatus.CORRUPT for each in estimates.values()] == [
         epoch == 3 for epoch in range(1, 7)
     ]
     path = tmp_path / "recording"
@@ -139,9 +137,7 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
-    order: str, tmp_path: Path
-) -> None:
+def test_replay_of_crowds_deletes_no_more_messages(order: str, tmp_path: Path) -> None:
     job = new_job(
         "live",
         "single_message",
@@ -151,7 +147,7 @@ def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
         topics={"partitions": 2},
         crowds={"by": "version", "values": ["1", "2"], "epsilon": 4, "delta": 0.1},
     )
-    run = LiveRun.of(job, epochs=5, small={2}, silent={4})
+    run = LiveRun.of(job, epochs=5, small={2}, absent={4})
     assert [len(run.results.estimates), len(run.results.integers)] == [5, 3]
     left = {chunk.epoch: chunk.words.messages for _, chunk in chunks_of(run.log, 2)}
     assert all(0 < messages < 100 for messages in left.values())
@@ -162,7 +158,7 @@ def test_what_is_left_of_crowds_is_replayed_and_nothing_more_is_deleted(
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str) -> None:
+def test_replay_writes_windows_in_canonical_order(order: str) -> None:
     run = LiveRun.of(
         remembering(shuffle={"minimum": 10, "order": order}), epochs=EPOCHS, small=SMALL
     )
@@ -180,28 +176,37 @@ def test_a_replay_has_the_windows_of_the_original_in_canonical_order(order: str)
         written_out = original.words.values
         if original.words.counts is not None:
             written_out = np.repeat(written_out, original.words.counts, axis=0)
-        canonical = Words.canonical(written_out)
+        canonical = Messages.canonical(written_out)
         np.testing.assert_array_equal(copy.words.values, canonical.values)
     sent = [original.words.values[:, 0].astype(int) for original in originals.values()]
     ordered = [bool((np.diff(words) >= 0).all()) for words in sent]
     assert all(ordered) == (order == "sorted")
 
 
-def test_nothing_is_closed_anew_and_nothing_withheld_is_released(run: LiveRun) -> None:
+def test_replay_keeps_decisions_and_suppressed_windows(run: LiveRun) -> None:
     job, log, _ = replayed(run.source)
     originals, copies = list(manifests_of(run.job, run.log)), list(manifests_of(job, log))
-    assert {each.epoch for each in originals if each.fate is not Fate.RELEASED} == SMALL | SILENT
+    assert {
+        each.epoch for each in originals if each.window_status is not WindowStatus.RELEASED
+    } == SMALL | ABSENT
     assert len(copies) == EPOCHS
     for original, copy in zip(originals, copies, strict=True):
         assert (copy.deployment, copy.first_epoch) == (REPLAY, 1)
-        for name in ("epoch", "fate", "contributors", "population", "timestamp", "producers"):
+        for name in (
+            "epoch",
+            "window_status",
+            "contributors",
+            "population",
+            "timestamp",
+            "producers",
+        ):
             assert getattr(copy, name) == getattr(original, name)
     assert {chunk.epoch for _, chunk in chunks_of(log, job.topics.partitions)} == (
-        set(range(1, EPOCHS + 1)) - SMALL - SILENT
+        set(range(1, EPOCHS + 1)) - SMALL - ABSENT
     )
 
 
-def test_an_undecided_epoch_is_left_to_the_job(run: LiveRun) -> None:
+def test_replay_skips_epochs_that_are_not_finalized(run: LiveRun) -> None:
     """The same applies to a window that is finalized, but neither written nor counted yet."""
     for keep in (EPOCHS - 1, EPOCHS - 2):
         log = copy_of(run.log)
@@ -222,21 +227,21 @@ def again(value: bytes, total: int) -> bytes:
 
 class CutLog(MemoryLog):
     def truncate(self, role: Role, partition: int, end: int) -> None:
-        held = self._partitions[role, partition]
-        while held.end > end:
-            held.records.pop()
+        stored = self._partitions[role, partition]
+        while stored.end > end:
+            stored.records.pop()
 
 
 def copy_of(log: MemoryLog) -> CutLog:
     copied = CutLog()
-    for place, held in log._partitions.items():
-        copied._partitions[place] = type(held)(held.base, held.records.copy())
+    for place, stored in log._partitions.items():
+        copied._partitions[place] = type(stored)(stored.base, stored.records.copy())
     return copied
 
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), from_partials=st.booleans(), from_recording=st.booleans())
-def test_from_any_epoch_to_any_epoch(
+def test_replay_covers_any_range_of_epochs(
     run: LiveRun,
     recorded: ReplaySource,
     data: st.DataObject,
@@ -246,14 +251,14 @@ def test_from_any_epoch_to_any_epoch(
     start = data.draw(st.integers(1, EPOCHS))
     last = data.draw(st.integers(start, EPOCHS))
     by_time = data.draw(st.booleans())
-    wanted = Wanted(
+    replay_range = ReplayRange(
         None if by_time else start,
         DECIDED + 1000 * (start - 1) + 1 if by_time else None,
         data.draw(st.sampled_from([last, None])) if last == EPOCHS else last,
         from_partials,
     )
     source = recorded if from_recording else run.source
-    job, log, results = replayed(source, wanted, partitions=data.draw(st.integers(1, 4)))
+    job, log, results = replayed(source, replay_range, partitions=data.draw(st.integers(1, 4)))
     alone = run.job.protocol_entry.per_epoch
     first = start if alone else (start - 1) // run.job.epochs.count * run.job.epochs.count + 1
     assert results == run.results.part(first, last)
@@ -262,11 +267,11 @@ def test_from_any_epoch_to_any_epoch(
     assert again == (set() if from_partials else released & set(range(start, last + 1)))
 
 
-def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun) -> None:
+def test_replayed_chunks_have_the_current_time(run: LiveRun) -> None:
     """The broker assigns the time, as for all records: retention would delete old ones at once."""
     source = run.source
     job = deploy_replay(source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000)
-    plan = plan_replay(source, Wanted())
+    plan = plan_replay(source, ReplayRange())
     log = MemoryLog(clock=lambda: 1_900_000_000_000)
     writer = ReplayWriter(job, source, plan, identifiers=lambda: bytes(16))
     MemoryDriver(log).run(writer.write(list(plan.items(source))))
@@ -278,7 +283,7 @@ def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun
     assert dates == {1_900_000_000_000}
 
 
-def test_speeds_are_parsed_and_pace_the_epochs() -> None:
+def test_replay_speed_is_parsed_and_paces_epochs() -> None:
     assert Speed.parse("max") == Speed()
     pace = Pace(Speed.parse("0.5"), started=10.0)
     assert [pace.due(7_000) for _ in range(3)] == [10.0, 12.0, 14.0]
@@ -288,25 +293,27 @@ def test_speeds_are_parsed_and_pace_the_epochs() -> None:
 
 
 def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    models: dict[int, bytes] = {}
     for value in log.values(Role.MODEL):
         record = ModelRecord.from_bytes(value)
         assert record.deployment == job.deployment
-        assert record.epoch not in found
-        found[record.epoch] = record.model.tobytes()
-    return found
+        assert record.epoch not in models
+        models[record.epoch] = record.model.tobytes()
+    return models
 
 
 @pytest.mark.parametrize("tested", [False, True])
-def test_a_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
+def test_replay_learns_the_same_models(tested: bool, tmp_path: Path) -> None:
     test_set = packed_examples(np.array([[1, 5, 5], [2, -5, 5]])) if tested else None
     example = PROTOCOLS["ldp_sgd"].examples[0]
     example = replace(example, parameters=replace(example.parameters, test_set=test_set))
     job = example_job("ldp_sgd", example, epochs={"count": 5, "renew": True})
-    live = LiveRun.of(job, epochs=7, small={3}, silent={4})
+    live = LiveRun.of(job, epochs=7, small={3}, absent={4})
     expected = models(live.job, live.log)
     assert sorted(expected) == [1, 2, 3, 4, 5, 6, 7]
-    assert expected[2] == expected[3] == expected[4], "nothing was learned of what was withheld"
+    assert expected[2] == expected[3] == expected[4], (
+        "a suppressed epoch taught the model something"
+    )
     assert len(set(expected.values())) == 5
     for source in (live.source, live.record(tmp_path / "recording")):
         deployed, log, results = replayed(source)

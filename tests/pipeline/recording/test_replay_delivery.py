@@ -13,13 +13,13 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay, replayed_job
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.replay_plan import ReplayPlan, ReplayRange, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
+from dpstream.topics.messages import split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import split_words
 from tests.support.replays import REPLAY, LiveRun, Results, example_job, results_of
 from tests.support.world import Accidents, CrashError, MortalDriver
 
@@ -33,25 +33,27 @@ HORIZON = {"count": 8}
 @pytest.fixture(scope="module", params=["future_rand", "count_min"])
 def run(request: pytest.FixtureRequest) -> LiveRun:
     job = example_job(request.param, PROTOCOLS[request.param].examples[-1], epochs=HORIZON)
-    return LiveRun.of(job, epochs=EPOCHS, small={2, 6}, silent={3})
+    return LiveRun.of(job, epochs=EPOCHS, small={2, 6}, absent={3})
 
 
 @pytest.fixture(autouse=True)
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpstream.pipeline.recording.replay.writer.split_words",
-        partial(split_words, payload_bytes=8),
+        "dpstream.pipeline.recording.replay.writer.split_messages",
+        partial(split_messages, payload_bytes=8),
     )
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 20)
 
 
 class Replay:
-    def __init__(self, source: ReplaySource, wanted: Wanted, accidents: Accidents) -> None:
+    def __init__(
+        self, source: ReplaySource, replay_range: ReplayRange, accidents: Accidents
+    ) -> None:
         self.job: DeployedJob = deploy_replay(
             source.job, replayed_job(source.job), deployment=REPLAY, deployed_at=2_000
         )
         self.source = source
-        self.plan: ReplayPlan = plan_replay(source, wanted)
+        self.plan: ReplayPlan = plan_replay(source, replay_range)
         self.accidents = accidents
         self.log = MemoryLog()
         self._numbers = count(1)
@@ -104,14 +106,14 @@ class Replay:
         return results_of(self.job, self.log)
 
 
-WANTED = {
-    "all": Wanted(),
-    "a part": Wanted(FROM, to_epoch=EPOCHS - 1),
-    "partials": Wanted(from_partials=True),
+RANGES = {
+    "all": ReplayRange(),
+    "a part": ReplayRange(FROM, to_epoch=EPOCHS - 1),
+    "partials": ReplayRange(from_partials=True),
 }
 
 
-@pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
+@pytest.mark.parametrize("replay_range", RANGES.values(), ids=RANGES)
 @pytest.mark.parametrize(
     "keep",
     [
@@ -120,16 +122,16 @@ WANTED = {
     ],
 )
 @pytest.mark.parametrize("at_once", [1, EPOCHS])
-def test_killed_after_every_single_action(
-    run: LiveRun, wanted: Wanted, keep: bool, at_once: int, stride: int
+def test_recovers_when_killed_after_any_action(
+    run: LiveRun, replay_range: ReplayRange, keep: bool, at_once: int, stride: int
 ) -> None:
-    undisturbed = Replay(run.source, wanted, Accidents())
+    undisturbed = Replay(run.source, replay_range, Accidents())
     undisturbed.write(at_once)
     plan = undisturbed.plan
     assert undisturbed.results == run.results.part(plan.first, plan.last)
     assert undisturbed.accidents.count > 20
     for strike in range(1, undisturbed.accidents.count + 1, stride):
-        disturbed = Replay(run.source, wanted, Accidents(frozenset([strike]), keep))
+        disturbed = Replay(run.source, replay_range, Accidents(frozenset([strike]), keep))
         disturbed.write(at_once)
         assert disturbed.results == undisturbed.results, f"killed after action {strike}"
         check_nothing_is_left(disturbed, strike)
@@ -141,12 +143,14 @@ def check_nothing_is_left(replay: Replay, strike: int) -> None:
     assert len(log.values(Role.ESTIMATES)) == replay.plan.epochs, f"killed after action {strike}"
     for partition in range(replay.job.topics.partitions):
         end = log.end(Role.SHUFFLED, partition)
-        assert log.committed.get((Role.SHUFFLED, partition), 0) == end, "leftovers hold the floor"
+        assert log.committed.get((Role.SHUFFLED, partition), 0) == end, (
+            "leftovers block the commit offset"
+        )
 
 
 @pytest.mark.parametrize("aggregated", [False, True])
-def test_going_on_writes_nothing_that_is_there(run: LiveRun, aggregated: bool) -> None:
-    replay = Replay(run.source, Wanted(FROM), Accidents())
+def test_resumed_replay_writes_no_existing_records(run: LiveRun, aggregated: bool) -> None:
+    replay = Replay(run.source, ReplayRange(FROM), Accidents())
     if aggregated:
         replay.write(2)
     else:
@@ -163,8 +167,8 @@ def all_ends(replay: Replay) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("ahead", [1, 5, 13, 34])
-def test_two_runs_of_one_replay_write_the_same(run: LiveRun, ahead: int) -> None:
-    replay = Replay(run.source, Wanted(), Accidents())
+def test_concurrent_runs_of_a_replay_write_the_same(run: LiveRun, ahead: int) -> None:
+    replay = Replay(run.source, ReplayRange(), Accidents())
     drivers = [MortalDriver(replay.log, replay.accidents) for _ in range(2)]
     runs = [writing(replay), writing(replay)]
     replies: list[object] = [None, None]
@@ -187,10 +191,10 @@ def writing(replay: Replay) -> Steps[None]:
         yield from writer.write([item])
 
 
-def test_a_replay_that_begins_elsewhere_is_not_gone_on_with(run: LiveRun) -> None:
-    replay = Replay(run.source, Wanted(), Accidents())
+def test_replay_does_not_resume_from_another_epoch(run: LiveRun) -> None:
+    replay = Replay(run.source, ReplayRange(), Accidents())
     replay.write(1)
-    replay.plan = plan_replay(replay.source, Wanted(FROM))
+    replay.plan = plan_replay(replay.source, ReplayRange(FROM))
     if replay.plan.first == 1:
         replay.write(1)
         assert replay.results == run.results

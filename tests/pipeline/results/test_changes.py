@@ -20,7 +20,7 @@ from dpstream.pipeline.results.changes import (
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.value_stream import ValueStreamLaw
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.aggregators.test_changes import change_errors
 from tests.support.new_jobs import new_job
 
@@ -29,19 +29,19 @@ EPOCHS, PEOPLE = 4, 1_000
 
 def deployed(protocol: str = "value_stream", **parameters: Any) -> DeployedJob:
     shared = {"epsilon": 1.0} if "epsilon" not in parameters else {}
-    made = new_job(
+    job = new_job(
         "weeks", protocol, {**shared, **parameters}, count=EPOCHS, renew=True, minimum=500
     )
-    return deploy_job(made, deployed_at=0, deployment=bytes(16))
+    return deploy_job(job, deployed_at=0, deployment=bytes(16))
 
 
-JOB = deployed(changes=2)
+JOB = deployed(max_changes=2)
 ITEMS = deployed("projective_geometry", domain=["a", "b", "c"])
 
 
 def record(epoch: int, estimate: Published | None) -> EstimateRecord:
     return EstimateRecord(
-        bytes(16), epoch, Fate.RELEASED, epoch, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
+        bytes(16), epoch, WindowStatus.RELEASED, epoch, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0}
     )
 
 
@@ -50,51 +50,51 @@ def count(epoch: int, *flags: str) -> EstimateRecord:
     return record(epoch, Estimate.around(value, 30.0, 58.8, PEOPLE, PEOPLE, tuple(flags)))
 
 
-def found(lag: int, records: list[EstimateRecord]) -> dict[int, Estimate | None]:
-    told: dict[int, Estimate | None] = {}
+def estimated_changes(lag: int, records: list[EstimateRecord]) -> dict[int, Estimate | None]:
+    by_epoch: dict[int, Estimate | None] = {}
     for each in changes(JOB, records, lag):
         assert each.estimate is None or isinstance(each.estimate, Estimate)
-        told[each.epoch] = each.estimate
-    return told
+        by_epoch[each.epoch] = each.estimate
+    return by_epoch
 
 
-def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
+def test_change_has_the_confidence_interval_of_the_protocol() -> None:
     records = [count(epoch) for epoch in range(1, 2 * EPOCHS + 1)]
-    told = found(2, records)
-    assert list(told) == list(range(3, 2 * EPOCHS + 1))
+    by_epoch = estimated_changes(2, records)
+    assert list(by_epoch) == list(range(3, 2 * EPOCHS + 1))
     law = JOB.law
     assert isinstance(law, ValueStreamLaw)
     errors = change_errors(law, 2)
     known = [errors.next(each.estimate, PEOPLE) for each in records[:EPOCHS]]
-    for epoch, estimate in told.items():
+    for epoch, estimate in by_epoch.items():
         assert estimate is not None
-        assert estimate.standard_deviation is not None
+        assert estimate.standard_error is not None
         assert estimate.value == 200.0
         assert estimate.reports == 2 * PEOPLE
         place = (epoch - 1) % EPOCHS
         # Devices start again in each horizon, so errors of two horizons are independent.
         expected = known[place] if place >= 2 else math.hypot(30.0, 30.0)
-        assert estimate.standard_deviation == pytest.approx(expected)
-        width = NORMAL_95 * estimate.standard_deviation
-        assert (estimate.low, estimate.high) == pytest.approx((200 - width, 200 + width))
+        assert estimate.standard_error == pytest.approx(expected)
+        width = NORMAL_95 * estimate.standard_error
+        assert (estimate.ci95_low, estimate.ci95_high) == pytest.approx((200 - width, 200 + width))
 
 
-def test_of_an_epoch_without_an_estimate_there_is_no_change_and_gaps_are_told() -> None:
-    told = found(1, [record(1, None), count(2), count(3, GAP), count(4)])
-    assert told[2] is None
-    assert [each and each.flags for each in told.values()] == [None, (GAP,), (GAP,)]
+def test_change_is_omitted_without_an_estimate() -> None:
+    by_epoch = estimated_changes(1, [record(1, None), count(2), count(3, GAP), count(4)])
+    assert by_epoch[2] is None
+    assert [each and each.flags for each in by_epoch.values()] == [None, (GAP,), (GAP,)]
 
 
-def test_after_a_hole_nothing_is_said_until_all_of_a_horizon_is_known() -> None:
-    told = found(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
-    assert list(told) == [4, 5, 6]
-    assert told[4] is None
+def test_change_is_omitted_until_a_horizon_is_complete() -> None:
+    by_epoch = estimated_changes(1, [count(epoch) for epoch in (1, 3, 4, 5, 6)])
+    assert list(by_epoch) == [4, 5, 6]
+    assert by_epoch[4] is None
     # Epoch 5 starts a horizon, epoch 6 continues it.
-    assert told[5] is not None
-    assert told[6] is not None
+    assert by_epoch[5] is not None
+    assert by_epoch[6] is not None
 
 
-def test_where_every_epoch_stands_alone_variances_add_up() -> None:
+def test_variances_add_up_when_epochs_are_independent() -> None:
     def items(epoch: int, deviation: float, *values: float) -> EstimateRecord:
         width = 2 * deviation
         return record(epoch, ItemEstimates(np.array(values), deviation, width, 5, PEOPLE))
@@ -104,21 +104,21 @@ def test_where_every_epoch_stands_alone_variances_add_up() -> None:
     (change,) = changes(ITEMS, records, 1)
     assert isinstance(change.estimate, ItemEstimates)
     assert change.estimate.values.tolist() == [4.0, -1.0, 0.5]
-    assert change.estimate.standard_deviation == 5.0
+    assert change.estimate.standard_error == 5.0
     assert change.estimate.half_width == pytest.approx(5 * NORMAL_95)
 
 
-def test_what_says_nothing_about_changes_says_so() -> None:
-    dyadic = deployed("future_rand", changes=2)
+def test_unsupported_changes_are_explained() -> None:
+    dyadic = deployed("future_rand", max_changes=2)
     with pytest.raises(ChangeError, match="future_rand: the published data do not determine"):
         check_changes(dyadic)
-    numbers = deployed("range_values", changes=2, low=0, high=8, buckets=8)
+    numbers = deployed("range_values", max_changes=2, low=0, high=8, buckets=8)
     with pytest.raises(ChangeError, match="the same items at every epoch"):
         Changes(numbers, 1)
     assert [has_changes(each) for each in (JOB, ITEMS, dyadic, numbers)] == [
         *(True, True, False, False)
     ]
-    shuffled = deployed("shuffled_counts", changes=2, delta=1e-6)
+    shuffled = deployed("shuffled_counts", max_changes=2, delta=1e-6)
     assert has_changes(shuffled)
-    summed = deployed("shuffled_counts", changes=2, delta=1e-6, dummies="shuffle")
+    summed = deployed("shuffled_counts", max_changes=2, delta=1e-6, dummies="shuffle")
     assert has_changes(summed)

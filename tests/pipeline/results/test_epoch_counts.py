@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.job_files import parse_job, validate
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.workers.worker_facts import PublishedNumbers
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.results.asked import ask
+from dpstream.pipeline.results.counts_queries import Items, Top
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
@@ -26,12 +26,12 @@ from dpstream.pipeline.results.epoch_counts import (
     read_counts,
     read_latest,
 )
-from dpstream.pipeline.results.questions import Items, Top
+from dpstream.pipeline.results.query_options import evaluate
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run, held_by, job_text, within
 
@@ -63,44 +63,44 @@ def deployed(parameters: str, protocol: str = "count_min", epochs: int = 3) -> D
     return deploy_job(parse_job(text), deployed_at=0)
 
 
-def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
+def test_epoch_counts_read_one_epoch_at_a_time(start: Start) -> None:
     run = start(epochs=8)
     for epoch in range(1, 6):
         run.report(epoch, MODES if epoch != 3 else MODES[::-1])
     counts = run.driver.run(read_counts(run.job, 3))
-    assert (counts.epochs, counts.population, counts.withheld) == ((3,), USERS, ())
+    assert (counts.epochs, counts.population, counts.suppressed) == ((3,), USERS, ())
     assert isinstance(counts.counts, CellWindow)
-    (bus,) = ask(counts, run.job.domain, Items((2,))).answers
-    assert bus.standard_deviation is not None
-    assert within(bus.value, 150, bus.standard_deviation)
+    (bus,) = evaluate(counts, run.job.domain, Items((2,))).answers
+    assert bus.standard_error is not None
+    assert within(bus.value, 150, bus.standard_error)
     latest = run.driver.run(read_latest(run.job))
     assert latest.epochs == (5,)
 
 
 @pytest.mark.parametrize("protocol", ["count_min", "hadamard"])
-def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, protocol: str) -> None:
+def test_sum_adds_epochs_and_variances(start: Start, protocol: str) -> None:
     run = start(protocol, epochs=4)
-    held = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
-    for epoch, some in held.items():
+    values_of_epochs = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
+    for epoch, some in values_of_epochs.items():
         run.report(epoch, [*some, *[""] * (USERS - len(some))])
-    single = [run.driver.run(read_counts(run.job, epoch)) for epoch in held]
+    single = [run.driver.run(read_counts(run.job, epoch)) for epoch in values_of_epochs]
     total = run.driver.run(read_counts(run.job, 1, 3))
     assert (total.epochs, total.contributors) == ((1, 2, 3), 3 * USERS)
 
     def values(counts: EpochCounts) -> tuple[list[float], float]:
-        answers = ask(counts, run.job.domain, Items()).answers
-        (deviation,) = {answer.standard_deviation for answer in answers}
+        answers = evaluate(counts, run.job.domain, Items()).answers
+        (deviation,) = {answer.standard_error for answer in answers}
         assert deviation is not None
         return [answer.value for answer in answers], deviation
 
-    found, deviation = values(total)
-    assert found == pytest.approx(np.sum([values(each)[0] for each in single], axis=0).tolist())
+    sums, deviation = values(total)
+    assert sums == pytest.approx(np.sum([values(each)[0] for each in single], axis=0).tolist())
     assert deviation == pytest.approx(np.hypot.reduce([values(each)[1] for each in single]))
-    for value, truth in zip(found, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
-        assert within(value, truth, deviation)
+    for value, ground_truth in zip(sums, (350 + 350 + 250, 150 + 100 + 150, 0), strict=True):
+        assert within(value, ground_truth, deviation)
 
 
-def test_several_windows_are_added_however_many_horizons_they_lie_in(start: Start) -> None:
+def test_sum_spans_several_horizons(start: Start) -> None:
     text = job_text("count_min", "domain: [walk, bus, car]", minimum=USERS, epochs=2)
     job = parse_job(text.replace("{count: 2}", "{count: 2, renew: true}"))
     counts = composed(deploy_job(job, deployed_at=0), 3)
@@ -110,7 +110,7 @@ def test_several_windows_are_added_however_many_horizons_they_lie_in(start: Star
     assert counts.epsilon == pytest.approx(law.stream_epsilon, rel=1e-9)
 
 
-def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
+def test_whole_horizon_is_charged_when_mechanisms_differ() -> None:
     job = deployed("domain: [walk, bus, car]")
     body = {**job.constants, "delta": job.constants["delta"] / 2}
     other = validate(DeployedJob, {**job.model_dump(mode="json"), "constants": body})
@@ -120,12 +120,12 @@ def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
     assert charged.epsilon == job.constants["stream_epsilon"] > composed(job, 2).epsilon
 
 
-def test_what_was_withheld_cannot_be_asked(start: Start) -> None:
+def test_suppressed_epochs_cannot_be_queried(start: Start) -> None:
     run = start()
     run.report(1, MODES[:40])
-    (found,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
+    (counts,) = (counts_of(run.job, epoch) for epoch in EpochLog(run.job).read(run.driver.run))
     with pytest.raises(QueryError, match=r"epoch 1 is suppressed \(fewer than 500 devices\)"):
-        ask(found, run.job.domain, Top(1))
+        evaluate(counts, run.job.domain, Top(1))
     with pytest.raises(NoCountsError, match="fewer than 500 devices"):
         run.driver.run(read_latest(run.job))
 
@@ -140,18 +140,18 @@ def labels(count: int) -> str:
 
 
 def items_job(count: int) -> DeployedJob:
-    return job_of("hadamard_values", f"epsilon: 8, changes: 1, domain: {labels(count)}")
+    return job_of("hadamard_values", f"epsilon: 8, max_changes: 1, domain: {labels(count)}")
 
 
 def record(epoch: int, estimate: Published | None) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, Fate.RELEASED, 0, 90, 100, estimate, {})
+    return EstimateRecord(bytes(16), epoch, WindowStatus.RELEASED, 0, 90, 100, estimate, {})
 
 
 def count(value: float, *flags: str) -> Estimate:
     return Estimate.around(value, 10.0, 19.6, 70, 100, flags)
 
 
-def test_what_is_no_estimate_of_the_job_says_nothing() -> None:
+def test_foreign_estimates_are_ignored() -> None:
     watched = WatchedEstimates(items_job(3))
     watched.next(record(1, ItemEstimates(np.zeros(5), 5.0, 9.8, 70, 100)))
     watched.next(record(2, count(50.0)))

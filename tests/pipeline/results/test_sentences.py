@@ -22,13 +22,13 @@ from dpstream.pipeline.results.sentences import (
     epoch_sentence,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 
-COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
-FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, max_changes: 2}\n"
+FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
 ITEMS = (
     "name: clinic\nprotocol: hadamard_values\n"
-    "parameters: {epsilon: 8, changes: 1, domain: [chir, kard, uro]}\n"
+    "parameters: {epsilon: 8, max_changes: 1, domain: [chir, kard, uro]}\n"
 )
 WEEKS = "epochs: {count: 12, start: 2013-05-27, length: P1W}\n"
 STUDENTS = "title: Students enrolled\nunit: students\n"
@@ -43,11 +43,11 @@ def deployed(text: str) -> DeployedJob:
 def record(
     estimate: Published | None,
     epoch: int = 2,
-    fate: Fate = Fate.RELEASED,
+    window_status: WindowStatus = WindowStatus.RELEASED,
     closed_at: datetime = datetime(2013, 9, 1, tzinfo=UTC),
 ) -> EstimateRecord:
     moment = int(1000 * closed_at.timestamp())
-    return EstimateRecord(bytes(16), epoch, fate, moment, 20_000, 28_785, estimate, {})
+    return EstimateRecord(bytes(16), epoch, window_status, moment, 20_000, 28_785, estimate, {})
 
 
 def estimate(value: float, half: float, *flags: str) -> Estimate:
@@ -80,35 +80,35 @@ def items(*values: float, half: float = 300.0) -> ItemEstimates:
         ),
     ],
 )  # fmt: skip
-def test_epochs_are_called_by_their_calendar(epochs: str, name: str, at: str) -> None:
-    found = epoch_name(parse_job(f"{COUNT}epochs: {epochs}\n"), 2)
-    assert (found.name, found.at) == (name, at)
+def test_epochs_are_named_by_their_calendar(epochs: str, name: str, at: str) -> None:
+    epoch = epoch_name(parse_job(f"{COUNT}epochs: {epochs}\n"), 2)
+    assert (epoch.name, epoch.at) == (name, at)
 
 
-def test_nobody_is_counted_below_zero() -> None:
+def test_headline_never_goes_below_zero() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     for value in (1_500.0, 0.0, -150.0, -4_000.0):
-        told = str(epoch_sentence(job, record(estimate(value, 1_790))))
-        assert told.startswith("Fewer than ")
-        assert "-" not in told
-        assert "%" not in told
+        sentence = str(epoch_sentence(job, record(estimate(value, 1_790))))
+        assert sentence.startswith("Fewer than ")
+        assert "-" not in sentence
+        assert "%" not in sentence
     assert "Fewer than 1,700 students" in str(epoch_sentence(job, record(estimate(-150, 1_790))))
     assert "Fewer than 100 students" in str(epoch_sentence(job, record(estimate(-4_000, 1_790))))
 
 
-def test_more_than_there_are_are_not_counted() -> None:
+def test_headline_never_exceeds_the_population() -> None:
     job = deployed(COUNT + WEEKS + STUDENTS)
     few = Estimate.around(330, 66, 132, 13, 202)
-    told = str(epoch_sentence(job, replace(record(few), population=202)))
-    assert told == (
+    sentence = str(epoch_sentence(job, replace(record(few), population=202)))
+    assert sentence == (
         "About 202 students enrolled in the week of June 3, 2013 (100 %; 95 % CI 190 to 202)."
     )
     nothing_known = Estimate.around(90, 200, 400, 2, 202)
-    told = str(epoch_sentence(job, replace(record(nothing_known), population=202)))
-    assert told.startswith("At most 202 students enrolled")
+    sentence = str(epoch_sentence(job, replace(record(nothing_known), population=202)))
+    assert sentence.startswith("At most 202 students enrolled")
     headline = kind_of(job.domain).headline(job.domain, replace(record(few), population=202))
     assert str(headline) == "202 (95 % CI 198 to 202)"
-    assert (headline.value, headline.high) == (330, 462), "the numbers stay what was published"
+    assert (headline.value, headline.ci95_high) == (330, 462), "the numbers stay what was published"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,10 @@ def test_titles_do_not_break_sentences(title: str, start: str) -> None:
 
 
 def test_suppressed_epochs_state_the_minimum() -> None:
-    told = str(epoch_sentence(deployed(COUNT + WEEKS), record(None, fate=Fate.TOO_SMALL)))
-    assert told == "No estimate for the week of June 3, 2013: fewer than 100 devices reported."
+    sentence = str(
+        epoch_sentence(deployed(COUNT + WEEKS), record(None, window_status=WindowStatus.SUPPRESSED))
+    )
+    assert sentence == "No estimate for the week of June 3, 2013: fewer than 100 devices reported."
 
 
 @given(
@@ -139,7 +141,7 @@ def test_suppressed_epochs_state_the_minimum() -> None:
     st.floats(0, 1e6),
     st.one_of(st.none(), st.integers(1, 2_000_000)),
 )
-def test_rounding_claims_no_more_than_is_known(
+def test_rounding_keeps_only_significant_digits(
     value: float, half: float, people: int | None
 ) -> None:
     known = known_count(value, value - half, value + half, people)
@@ -155,18 +157,18 @@ def test_rounding_claims_no_more_than_is_known(
 
 
 @given(st.lists(st.integers(0, 4_000), min_size=2, max_size=7))
-def test_ranks_are_all_places_that_an_item_may_have(values: list[int]) -> None:
+def test_ranks_cover_all_possible_positions_of_an_item(values: list[int]) -> None:
     labels = [f"ward {n}" for n in range(len(values))]
     job = _clinic(tuple(labels))
-    found = items(*map(float, values))
-    wide = found.simultaneous_half_width
-    said = kind_of(job.domain).ranks(job, record(found))
-    assert list(said) == list(range(1, len(values) + 1))
+    estimates = items(*map(float, values))
+    wide = estimates.simultaneous_half_width
+    ranks = kind_of(job.domain).ranks(job, record(estimates))
+    assert list(ranks) == list(range(1, len(values) + 1))
     for place, value in enumerate(values):
         others = [other for at, other in enumerate(values) if at != place]
         above = sum(other - wide > value + wide for other in others)
         below = sum(other + wide < value - wide for other in others)
-        assert said[place + 1] == (1 + above, len(values) - below)
+        assert ranks[place + 1] == (1 + above, len(values) - below)
 
 
 _CLINICS: dict[tuple[str, ...], DeployedJob] = {}
@@ -175,14 +177,16 @@ _CLINICS: dict[tuple[str, ...], DeployedJob] = {}
 def _clinic(labels: tuple[str, ...]) -> DeployedJob:
     if labels not in _CLINICS:
         text = "name: clinic\nprotocol: hadamard_values\n"
-        parameters = f"{{epsilon: 8, changes: 1, domain: {list(labels)}}}"
+        parameters = f"{{epsilon: 8, max_changes: 1, domain: {list(labels)}}}"
         _CLINICS[labels] = deployed(f"{text}parameters: {parameters}\n")
     return _CLINICS[labels]
 
 
 def test_every_flag_of_an_estimate_is_explained() -> None:
     job = deploy_job(parse_job(FOLLOWED + "epochs: {count: 64}\n"), deployed_at=0)
-    assert "people have changed at least once" in flag_words(job, CHANGES_USED)
-    assert "a larger parameters.changes" in flag_words(job, CHANGES_USED)
+    assert (
+        "the true number may be outside its 95 % interval: users have changed at least"
+    ) in flag_words(job, CHANGES_USED)
+    assert "a larger parameters.max_changes" in flag_words(job, CHANGES_USED)
     assert "claims nothing" in flag_words(job, GAP)
     assert "below 0 or above the population" in flag_words(job, OUTSIDE)

@@ -24,7 +24,7 @@ from dpstream.pipeline.results.smoothing import (
     smoothed_horizon,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.small_run import (
     EPOCHS,
     generators,
@@ -68,7 +68,7 @@ def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1
     return Finished(job, cluster.log, cluster.new_estimates())
 
 
-def test_horizons_stand_alone_and_the_latest_is_the_default(tmp_path: Path) -> None:
+def test_horizons_are_smoothed_separately_latest_by_default(tmp_path: Path) -> None:
     run = run_to(RENEWING, tmp_path, last_epoch=10)
     assert [run.horizon(index).first_epoch for index in range(3)] == [1, 5, 9]
     assert [len(run.horizon(index).estimates.values) for index in range(3)] == [4, 4, 2]
@@ -81,7 +81,7 @@ def test_horizons_stand_alone_and_the_latest_is_the_default(tmp_path: Path) -> N
         assert estimate.value == pytest.approx(run.horizon(index).estimates.values[-1, 0])
 
 
-def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
+def test_missing_horizon_to_smooth_is_explained(tmp_path: Path) -> None:
     run = run_to(RENEWING, tmp_path, last_epoch=3)
     with pytest.raises(SmoothingError, match="job small has no finished epoch in horizon 2 yet"):
         run.horizon(1)
@@ -102,7 +102,7 @@ def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
 RECORD = EstimateRecord(
     deployment=bytes(16),
     epoch=5,
-    fate=Fate.RELEASED,
+    window_status=WindowStatus.RELEASED,
     closed_at=0,
     contributors=180,
     population=200,
@@ -111,14 +111,14 @@ RECORD = EstimateRecord(
 )
 RECORDS = [
     RECORD,
-    replace(RECORD, epoch=6, fate=Fate.EMPTY, estimate=None),
+    replace(RECORD, epoch=6, window_status=WindowStatus.EMPTY, estimate=None),
     replace(RECORD, epoch=8),
 ]
 HORIZON = SmoothedHorizon(
     first_epoch=5,
     estimates=SmoothedEstimates(
         values=np.array([[-5.0], [1234.5]]),
-        standard_deviations=np.array([4.0, 5.0]),
+        standard_errors=np.array([4.0, 5.0]),
         half_widths=np.array([8.0, 9.0]),
         gaps=np.array([False, True]),
         population=np.array([200, 200]),
@@ -133,15 +133,15 @@ def test_json_adds_two_keys_to_a_record() -> None:
     assert lines[0] == {
         "smoothed": {
             "estimate": -5.0,
-            "low": -13.0,
-            "high": 3.0,
-            "standard_deviation": 4.0,
+            "ci95_low": -13.0,
+            "ci95_high": 3.0,
+            "standard_error": 4.0,
             "flags": [],
         },
         "biased": {
-            "online clipped": {"estimate": 0.0, "low": 0.0, "high": 0.0},
+            "online clipped": {"estimate": 0.0, "ci95_low": 0.0, "ci95_high": 0.0},
             "online shrunk": {"estimate": 0.0},
-            "smoothed clipped": {"estimate": 0.0, "low": 0.0, "high": 3.0},
+            "smoothed clipped": {"estimate": 0.0, "ci95_low": 0.0, "ci95_high": 3.0},
             "smoothed shrunk": {"estimate": 0.0},
         },
     }

@@ -20,12 +20,12 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.serve import views
-from dpstream.pipeline.serve.board import milliseconds
 from dpstream.pipeline.serve.connections import Limits
 from dpstream.pipeline.serve.follower import BrokerAvailability
+from dpstream.pipeline.serve.job_store import milliseconds
 from dpstream.pipeline.serve.query_strings import LARGEST
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
@@ -45,7 +45,7 @@ def written() -> MemoryCluster:
     cluster = MemoryCluster()
     counted = deploy_text(cluster, COUNT, b"c" * 16)
     publish(cluster, counted, 1, count(10.0))
-    publish(cluster, counted, 2, None, Fate.TOO_SMALL)
+    publish(cluster, counted, 2, None, WindowStatus.SUPPRESSED)
     publish(cluster, counted, 3, gap(33.25))
     publish(cluster, counted, 4, count(-2.5))
     modes = deploy_text(cluster, MODES, b"m" * 16)
@@ -60,10 +60,10 @@ def written() -> MemoryCluster:
     return cluster
 
 
-async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
+async def test_job_list_summarizes_every_job(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs")
-        assert body["run"] == page.site.board.run
+        assert body["run"] == page.site.job_store.run
         assert body["kafka"]["answers"] is True
         jobs = {job["job"]: job for job in body["jobs"]}
         assert list(jobs) == ["count", "hours", "modes", "words"]
@@ -72,7 +72,9 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
         ]
         counted = jobs["count"]
         assert counted["position"] == "epoch 4 of 12"
-        assert counted["estimate"] == pytest.approx({"value": -2.5, "low": -12.3, "high": 7.3})
+        assert counted["estimate"] == pytest.approx(
+            {"value": -2.5, "ci95_low": -12.3, "ci95_high": 7.3}
+        )
         assert counted["phase"] == "running"
         assert counted["replay_of"] is None
         assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 % CI 43 to 63)")
@@ -83,34 +85,32 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_whoever_asks_before_the_first_look_waits_for_it(
-    cluster: MemoryCluster, answers: bool
-) -> None:
+async def test_requests_wait_for_the_first_poll(cluster: MemoryCluster, answers: bool) -> None:
     async with live_page(cluster, unread=True) as page:
-        waiting, first_look = asyncio.Event(), page.site.board.first_look
+        waiting, first_look = asyncio.Event(), page.site.job_store.first_look
 
         async def look() -> None:
             waiting.set()
             await first_look()
 
-        page.site.board.first_look = look  # type: ignore[method-assign]
-        asked = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
+        page.site.job_store.first_look = look  # type: ignore[method-assign]
+        requested = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
         await asyncio.wait_for(waiting.wait(), 60)
         page.site.take(BrokerAvailability(answers))
         if answers:
             page.read()
-        assert ("error" in await asked) != answers
+        assert ("error" in await requested) != answers
 
 
-async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) -> None:
+async def test_only_gaps_of_a_curve_are_null(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs/count/curve")
         (curve,) = body["series"]
         assert curve["epochs"] == [1, 2, 3, 4]
         assert curve["value"] == [10.0, None, None, -2.5]
-        assert curve["low"] == [0.2, None, None, -12.3]
-        assert curve["high"] == [19.8, None, None, 7.3]
-        assert curve["truth"] is None
+        assert curve["ci95_low"] == [0.2, None, None, -12.3]
+        assert curve["ci95_high"] == [19.8, None, None, 7.3]
+        assert curve["ground_truth"] is None
         assert body["reduced"] is False
         part = await page.get("/api/jobs/count/curve?from=3&to=3")
         assert part["series"][0]["epochs"] == [3]
@@ -121,12 +121,12 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
         rows = (await page.get("/api/jobs/count/estimates"))["estimates"]
         assert rows[2]["flags"] == ["gap"]
         assert rows[2]["estimate"]["value"] == 33.25
-        assert rows[1]["fate"] == "too small"
+        assert rows[1]["window_status"] == "suppressed"
         assert rows[1]["estimate"] is None
 
 
 @pytest.mark.parametrize("job", ["count", "modes", "hours", "words"])
-def test_csv_is_byte_for_byte_what_the_command_prints(
+def test_csv_equals_the_output_of_the_command(
     job: str,
     cluster: MemoryCluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -152,32 +152,34 @@ def test_csv_is_byte_for_byte_what_the_command_prints(
     assert part == header + b"".join(line for line in lines if line.startswith(b"2,"))
 
 
-async def test_the_truth_is_labeled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
+async def test_ground_truth_is_always_labeled_not_private(
+    cluster: MemoryCluster, tmp_path: Path
+) -> None:
     changes = tmp_path / "modes.csv"
     changes.write_text("user,epoch,value\na,1,walk\nb,1,car\nb,2,walk\n")
 
-    async with live_page(cluster, truths=[("modes", changes)]) as page:
-        await page.truths_loaded()
-        assert page.told == []
+    async with live_page(cluster, ground_truths=[("modes", changes)]) as page:
+        await page.ground_truths_loaded()
+        assert page.log == []
         curve = await page.get("/api/jobs/modes/curve?series=1")
-        assert curve["truth_note"] == NOT_PRIVATE
-        assert curve["series"][0]["truth"] == [1, 2, 2]
+        assert curve["ground_truth_note"] == NOT_PRIVATE
+        assert curve["series"][0]["ground_truth"] == [1, 2, 2]
         details = await page.get("/api/jobs/modes")
-        assert (details["truth"], details["truth_note"]) == (True, NOT_PRIVATE)
+        assert (details["ground_truth"], details["ground_truth_note"]) == (True, NOT_PRIVATE)
         body = await page.get("/api/jobs/modes/estimates")
-        assert body["truth_note"] == NOT_PRIVATE
-        assert body["estimates"][2]["truth"] == [2, 0, 0]
+        assert body["ground_truth_note"] == NOT_PRIVATE
+        assert body["estimates"][2]["ground_truth"] == [2, 0, 0]
         top = await page.get("/api/jobs/modes/top?epoch=1")
-        assert {item["label"]: item["truth"] for item in top["items"]}["car"] == 1
+        assert {item["label"]: item["ground_truth"] for item in top["items"]}["car"] == 1
         table = await page.body("/api/jobs/modes/estimates?format=parquet")
-        truth = parquet.read_table(io.BytesIO(table))["truth_not_private"]
-        assert truth.to_pylist()[:3] == [1.0, 0.0, 1.0]
+        ground_truth = parquet.read_table(io.BytesIO(table))["ground_truth_not_private"]
+        assert ground_truth.to_pylist()[:3] == [1.0, 0.0, 1.0]
         text = await page.body("/api/jobs/modes/estimates?format=csv")
-        assert b"truth" not in text
-        assert (await page.get("/api/jobs/hours/curve"))["truth_note"] is None
+        assert b"ground_truth" not in text
+        assert (await page.get("/api/jobs/hours/curve"))["ground_truth_note"] is None
 
 
-async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> None:
+async def test_pipeline_is_reported_after_the_first_poll(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         assert await page.get("/api/jobs/count/pipeline") == {"at": None}
         await page.look()
@@ -185,13 +187,13 @@ async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluste
         assert [(stage["stage"], stage["reads"]) for stage in body["stages"]] == [
             *(("shuffle", "reports"), ("aggregate", "shuffled"), ("publish", "partials"))
         ]
-        assert any("no worker of stage shuffle is alive" in each for each in body["problems"])
+        assert any("No worker of stage shuffle is up" in each for each in body["issues"])
         summary = await page.get("/api/jobs/count")
-        assert summary["problems"] == body["problems"]
-        assert summary["behind_seconds"] == 0
+        assert summary["issues"] == body["issues"]
+        assert summary["lag_seconds"] == 0
 
 
-async def test_no_raw_messages_are_counted_where_devices_hide_among_them(
+async def test_pipeline_omits_secret_message_counts(
     cluster: MemoryCluster,
 ) -> None:
     job = DeployedJob.from_bytes(
@@ -226,7 +228,7 @@ async def test_no_raw_messages_are_counted_where_devices_hide_among_them(
         assert "4242" not in json.dumps(body).replace(str(body["at"]), "")
 
 
-async def refused(page: LivePage, path: str, status: int = 400) -> str:
+async def rejected(page: LivePage, path: str, status: int = 400) -> str:
     body = await page.get(path, status)
     assert list(body) == ["error"]
     assert len(body["error"]) < 400
@@ -249,38 +251,38 @@ HOSTILE = [
     "/api/jobs/modes/table?limit=1000000",
     "/api/jobs/count/estimates?format=exe",
     "/api/jobs/count/estimates?from=5&to=1",
-    "/figures.json",
+    "/charts.json",
     "/ws?job=count&after=x",
 ]
 
 
-async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster) -> None:
+async def test_malicious_queries_get_an_error_sentence(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         for path in HOSTILE:
             if path.endswith("series=r0:"):
                 continue  # an open end is a range
-            assert await refused(page, path), path
+            assert await rejected(page, path), path
         await page.get("/api/jobs/hours/curve?series=r0:")
         for path in (
             "/api/jobs/nobody",
-            "/figures.json?job=nobody",
+            "/charts.json?job=nobody",
             "/ws?job=nobody",
             "/x",
             "/static/../x",
         ):
-            await refused(page, path, 404)
-        said = await refused(page, "/api/jobs/modes/top?epoch=99", 404)
-        assert said == "epoch 99 of job modes is not available"
-        said = await refused(page, "/api/jobs/count/curve?columns=-1")
-        assert said.startswith("columns: got '-1'; expected a whole number from 1 to ")
+            await rejected(page, path, 404)
+        message = await rejected(page, "/api/jobs/modes/top?epoch=99", 404)
+        assert message == "epoch 99 of job modes is not available"
+        message = await rejected(page, "/api/jobs/count/curve?columns=-1")
+        assert message.startswith("columns: got '-1'; expected a whole number from 1 to ")
         assert (
-            await refused(page, "/figures.json") == "parameter 'job' is missing; expected ?job=NAME"
+            await rejected(page, "/charts.json") == "parameter 'job' is missing; expected ?job=NAME"
         )
-        said = await refused(page, "/api/jobs/" + "n" * 300, 404)
-        assert said.endswith("jobs on this server: count, hours, modes, words")
+        message = await rejected(page, "/api/jobs/" + "n" * 300, 404)
+        assert message.endswith("jobs on this server: count, hours, modes, words")
 
 
-async def test_what_nobody_expected_is_a_sentence_and_a_line(
+async def test_unexpected_error_is_one_sentence_and_one_log_line(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*arguments: object) -> None:
@@ -292,16 +294,16 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
 
     async with live_page(cluster) as page:
         with monkeypatch.context() as patched:
-            patched.setattr("dpstream.pipeline.serve.downloads.Download.pieces", half_a_file)
+            patched.setattr("dpstream.pipeline.serve.downloads.Download.chunks", half_a_file)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await page.body("/api/jobs/count/estimates?format=csv")
         monkeypatch.setattr(views, "details", broken)
-        assert "see the server log" in await refused(page, "/api/jobs/count", 500)
+        assert "see the server log" in await rejected(page, "/api/jobs/count", 500)
         monkeypatch.setattr(page.site, "take", broken)
         page.site.tell(BrokerAvailability(True))
         await asyncio.sleep(0)
         await page.get("/api/jobs")
-        assert page.told == ["ignored an error: RuntimeError: one two"]
+        assert page.log == ["ignored an error: RuntimeError: one two"]
     assert [line for line in caplog.messages if line.startswith("GET")] == [
         "GET '/api/jobs/count/estimates' failed: RuntimeError: one two",
         "GET '/api/jobs/count' failed: RuntimeError: one two",
@@ -309,7 +311,7 @@ async def test_what_nobody_expected_is_a_sentence_and_a_line(
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
-def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form: str) -> None:
+def test_corrupt_estimate_does_not_truncate_a_download(cluster: MemoryCluster, form: str) -> None:
     job = find_deployed(cast(Cluster, cluster), "modes")
     body = publish(cluster, job, 4, items(1.0, 2.0, 3.0)).to_json()
     for epoch, wrong in ((5, [1.0, 2.0]), (6, [1.0, 2.0, float("nan")])):
@@ -329,35 +331,37 @@ def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form:
     assert found == [1, 2, 3, 4, 7]
 
 
-async def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: MemoryCluster) -> None:
+async def test_downloads_beyond_the_limit_are_rejected(
+    cluster: MemoryCluster,
+) -> None:
     async with live_page(cluster, limits=Limits(downloads=1)) as page:
-        reading, told = asyncio.Event(), threading.Event()
+        reading, resume = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
         def read(*arguments: object, **options: object) -> Iterator[LogRecord]:
             loop.call_soon_threadsafe(reading.set)
-            assert told.wait(20)
+            assert resume.wait(20)
             yield from ()
 
         cluster.read = read  # type: ignore[method-assign]
         first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
         await reading.wait()
-        said = await refused(page, "/api/jobs/count/estimates", 503)
-        assert "too many concurrent downloads" in said
-        told.set()
+        message = await rejected(page, "/api/jobs/count/estimates", 503)
+        assert "too many concurrent downloads" in message
+        resume.set()
         assert json.loads(await first)["estimates"] == []
 
 
-def test_serve_refuses_what_it_cannot_do(
+def test_serve_rejects_invalid_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     use_memory_cluster(monkeypatch)
     dpstream = Commands(capsys)
-    said = dpstream("serve", "a", "b", "--truth", tmp_path / "x.csv")
-    assert (said.code, "expected JOB=FILE" in said.errors) == (2, True)
-    said = dpstream("serve", "--truth", f"a={tmp_path / 'x.csv'}")
-    assert (said.code, "there is no file" in said.errors) == (2, True)
-    said = dpstream("serve", "--address", "")
-    assert (said.code, "--address is empty" in said.errors) == (2, True)
-    said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
-    assert (said.code, "cannot serve at 192.0.2.1" in said.errors) == (2, True)
+    result = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
+    assert (result.code, "expected JOB=FILE" in result.errors) == (2, True)
+    result = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
+    assert (result.code, f"there is no file {tmp_path / 'x.csv'}" in result.errors) == (2, True)
+    result = dpstream("serve", "--address", "")
+    assert (result.code, "--address is empty" in result.errors) == (2, True)
+    result = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
+    assert (result.code, "cannot serve at 192.0.2.1" in result.errors) == (2, True)

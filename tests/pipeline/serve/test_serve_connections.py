@@ -52,7 +52,7 @@ async def opened(page: LivePage, connections: int) -> None:
 
 
 @pytest.mark.slow
-async def test_a_thousand_idle_connections_hinder_no_viewer(
+async def test_thousand_idle_connections_block_no_viewer(
     cluster: MemoryCluster, many_files: None
 ) -> None:
     async with live_page(cluster) as page:
@@ -62,11 +62,11 @@ async def test_a_thousand_idle_connections_hinder_no_viewer(
             for request in (b"", b"GET / HT", GET, upgrade("/ws?job=count"))
         ]
         try:
-            await until(lambda: page.site.board.viewers >= 250)
+            await until(lambda: page.site.job_store.viewers >= 250)
             assert len(page.site.connections.open) == 1_000
             async with page.view("job=count") as viewer:
                 assert (await epochs(viewer, 1))[0]["epoch"] == 1
-                job = page.site.board.jobs["count"].job
+                job = page.site.job_store.jobs["count"].job
                 publish(cluster, job, 2, count(20.0))
                 page.read()
                 assert (await epochs(viewer, 1))[0]["epoch"] == 2
@@ -75,7 +75,7 @@ async def test_a_thousand_idle_connections_hinder_no_viewer(
             close(idle)
 
 
-async def test_connections_that_say_nothing_or_too_little_are_closed(
+async def test_silent_and_slow_connections_are_closed(
     cluster: MemoryCluster,
 ) -> None:
     limits = Limits(head_seconds=0.05, idle_seconds=0.05)
@@ -91,7 +91,7 @@ async def test_connections_that_say_nothing_or_too_little_are_closed(
         close([silent, partial, finished])
 
 
-async def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
+async def test_slow_headers_do_not_extend_the_deadline(cluster: MemoryCluster) -> None:
     limits = Limits(head_seconds=0.2)
 
     async with live_page(cluster, limits=limits) as page:
@@ -109,7 +109,7 @@ async def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
         writer.transport.abort()
 
 
-async def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluster) -> None:
+async def test_longest_idle_connection_is_closed_when_full(cluster: MemoryCluster) -> None:
     limits = Limits(connections=3)
 
     async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
@@ -122,13 +122,13 @@ async def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluste
         second[1].write(GET)
         assert (await second[0].readline()) == b"HTTP/1.1 200 OK\r\n"
         # The viewer is active throughout.
-        publish(cluster, page.site.board.jobs["count"].job, 2, count(20.0))
+        publish(cluster, page.site.job_store.jobs["count"].job, 2, count(20.0))
         page.read()
         await epochs(viewer, 2)
         close([first, second, third])
 
 
-async def test_one_too_many_is_told_so_when_all_others_are_at_work(cluster: MemoryCluster) -> None:
+async def test_connection_is_rejected_when_all_others_are_active(cluster: MemoryCluster) -> None:
     limits = Limits(connections=1)
 
     async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
@@ -140,11 +140,11 @@ async def test_one_too_many_is_told_so_when_all_others_are_at_work(cluster: Memo
         close([one_more])
 
 
-async def test_a_viewer_that_answers_no_ping_is_dropped(cluster: MemoryCluster) -> None:
+async def test_viewer_without_pong_is_dropped(cluster: MemoryCluster) -> None:
     limits = Limits(heartbeat_seconds=0.1)
 
     async with live_page(cluster, limits=limits) as page:
         dead = await page.connect(upgrade("/ws?job=count"))
-        await until(lambda: page.site.board.viewers)
-        await until(lambda: not page.site.board.viewers)
+        await until(lambda: page.site.job_store.viewers)
+        await until(lambda: not page.site.job_store.viewers)
         close([dead])

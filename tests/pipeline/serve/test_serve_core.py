@@ -16,12 +16,17 @@ from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.results.privacy_sentences import budget_line, budget_of, exposure_body, odds
+from dpstream.pipeline.results.privacy_sentences import (
+    budget_line,
+    budget_of,
+    exposure_body,
+    posterior_odds,
+)
 from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
 from dpstream.pipeline.serve.reduction import reduce_curve
 from dpstream.pipeline.values.value_domains import BOOLEAN
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from tests.support.shown_jobs import FRUIT, MODES, count, gap
 
 values = st.lists(
@@ -34,7 +39,7 @@ def as_array(known: list[float | None]) -> NDArray[np.float64]:
 
 
 @given(values, st.integers(1, 20))
-def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], columns: int) -> None:
+def test_reduced_curve_keeps_peaks_and_gaps(known: list[float | None], columns: int) -> None:
     curve = as_array(known)
     epochs = np.arange(3, 3 + len(curve))
     reduction = reduce_curve(epochs, [curve], columns)
@@ -53,11 +58,13 @@ def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], col
         assert with_gap == set(reduction.columns[np.isnan(shown)].tolist())
 
 
-def point(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> Point:
-    return Point(b"", epoch, fate, 1_000 * epoch, 90, 100, estimate, {}, np.zeros((0, 3)))
+def point(
+    epoch: int, estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED
+) -> Point:
+    return Point(b"", epoch, window_status, 1_000 * epoch, 90, 100, estimate, {}, np.zeros((0, 3)))
 
 
-def test_a_history_takes_every_epoch_once_and_in_order() -> None:
+def test_history_accepts_each_epoch_once_in_order() -> None:
     history = History(BOOLEAN)
     assert [history.append(point(epoch, count(1.0))) for epoch in (3, 4, 4, 2, 7)] == [
         *(True, True, False, False, True)
@@ -70,7 +77,7 @@ def test_a_history_takes_every_epoch_once_and_in_order() -> None:
     assert history.part(9, 3) == slice(3, 3)
 
 
-def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
+def test_columns_grow_with_the_history() -> None:
     history = History(BOOLEAN)
     for epoch in range(1, 201):
         history.append(point(epoch, gap(5.0) if epoch == 100 else count(float(epoch))))
@@ -79,18 +86,18 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
     assert np.isnan(column[99]).all()
     assert np.isnan(column).sum() == 3
     history.append(point(201, count(None)))
-    history.append(point(202, None, Fate.EMPTY))
+    history.append(point(202, None, WindowStatus.EMPTY))
     assert np.isnan(history.triples([VALUE])[0][200:]).all()
     assert history.triples([VALUE])[0][198].tolist() == pytest.approx([199, 189.2, 208.8])
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])
-def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
-    said = odds(epsilon)
+def test_posterior_odds_are_never_understated(epsilon: float) -> None:
+    sentence = posterior_odds(epsilon)
     factor, stated, likely = (
         float(each.replace(",", ""))
         for each in re.findall(
-            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % likely", said
+            r"factor of ([\d,.]+) \(epsilon ([\d.]+)\).* ([\d.]+) % likely", sentence
         )[0]
     )
     assert factor >= math.exp(epsilon)
@@ -108,14 +115,14 @@ def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
         ("permanent: true", [1, 2, 3, 4, 5, 6], "6 reports in a horizon"),
     ],
 )
-def test_what_some_reports_of_a_device_tell_is_more_with_each(
+def test_exposure_grows_with_each_linked_report(
     parameters: str, reports: list[int], sends: str
 ) -> None:
     exposure = deployed(FRUIT.replace("PARAMETERS", parameters)).exposure()
     assert exposure is not None
     body = exposure_body(exposure)
     assert body["reports"] == reports
-    assert sends in body["words"]
+    assert sends in body["description"]
     assert body["epsilons"] == sorted(body["epsilons"])
     assert body["epsilons"][0] < 0.9 * body["limit"]
     assert body["limit"] >= body["epsilons"][-1] > 0.99 * body["limit"]
@@ -128,7 +135,7 @@ def deployed(text: str, deployment: bytes = bytes(16)) -> DeployedJob:
     return deploy_job(parse_job(text), deployed_at=0, deployment=deployment)
 
 
-def test_a_budget_adds_up_what_all_deployments_took() -> None:
+def test_budget_sums_the_charges_of_all_deployments() -> None:
     job = deployed(MODES, b"1" * 16)
     own = Charge.of(job)
     earlier = replace(own, deployment="e" * 32, job="other", epsilon=0.1)
@@ -137,4 +144,4 @@ def test_a_budget_adds_up_what_all_deployments_took() -> None:
     assert body["charged"]["epsilon"] == 8.2
     assert body["remaining"]["epsilon"] == 11.8
     assert budget_line(body) == "epsilon 8.2 of 20 charged in total"
-    assert any("3 deployments have charged" in words for words in body["words"])
+    assert any("3 deployments have charged" in words for words in body["description"])

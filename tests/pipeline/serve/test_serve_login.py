@@ -59,7 +59,7 @@ async def give(
     )
 
 
-def test_a_password_is_known_by_its_hash_alone(tmp_path: Path) -> None:
+def test_password_is_verified_by_its_hash(tmp_path: Path) -> None:
     file = tmp_path / "page.password"
     write_password(file, SECRET)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -78,7 +78,7 @@ def test_a_password_is_known_by_its_hash_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", SECRET, "dpstream-scrypt$32768$AAAA$AAAA", "a$b$c$d", "dpstream-scrypt$2$$"]
 )
-def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
+def test_malformed_hash_is_rejected(tmp_path: Path, text: str) -> None:
     file = tmp_path / "page.password"
     file.write_text(text)
     with pytest.raises(PasswordError, match="is not a password file"):
@@ -87,14 +87,14 @@ def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
         HashedPassword.read(tmp_path / "missing")
 
 
-def test_a_costly_hash_from_elsewhere_is_refused(tmp_path: Path, hashed: HashedPassword) -> None:
+def test_hash_with_excessive_cost_is_rejected(tmp_path: Path, hashed: HashedPassword) -> None:
     file = tmp_path / "page.password"
     file.write_text(str(hashed).replace("$1024$", "$1073741824$"))
     with pytest.raises(PasswordError, match="is not a password file"):
         HashedPassword.read(file)
 
 
-def test_sessions_end_and_cannot_be_made_up() -> None:
+def test_sessions_expire_and_cannot_be_forged() -> None:
     now = [1_000.0]
     sessions = Sessions(lambda: now[0])
     token = sessions.begin()
@@ -115,7 +115,7 @@ def test_sessions_end_and_cannot_be_made_up() -> None:
     assert not sessions.holds(token)
 
 
-def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
+def test_wrong_passwords_are_throttled_per_address_and_in_total() -> None:
     now = [0.0]
     attempts = LoginAttempts(lambda: now[0])
     for _ in range(ATTEMPTS):
@@ -138,7 +138,7 @@ def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
         attempts.succeed("192.0.2.1")
 
 
-def test_whoever_has_a_network_has_no_more_attempts_than_others() -> None:
+def test_attempts_of_one_network_share_a_limit() -> None:
     attempts = LoginAttempts(lambda: 0.0)
     for number in range(ATTEMPTS):
         assert attempts.wait("2001:db8::1") == 0
@@ -147,7 +147,7 @@ def test_whoever_has_a_network_has_no_more_attempts_than_others() -> None:
     assert attempts.wait("2001:db8:0:1::1") == 0
 
 
-async def test_the_longest_password_can_be_given(cluster: MemoryCluster) -> None:
+async def test_longest_password_is_accepted(cluster: MemoryCluster) -> None:
     longest = "\N{OLD KEY}" * LONGEST
     hashed = HashedPassword.of(longest, cost=1 << 10)
 
@@ -159,9 +159,7 @@ async def test_the_longest_password_can_be_given(cluster: MemoryCluster) -> None
             assert response.status == 413
 
 
-async def test_a_cookie_that_is_no_text_is_none(
-    cluster: MemoryCluster, hashed: HashedPassword
-) -> None:
+async def test_non_text_cookie_is_ignored(cluster: MemoryCluster, hashed: HashedPassword) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         host, port = page.address.removeprefix("http://").strip("/").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -173,12 +171,12 @@ async def test_a_cookie_that_is_no_text_is_none(
         writer.close()
 
 
-async def test_without_the_password_nothing_is_told(
+async def test_nothing_is_served_without_the_password(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         paths = "", "/jobs", "/jobs/count", "/jobs/count/estimates?format=csv"
-        others = "/static/main.js", "/ws?job=count", "/figures.json?job=count"
+        others = "/static/main.js", "/ws?job=count", "/charts.json?job=count"
         for path in (*(f"/api{path}" for path in paths), *others):
             async with page.client.get(page.address + path) as response:
                 assert response.status == 401, path
@@ -213,7 +211,9 @@ async def test_without_the_password_nothing_is_told(
             assert response.status == 303
 
 
-async def test_passwords_are_guessed_slowly(cluster: MemoryCluster, hashed: HashedPassword) -> None:
+async def test_password_guesses_are_slowed_down(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         for _ in range(ATTEMPTS):
             assert (await give(page, "wrong password")).status == 401
@@ -223,14 +223,14 @@ async def test_passwords_are_guessed_slowly(cluster: MemoryCluster, hashed: Hash
         assert "Set-Cookie" not in late.headers
 
 
-async def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
+async def test_login_requires_its_own_form_and_redirects_locally(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         assert (await give(page, SECRET, Origin="https://evil.example")).status == 403
         for target in ("https://evil.example/", "//evil.example/?x", "/?a\r\nb", "/api", ""):
-            said = await give(page, SECRET, target)
-            assert (said.status, said.headers["Location"]) == (303, "/")
+            response = await give(page, SECRET, target)
+            assert (response.status, response.headers["Location"]) == (303, "/")
         long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
         assert long.status == 413
         # No other response is ever sent here.
@@ -238,7 +238,7 @@ async def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
         assert other.status == 405
 
 
-async def test_who_logs_out_is_asked_again_wherever_the_cookie_was_copied_to(
+async def test_logout_invalidates_all_copies_of_the_cookie(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
@@ -262,7 +262,7 @@ async def test_who_logs_out_is_asked_again_wherever_the_cookie_was_copied_to(
         assert (await page.client.post(f"{page.address}/logout")).status == 405
 
 
-async def test_a_link_from_elsewhere_leads_to_the_view_with_the_cookie(
+async def test_link_from_another_site_keeps_the_session(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
@@ -273,13 +273,13 @@ async def test_a_link_from_elsewhere_leads_to_the_view_with_the_cookie(
             assert "count" not in (await response.text())
 
 
-async def test_without_a_password_nobody_is_asked_for_one(cluster: MemoryCluster) -> None:
+async def test_no_login_is_required_without_a_password(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         await page.body("/")
         assert (await give(page, SECRET)).status == 405
 
 
-async def test_a_proxys_header_counts_from_the_proxy_alone(cluster: MemoryCluster) -> None:
+async def test_forwarded_header_counts_only_from_the_proxy(cluster: MemoryCluster) -> None:
     named = {"X-Forwarded-User": "ada"}
     async with live_page(cluster, access=AccessSettings(header="X-Forwarded-User")) as page:
         async with page.client.get(f"{page.address}/api/jobs", headers=named) as response:
@@ -301,9 +301,7 @@ async def test_a_proxys_header_counts_from_the_proxy_alone(cluster: MemoryCluste
     assert not elsewhere.named_by_proxy(named, None)
 
 
-async def test_by_tls_the_cookie_goes_by_tls_alone(
-    cluster: MemoryCluster, hashed: HashedPassword
-) -> None:
+async def test_cookie_is_secure_with_tls(cluster: MemoryCluster, hashed: HashedPassword) -> None:
     tls = tls_context(TLS / "server.pem", TLS / "server.pem")
     async with live_page(cluster, access=AccessSettings(hashed), tls=tls) as page:
         assert page.address.startswith("https://")
@@ -319,7 +317,7 @@ async def test_by_tls_the_cookie_goes_by_tls_alone(
             assert response.status == 200
 
 
-async def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -> None:
+async def test_incomplete_tls_handshake_times_out(cluster: MemoryCluster) -> None:
     tls = tls_context(TLS / "server.pem", TLS / "server.pem")
     limits = replace(Limits(), head_seconds=0.1)
     async with live_page(cluster, limits=limits, tls=tls) as page:
@@ -330,10 +328,10 @@ async def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -
         writer.close()
 
 
-async def test_pages_of_an_origin_may_have_it_in_a_frame(cluster: MemoryCluster) -> None:
+async def test_allowed_origin_may_frame_the_page(cluster: MemoryCluster) -> None:
     origin = "https://intranet.example.org"
     async with (
-        live_page(cluster, embed_in=(origin,)) as page,
+        live_page(cluster, frame_ancestors=(origin,)) as page,
         page.client.get(f"{page.address}/?embed=1") as response,
     ):
         policy = response.headers["Content-Security-Policy"]
@@ -346,7 +344,7 @@ async def test_pages_of_an_origin_may_have_it_in_a_frame(cluster: MemoryCluster)
     ["", "*", "https://a.example/x", "a.example", "https://a.example; script-src *", "data:x",
      "https://a.example\n", "https://", "https://a b"],
 )  # fmt: skip
-def test_what_is_no_origin_does_not_come_into_a_policy(text: str) -> None:
+def test_malformed_frame_ancestor_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"^"):
         check_origin(text)
     assert check_origin("https://a.example:8443") == "https://a.example:8443"
@@ -358,7 +356,7 @@ def dpstream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return Commands(capsys)
 
 
-def test_the_command_writes_a_hash_that_serve_reads(
+def test_command_writes_a_hash_that_serve_reads(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "page.password"
@@ -366,14 +364,14 @@ def test_the_command_writes_a_hash_that_serve_reads(
     assert dpstream("password", file).code == 0
     assert HashedPassword.read(file).matches(SECRET)
     monkeypatch.setattr(sys, "stdin", io.StringIO("short\n"))
-    said = dpstream("password", file)
-    assert (said.code, "has 5 characters" in said.errors) == (2, True)
+    result = dpstream("password", file)
+    assert (result.code, "has 5 characters" in result.errors) == (2, True)
     assert HashedPassword.read(file).matches(SECRET)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert "no password received" in dpstream("password", file).errors
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{SECRET}\n"))
-    said = dpstream("password", tmp_path / "missing" / "file")
-    assert "cannot write" in said.errors
+    result = dpstream("password", tmp_path / "missing" / "file")
+    assert "cannot write" in result.errors
 
 
 @pytest.mark.parametrize(
@@ -386,13 +384,13 @@ def test_the_command_writes_a_hash_that_serve_reads(
             ("--trusted-header", "X-User", "--trusted-proxy", "x"),
             "expected an address or a network",
         ),
-        (("--embed-in", "*"), "expected only scheme and host"),
+        (("--frame-ancestor", "*"), "expected only scheme and host"),
         (("--tls-cert", "x"), "must be given together"),
         (("--tls-cert", "x", "--tls-key", "y"), "there is no file x"),
     ],
 )
-def test_serve_says_which_option_is_wrong(
+def test_serve_names_the_invalid_option(
     dpstream: Commands, options: tuple[str, ...], why: str
 ) -> None:
-    said = dpstream("serve", *options)
-    assert (said.code, why in said.errors) == (2, True)
+    result = dpstream("serve", *options)
+    assert (result.code, why in result.errors) == (2, True)

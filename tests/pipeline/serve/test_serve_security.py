@@ -54,7 +54,7 @@ async def raw(page: LivePage, request: bytes) -> tuple[int, dict[str, str], byte
     return int(first.split()[1]), dict(line.split(": ", 1) for line in lines), body
 
 
-async def test_every_answer_has_the_policy(cluster: MemoryCluster) -> None:
+async def test_every_response_has_the_security_policy(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         index = (await page.body("/")).decode()
         script = index.partition('<script src="')[2].partition('"')[0]
@@ -67,7 +67,7 @@ async def test_every_answer_has_the_policy(cluster: MemoryCluster) -> None:
             "/api/jobs": 200,
             "/api/jobs/count": 200,
             "/api/jobs/count/estimates?format=csv": 200,
-            "/figures.json?job=count": 200,
+            "/charts.json?job=count": 200,
             "/api/jobs/nobody": 404,
             "/api/jobs/count/curve?from=x": 400,
             "/nothing": 404,
@@ -106,7 +106,7 @@ MALFORMED = {
 }
 
 
-async def test_malformed_requests_are_refused_and_leave_nothing_open(
+async def test_malformed_requests_are_rejected_and_closed(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster) as page:
@@ -120,16 +120,16 @@ async def test_malformed_requests_are_refused_and_leave_nothing_open(
         await until(lambda: not page.site.connections.open)
 
 
-async def test_a_name_bound_anew_to_this_address_is_not_answered(cluster: MemoryCluster) -> None:
+async def test_dns_rebinding_is_rejected(cluster: MemoryCluster) -> None:
     async with live_page(cluster, hosts=["Stats.Example.org"]) as page:
         for host in ("evil.example", "evil.example:8765", "localhost.evil.example", "a@localhost"):
-            said = await page.get("/api/jobs", 421, Host=host)
-            assert "--allow-host" in said["error"]
+            body = await page.get("/api/jobs", 421, Host=host)
+            assert "--allow-host" in body["error"]
         for host in ("localhost", "127.0.0.1:99", "[::1]:8765", "stats.example.org", "LOCALHOST."):
             await page.get("/api/jobs", 200, Host=host)
 
 
-async def test_pages_of_other_sites_are_not_answered(cluster: MemoryCluster) -> None:
+async def test_cross_site_requests_are_rejected(cluster: MemoryCluster) -> None:
     async with live_page(cluster, hosts=["stats.example.org"]) as page:
         own = page.address
         for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "file://", "x"):
@@ -148,19 +148,19 @@ async def test_pages_of_other_sites_are_not_answered(cluster: MemoryCluster) -> 
 @pytest.mark.parametrize(
     "host", ["", ":", "[", "[::1", "localhost:x", "localhost:99999", "a/b", "a?b", "a#b", "\u2100"]
 )
-def test_hosts_that_are_none_are_refused(host: str) -> None:
-    refusal = Gatekeeper().refuse("GET", "/", {"Host": host}, has_body=False)
-    assert refusal is not None
-    assert refusal.status == 421
+def test_malformed_hosts_are_rejected(host: str) -> None:
+    rejection = Gatekeeper().reject("GET", "/", {"Host": host}, has_body=False)
+    assert rejection is not None
+    assert rejection.status == 421
 
 
-async def test_the_longest_address_is_answered_and_no_longer_one(cluster: MemoryCluster) -> None:
+async def test_longest_url_is_accepted_and_a_longer_one_rejected(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
         path = "/api/jobs?x="
         await page.get(path + "a" * (LONGEST_TARGET - len(path)))
         await page.get(path + "a" * (LONGEST_TARGET - len(path) + 1), 414)
 
 
-def test_the_headers_are_those_of_the_design() -> None:
+def test_security_headers_are_complete() -> None:
     assert "unsafe-eval" not in HEADERS["Content-Security-Policy"]
     assert "http" not in HEADERS["Content-Security-Policy"]

@@ -38,10 +38,10 @@ def grow(cluster: MemoryCluster, *numbers: int) -> None:
         publish(cluster, job, epoch, count(10.0 * epoch))
 
 
-async def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCluster) -> None:
+async def test_viewer_receives_past_and_new_epochs(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page, page.view("job=count") as viewer:
         hello = await messages(viewer, "hello")
-        assert hello["run"] == page.site.board.run
+        assert hello["run"] == page.site.job_store.run
         assert hello["last_epoch"] == 3
         assert [job["job"] for job in hello["jobs"]] == ["count", "modes"]
         first, second, third = await epochs(viewer, 3)
@@ -55,9 +55,9 @@ async def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCl
         assert (fourth["epoch"], fourth["job"]) == (4, "count")
 
 
-async def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
+async def test_reconnected_viewer_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
-        start = page.site.board.run
+        start = page.site.job_store.run
         async with page.view(f"job=count&after=2&start={start}") as viewer:
             (third,) = await epochs(viewer, 1)
             assert third["epoch"] == 3
@@ -71,25 +71,25 @@ async def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: Memor
         assert [each["epoch"] for each in [*caught_up, last]] == list(range(4, 13))
 
 
-async def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -> None:
+async def test_server_restart_sends_reload(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page:
-        before = page.site.board.run
+        before = page.site.job_store.run
     async with live_page(cluster) as page:
         async with page.view(f"job=count&after=3&start={before}") as viewer:
             body = await viewer.receive_json()
             assert body["type"] == "reload"
-            assert body["run"] == page.site.board.run != before
+            assert body["run"] == page.site.job_store.run != before
             assert (await viewer.receive()).type is WSMsgType.CLOSE
         async with page.view("job=count") as viewer:
             assert [each["epoch"] for each in await epochs(viewer, 3)] == [1, 2, 3]
 
 
-async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload(
+async def test_redeployment_sends_reload_to_returning_viewers(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster) as page:
-        start = page.site.board.run
-        before = page.site.board.jobs["count"].job.deployment.hex()
+        start = page.site.job_store.run
+        before = page.site.job_store.jobs["count"].job.deployment.hex()
         job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
         publish(cluster, job, 1, count(99.0))
         page.read()
@@ -106,30 +106,30 @@ async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload
             assert (await epochs(viewer, 1))[0]["epoch"] == 3
 
 
-async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
+async def test_viewers_are_notified_of_kafka_outages(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
         assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
         page.site.take(BrokerAvailability(False))
         assert (await messages(viewer, "kafka"))["answers"] is False
-        assert "does not respond" in page.told[0]
+        assert "does not respond" in page.log[0]
         page.site.take(BrokerAvailability(True))
         assert (await messages(viewer, "kafka"))["answers"] is True
 
 
-async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster) -> None:
+async def test_charges_of_other_jobs_are_sent(cluster: MemoryCluster) -> None:
     """Sent at first, since it may have changed since it was requested, and on every change."""
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
-        job = page.site.board.jobs["count"].job
-        asked = (await page.get("/api/jobs/count"))["budget"]
+        job = page.site.job_store.jobs["count"].job
+        requested = (await page.get("/api/jobs/count"))["budget"]
         first = await messages(viewer, "budget")
-        assert (first["job"], first["budget"]) == ("count", asked)
+        assert (first["job"], first["budget"]) == ("count", requested)
         other = replace(Charge.of(job), deployment="f" * 32)
         cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
         page.read()
         then = (await messages(viewer, "budget"))["budget"]
-        assert then["charged"]["epsilon"] == 2 * asked["charged"]["epsilon"] > 0
+        assert then["charged"]["epsilon"] == 2 * requested["charged"]["epsilon"] > 0
         assert then == (await page.get("/api/jobs/count"))["budget"]
         # No other message is sent while nothing has changed.
         grow(cluster, 4)
@@ -137,7 +137,7 @@ async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster
         assert (await messages(viewer, "jobs", "budget"))["type"] == "jobs"
 
 
-async def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
+async def test_viewer_beyond_the_limit_is_rejected(cluster: MemoryCluster) -> None:
     limits = Limits(viewers=2)
 
     async with live_page(cluster, limits=limits) as page:
@@ -147,13 +147,13 @@ async def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
             with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
                 await page.view("job=count")
             assert "limit of 2 viewers" in (await page.get("/ws?job=count", 503))["error"]
-        await until(lambda: page.site.board.viewers < 2)
+        await until(lambda: page.site.job_store.viewers < 2)
         async with page.view("job=count") as third:
             await messages(third, "hello")
 
 
 @pytest.mark.slow
-async def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> None:
+async def test_slow_viewer_is_dropped_without_delaying_others() -> None:
     cluster = MemoryCluster()
     labels = ", ".join(f"item{number}" for number in range(200))
     text = MODES.replace("walk, 'bus, or tram', car", labels).replace("count: 12", "count: 4096")
@@ -170,13 +170,13 @@ async def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it(
             loop = asyncio.get_running_loop()
             await loop.sock_connect(blocked, (host, int(port)))
             await loop.sock_sendall(blocked, upgrade("/ws?job=modes"))
-            await until(lambda: page.site.board.viewers)
+            await until(lambda: page.site.job_store.viewers)
             async with page.view("job=modes&after=2490") as viewer:
                 assert [each["epoch"] for each in await epochs(viewer, 10)][-1] == 2_500
-            await until(lambda: not page.site.board.viewers)
+            await until(lambda: not page.site.job_store.viewers)
 
 
-async def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
+async def test_viewer_messages_are_ignored_and_long_ones_disconnect(
     cluster: MemoryCluster,
 ) -> None:
     async with live_page(cluster) as page, page.view("job=count&after=3") as viewer:
@@ -189,7 +189,7 @@ async def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
         assert await closed(viewer) == WSCloseCode.MESSAGE_TOO_BIG
 
 
-async def test_when_the_server_ends_viewers_are_told(cluster: MemoryCluster) -> None:
+async def test_viewers_are_notified_when_the_server_ends(cluster: MemoryCluster) -> None:
     async with live_page(cluster) as page, page.view("job=count") as viewer:
         await epochs(viewer, 3)
         ending = asyncio.create_task(page.site.stop())

@@ -12,9 +12,9 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from dpstream.aggregators.estimate import Published as Estimated
+from dpstream.pipeline.jobs.budget_declarations import BY_COMMAND, BudgetDeclaration
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_phases import Phase
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
 from dpstream.pipeline.ledger.ledger_topic import write_entries
@@ -22,7 +22,6 @@ from dpstream.pipeline.ledger.writing import of_budget
 from dpstream.pipeline.operations.deployments import undeploy
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.background import Background, Shown
-from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import (
     JobFollower,
     NewlyPublished,
@@ -30,6 +29,7 @@ from dpstream.pipeline.serve.follower import (
     Polled,
     Reader,
 )
+from dpstream.pipeline.serve.job_store import Jobs
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.live_page import NOW, deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster
@@ -42,13 +42,13 @@ def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
         before = reader.positions
         for topic, position in before.items():
             records = list(cluster.read(topic, start=position))
-            told = reader.take(topic, records) if records else None
-            news += [] if told is None else [told]
+            item = reader.take(topic, records) if records else None
+            news += [] if item is None else [item]
         if reader.positions == before:
             return news
 
 
-def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
+def test_follower_tracks_deployments() -> None:
     cluster, reader = MemoryCluster(), Reader()
     assert reader.positions == {JOBS_TOPIC: 0, LEDGER_TOPIC: 0}
     job = deploy_text(cluster, COUNT, b"1" * 16)
@@ -77,17 +77,17 @@ def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     assert list(reader.positions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
-def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
+def test_budget_declared_only_in_the_ledger_is_shown() -> None:
     cluster, reader = MemoryCluster(), Reader()
     deploy_text(cluster, COUNT)
     (before,) = read_all(reader, cluster)
     assert isinstance(before, Jobs)
-    assert not before.stated
-    budget = StatedBudget("count", 9.0, 0.0, "dpstream budget", BY_COMMAND, 5, True, "a")
+    assert not before.declared
+    budget = BudgetDeclaration("count", 9.0, 0.0, "dpstream budget", BY_COMMAND, 5, True, "a")
     write_entries(cast(Cluster, cluster), of_budget(budget, 5))
     (after,) = read_all(reader, cluster)
     assert isinstance(after, Jobs)
-    assert after.stated == (budget,)
+    assert after.declared == (budget,)
     assert after.charges == before.charges
 
 
@@ -95,8 +95,8 @@ def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
     ("text", "estimate", "field", "wrong"),
     [
         (COUNT, count(5.0), "value", float("nan")),
-        (COUNT, count(5.0), "high", float("inf")),
-        (COUNT, count(5.0), "low", []),
+        (COUNT, count(5.0), "ci95_high", float("inf")),
+        (COUNT, count(5.0), "ci95_low", []),
         (COUNT, count(5.0), "flags", [float("nan")]),
         (MODES, items(1.0, 2.0, 3.0), "items", [1.0, 2.0]),
         (MODES, items(1.0, 2.0, 3.0), "items", [1.0, 2.0, None]),
@@ -106,7 +106,7 @@ def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
         (HOURS, numbers(*[1.0] * 8), "items", [1.0]),
     ],
 )
-async def test_an_estimate_that_is_none_of_the_job_is_not_shown(
+async def test_estimate_of_another_deployment_is_not_shown(
     text: str, estimate: Estimated, field: str, wrong: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = MemoryCluster()
@@ -146,7 +146,7 @@ class Flaky:
 
 
 @pytest.mark.parametrize("last_says_nothing", [False, True])
-def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
+def test_jobs_are_listed_after_their_topic_is_read(
     monkeypatch: pytest.MonkeyPatch, last_says_nothing: bool
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
@@ -160,28 +160,28 @@ def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
     if last_says_nothing:
         end = [Polled({JOBS_TOPIC: records[-1:]}, behind), Polled({})]
     source = Flaky([*parts[:1], KafkaTimeoutError("away"), *parts[1:], *end])
-    told: list[News] = []
-    follower = JobFollower(source, Reader(), told.append)
+    messages: list[News] = []
+    follower = JobFollower(source, Reader(), messages.append)
     follower.start()
     assert source.done.wait(20)
     follower.end()
     follower.join(20)
-    assert [list(each.jobs) for each in told if isinstance(each, Jobs)] == [["count", "modes"]]
+    assert [list(each.jobs) for each in messages if isinstance(each, Jobs)] == [["count", "modes"]]
 
 
 @dataclass
 class Heard:
     pipelines: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     horizons: list[tuple[int, SmoothedHorizon]] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
 
-    def refused(self, message: str) -> None:
-        self.refusals.append(message)
+    def rejected(self, message: str) -> None:
+        self.rejections.append(message)
 
     def pipeline(
-        self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
+        self, job: DeployedJob, body: dict[str, Any], issues: tuple[str, ...], lag_seconds: float
     ) -> None:
-        self.pipelines.append((job.name, problems))
+        self.pipelines.append((job.name, issues))
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
         self.horizons.append((number, horizon))
@@ -198,7 +198,7 @@ class Broken(MemoryCluster):
         return super().end_offsets(topic)
 
 
-def test_a_job_that_cannot_be_looked_at_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_job_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     cluster, heard = MemoryCluster(), Heard()
     jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
     shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False) for job in jobs]

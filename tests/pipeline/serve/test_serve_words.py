@@ -22,18 +22,18 @@ from tests.support.memory_cluster import MemoryCluster
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAYS = (
-    "name: visits\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+    "name: visits\nprotocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}\n"
     "epochs: {count: 12, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n"
     "title: Patients on the ward\nunit: patients\ndescription: In the morning.\n"
 )
 GUIDE = (
-    "name: first-report\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\n"
+    "name: first-report\nprotocol: value_stream\nparameters: {epsilon: 4, max_changes: 2}\n"
     "epochs: {count: 60, start: 2023-01-01, length: PT1M, renew: true}\n"
     "shuffle: {minimum: 1, grace: 20 s}\ndevices: {}\n"
 )
 SHUFFLED = (
     "name: trusted\nprotocol: shuffled_counts\n"
-    "parameters: {epsilon: 1, delta: 1e-6, changes: 4}\nepochs: {count: 12}\n"
+    "parameters: {epsilon: 1, delta: 1e-6, max_changes: 4}\nepochs: {count: 12}\n"
     "shuffle: {minimum: 1000}\n"
 )
 
@@ -42,26 +42,28 @@ def estimate(value: float, half: float = 200.0) -> Estimate:
     return Estimate.around(value, half / 1.96, half, 80, 20_000)
 
 
-async def test_what_intervals_assume_stands_beside_them() -> None:
+async def test_assumption_is_served_with_the_intervals() -> None:
     cluster = MemoryCluster()
     job, free = deploy_text(cluster, DAYS), "protocol: split_budget\nparameters: {epsilon: 1}"
     publish(cluster, job, 1, estimate(5_000.0))
-    changes = "protocol: value_stream\nparameters: {epsilon: 1, changes: 2}"
+    changes = "protocol: value_stream\nparameters: {epsilon: 1, max_changes: 2}"
     other = deploy_text(cluster, DAYS.replace(changes, free).replace("visits", "free"))
     publish(cluster, other, 1, estimate(5_000.0))
     async with live_page(cluster) as page:
-        told = await page.get("/api/jobs/visits")
-        assumption = "Assumes at most 2 changes per person; later changes appear with a delay."
-        assert (told["assumption"], told["warning"]) == (assumption, None)
+        body = await page.get("/api/jobs/visits")
+        assumption = "Assumes at most 2 changes per user; later changes appear with a delay."
+        assert (body["assumption"], body["warning"]) == (assumption, None)
         assert (await page.get("/api/jobs/free"))["assumption"] is None
     publish(cluster, job, 2, replace(estimate(5_000.0), flags=(CHANGES_USED,)))
     async with live_page(cluster) as page:
-        told = await page.get("/api/jobs/visits")
-        assert told["assumption"] == assumption
-        assert "people have changed at least once on average" in told["warning"]
+        body = await page.get("/api/jobs/visits")
+        assert body["assumption"] == assumption
+        assert (
+            "The true number may be outside its 95 % interval: users have changed at least once"
+        ) in body["warning"]
 
 
-async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
+async def test_days_start_in_the_time_zone_of_the_job() -> None:
     cluster = MemoryCluster()
     job = deploy_text(cluster, DAYS)
     for epoch in (1, 2, 3):
@@ -83,15 +85,15 @@ async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
         async with page.view("job=visits") as socket:
             first = await socket.receive_json()
             assert first["jobs"][0]["calendar"]["zone"] == "Europe/Berlin"
-            said = [await socket.receive_json() for _ in moments]
-            assert [each["begins"] for each in said] == moments
-        figure = await page.body("/figures.json?job=visits")
-        assert b"day (Europe/Berlin)" in figure
-        assert b"patients" in figure
-        assert b"Europe/Berlin" not in await page.body("/figures.json?job=visits&axis=numbers")
+            received = [await socket.receive_json() for _ in moments]
+            assert [each["begins"] for each in received] == moments
+        chart = await page.body("/charts.json?job=visits")
+        assert b"day (Europe/Berlin)" in chart
+        assert b"patients" in chart
+        assert b"Europe/Berlin" not in await page.body("/charts.json?job=visits&axis=numbers")
 
 
-async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
+async def test_epochs_of_device_jobs_count_from_deployment() -> None:
     """The client guide's job, deployed ten months after its start: four horizons later."""
     cluster = MemoryCluster()
     job = deploy_text(cluster, GUIDE)
@@ -106,7 +108,7 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         assert body["position"] == f"epoch {last:,} (horizon 4, 2023-11-15 01:59)"
         assert body["guarantee"]["horizons"] == 4
         assert body["guarantee"]["epsilon"] == pytest.approx(16, rel=1e-3)
-        words = " ".join(body["guarantee_words"])
+        words = " ".join(body["guarantee_description"])
         assert "one user's whole stream of 4 horizons by at most a factor of" in words
         assert "protects nothing" not in words
 
@@ -140,17 +142,15 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         ),
     ],
 )
-def test_the_boundary_of_trust_is_that_of_the_guarantee(
-    text: str, trusted: list[str], words: str
-) -> None:
+def test_trust_boundary_matches_the_guarantee(text: str, trusted: list[str], words: str) -> None:
     job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
     assert [party.name for party in parties_of(job) if party.trusted] == trusted
-    assert trust_body(job)["words"] == words
-    assert (len(trusted) == 1) == job.guarantee.trust.startswith("nobody")
+    assert trust_body(job)["description"] == words
+    assert (len(trusted) == 1) == job.guarantee.trust.startswith("none")
     assert parties_of(job)[-1].name == "readers"
 
 
-def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
+def test_either_aggregator_suffices_as_trusted_party(tmp_path: Path) -> None:
     for party in SHARERS:
         make_key_pair(tmp_path / f"{party}.key", tmp_path / f"{party}.pub")
     shares = ", ".join(str(tmp_path / f"{party}.pub") for party in SHARERS)
@@ -161,6 +161,8 @@ def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
     assert [party.name for party in parties if party.trusted] == ["devices, producers"]
     body = trust_body(job)
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
-    assert "either one of the two aggregators" in body["words"]
-    assert body["words"].endswith("This assumes at least 2,000 honest users per epoch.")
-    assert "1,999 honest others in each window" in job.guarantee.trust
+    assert "either one of the two aggregators" in body["description"]
+    assert body["description"].endswith("This assumes at least 2,000 honest users per epoch.")
+    assert (
+        "the shuffler to shuffle and to suppress windows below the minimum, and"
+    ) in job.guarantee.trust

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.aggregators.estimate import Attendance
+from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.future_rand import FutureRandAggregator
 from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.results.expected_errors import EXCEEDED, widening
@@ -29,17 +29,17 @@ def job(text: str) -> Job:
     return parse_job(text)
 
 
-def test_runs_leave_it_as_seldom_as_it_says_and_the_interval_of_each_epoch_often() -> None:
+def test_simultaneous_band_has_its_stated_coverage() -> None:
     law = calibrate(FutureRandParameters(1.0, 1), EPOCHS)
     band = Simultaneous.of(job(COUNT.replace("count: 12", f"count: {EPOCHS}")))
     assert band is not None
     left_wide = left_narrow = 0
     for run in range(RUNS):
-        triples, truth = estimates_of_run(law, run)
+        triples, ground_truth = estimates_of_run(law, run)
         ends = band.ends(VALUE, triples)
         assert ends is not None
-        left_wide += bool(((truth < ends[0]) | (truth > ends[1])).any())
-        left_narrow += bool(((truth < triples[:, 1]) | (truth > triples[:, 2])).any())
+        left_wide += bool(((ground_truth < ends[0]) | (ground_truth > ends[1])).any())
+        left_narrow += bool(((ground_truth < triples[:, 1]) | (ground_truth > triples[:, 2])).any())
     assert stats.binom.sf(left_wide - 1, RUNS, EXCEEDED) > FALSE_ALARM
     # This number of runs would detect a band that is too narrow.
     assert stats.binom.sf(left_narrow - 1, RUNS, EXCEEDED) < FALSE_ALARM
@@ -50,19 +50,19 @@ def estimates_of_run(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     devices, rng = FutureRand(law), seeded_generator(121, run)
     devices.enroll(USERS, rng)
-    aggregator, attendance = FutureRandAggregator(law), Attendance.constant(EPOCHS, USERS)
-    rows, truth = [], []
+    aggregator, participation = FutureRandAggregator(law), Participation.constant(EPOCHS, USERS)
+    rows, ground_truth = [], []
     for epoch in range(1, EPOCHS + 1):
         values = np.full(USERS, epoch > 4, np.int8)
         aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
-        estimate = aggregator.estimate(epoch, attendance)
+        estimate = aggregator.estimate(epoch, participation)
         assert estimate is not None
-        rows.append([estimate.value, estimate.low, estimate.high])
-        truth.append(int(values.sum()))
-    return np.array(rows, np.float64), np.array(truth, np.float64)
+        rows.append([estimate.value, estimate.ci95_low, estimate.ci95_high])
+        ground_truth.append(int(values.sum()))
+    return np.array(rows, np.float64), np.array(ground_truth, np.float64)
 
 
-def test_epochs_that_stand_alone_and_quantiles_have_none() -> None:
+def test_independent_epochs_and_quantiles_have_no_band() -> None:
     assert Simultaneous.of(job(WORDS)) is None
     assert Simultaneous.of(job(COUNT.replace("count: 12", "count: 1"))) is None
     band = Simultaneous.of(job(HOURS))
@@ -70,7 +70,7 @@ def test_epochs_that_stand_alone_and_quantiles_have_none() -> None:
     assert band.ends(QUARTILE_SERIES[1], np.ones((1, 3))) is None
 
 
-async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
+async def test_api_serves_the_band_with_gaps() -> None:
     cluster = MemoryCluster()
     counted = deploy_text(cluster, COUNT, b"c" * 16)
     publish(cluster, counted, 1, count(10.0))
@@ -82,10 +82,10 @@ async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
     publish(cluster, words, 1, found(i7=90.0))
 
     async with live_page(cluster) as page:
-        told = (await page.get("/api/jobs/count"))["simultaneous"]
-        assert told["epochs"] == 12
-        assert told["widening"] == widening(12)
-        assert told["words"].startswith("The wide band holds for all 12 epochs of a horizon")
+        body = (await page.get("/api/jobs/count"))["simultaneous"]
+        assert body["epochs"] == 12
+        assert body["widening"] == widening(12)
+        assert body["description"].startswith("The wide band holds for all 12 epochs of a horizon")
         (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
         half = 9.8 * widening(12)
         for end, sign in (("low", -1), ("high", 1)):
@@ -95,7 +95,7 @@ async def test_the_api_has_it_where_there_is_one_and_gaps_are_gaps() -> None:
         path = "/api/jobs/hours/curve?series=q0.5,r0:40"
         median, bucket = (await page.get(path))["series"]
         assert median["simultaneous_low"] is None
-        assert bucket["simultaneous_low"][0] < bucket["low"][0]
+        assert bucket["simultaneous_low"][0] < bucket["ci95_low"][0]
         assert (await page.get("/api/jobs/words"))["simultaneous"] is None
         (item,) = (await page.get("/api/jobs/words/curve?series=7"))["series"]
         assert item["simultaneous_high"] is None

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
+from dpstream.pipeline.results.counts_queries import (
+    Answer,
+    Boxes,
+    CountsQuery,
+    Items,
+    Quantiles,
+    Top,
+)
 from dpstream.pipeline.simulation.item_accuracy import (
     ItemAccuracy,
     items_to_compare,
@@ -26,7 +33,7 @@ def held(*counts: int) -> ItemSums:
 
 
 @pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
-def test_the_most_held_are_looked_at_and_others_at_random(size: int, known: int) -> None:
+def test_top_items_and_random_others_are_evaluated(size: int, known: int) -> None:
     counts = np.arange(known, 0, -1)
     some = ItemSums(np.arange(1, known + 1), counts)
     looked_at = items_to_compare(some, size, seeded_generator(1))
@@ -44,40 +51,40 @@ def test_the_most_held_are_looked_at_and_others_at_random(size: int, known: int)
         assert set(items_to_compare(some, size, seeded_generator(2)).tolist()) - set(others)
 
 
-def truths(
-    question: Question,
+def ground_truths(
+    counts_query: CountsQuery,
     some: ItemSums,
     domain: SetDomain,
     *items: int,
 ) -> list[float | None]:
     answers = [Answer(str(item), 0.0, 1.0, 0.0, 0.0, item=item) for item in items]
-    return list(question.truths(answers, some, domain))
+    return list(counts_query.ground_truths(answers, some, domain))
 
 
-def test_every_kind_of_question_has_its_truth() -> None:
+def test_every_query_type_has_ground_truth() -> None:
     labels = SetDomain(("a", "b", "c"), 1)
-    assert truths(Items(), held(3, 0, 7), labels, 1, 2, 3) == [3, 0, 7]
-    assert truths(Items((3, 2)), held(3, 0, 7), labels, 3, 2) == [7, 0]
-    assert truths(Top(2), held(3, 0, 7), labels, 2, 3) == [0, 7]
+    assert ground_truths(Items(), held(3, 0, 7), labels, 1, 2, 3) == [3, 0, 7]
+    assert ground_truths(Items((3, 2)), held(3, 0, 7), labels, 3, 2) == [7, 0]
+    assert ground_truths(Top(2), held(3, 0, 7), labels, 2, 3) == [0, 7]
     bits = SetDomain(Bits(2), 1)
     boxes = Boxes((Box("0 to 1", (0,), (2,)), Box("3", (3,), (4,))))
-    assert truths(boxes, held(3, 1, 0, 7), bits) == [4, 7]
-    assert truths(Quantiles((0.3, 0.9)), held(3, 1, 0, 7), bits) == [1, 3]
+    assert ground_truths(boxes, held(3, 1, 0, 7), bits) == [4, 7]
+    assert ground_truths(Quantiles((0.3, 0.9)), held(3, 1, 0, 7), bits) == [1, 3]
     numbers = SetDomain(Numbers(10, 20, 4), 1)
-    assert truths(Quantiles((0.25, 0.3)), held(3, 1, 0, 8), numbers) == [10, 12.5]
+    assert ground_truths(Quantiles((0.25, 0.3)), held(3, 1, 0, 8), numbers) == [10, 12.5]
     points = SetDomain(Points((2, 3)), 1)
     square = Boxes((Box("0:1,1:2", (0, 1), (2, 3)), Box("1:1,0:0", (1, 0), (2, 1))))
-    assert truths(square, held(1, 2, 4, 8, 16, 32), points) == [54, 8]
+    assert ground_truths(square, held(1, 2, 4, 8, 16, 32), points) == [54, 8]
 
 
 def epoch(
-    predicted: float | None, *errors: float, recall: float | None = None, truth: int = 3
+    predicted: float | None, *errors: float, recall: float | None = None, ground_truth: int = 3
 ) -> ItemAccuracy:
-    found, held = np.array(errors, np.float64), np.full(len(errors), truth)
+    found, held = np.array(errors, np.float64), np.full(len(errors), ground_truth)
     return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, Items(), ())
 
 
-def test_means_are_over_epochs_and_trials_that_have_something() -> None:
+def test_means_skip_empty_epochs_and_trials() -> None:
     trials = [{1: epoch(1.0, 1.0, -3.0), 2: epoch(None)}, {1: epoch(2.0, 4.0), 2: epoch(None)}]
     mean = mean_accuracy(trials)
     assert (mean.mean_absolute_error, mean.predicted_error, mean.max_error) == (3.0, 1.5, 3.5)

@@ -17,7 +17,7 @@ def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def scratch_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def spill_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record all spill files opened, also those without another reference."""
     opened, open_one = list[Any](), tempfile.TemporaryFile
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
+from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Rejection
 from dpstream.topics.batches import Batch, encode_batch
+from dpstream.topics.messages import Messages
 from dpstream.topics.records import Reason
-from dpstream.topics.words import Words
 from tests.support import noisy_cells
 from tests.support.new_jobs import new_job
 
@@ -24,8 +24,8 @@ def noisy_cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deployed(order: str = "sorted") -> DeployedJob:
-    made = new_job("small", noisy_cells.NAME, {"cells": CELLS}, count=1, minimum=1, order=order)
-    return deploy_job(made, deployed_at=0)
+    job = new_job("small", noisy_cells.NAME, {"cells": CELLS}, count=1, minimum=1, order=order)
+    return deploy_job(job, deployed_at=0)
 
 
 @pytest.fixture
@@ -33,49 +33,49 @@ def job() -> DeployedJob:
     return deployed()
 
 
-def admitted(job: DeployedJob, words: Words) -> object:
+def admitted(job: DeployedJob, words: Messages) -> object:
     batch = Batch(job.fingerprint, job.deployment, bytes(16), bytes(16), 1, words)
     return Admission(job).admit(job.topics.partition_of(1), encode_batch(batch))
 
 
-def counted(values: NDArray[np.uint16]) -> Words:
-    return Words(values, np.ones(len(values), np.uint32))
+def counted(values: NDArray[np.uint16]) -> Messages:
+    return Messages(values, np.ones(len(values), np.uint32))
 
 
-@pytest.mark.parametrize("encoded", [Words, counted])
-def test_words_are_below_the_number_of_different_ones(
-    job: DeployedJob, encoded: type[Words]
+@pytest.mark.parametrize("encoded", [Messages, counted])
+def test_admission_rejects_words_beyond_the_domain(
+    job: DeployedJob, encoded: type[Messages]
 ) -> None:
     largest = encoded(np.array([[0], [CELLS - 1]], "<u2"))
     assert isinstance(admitted(job, largest), Batch)
     assert isinstance(admitted(job, encoded(np.zeros((0, 1), "<u2"))), Batch)
     for word in (CELLS, 2**16 - 1):
-        refusal = admitted(job, encoded(np.array([[0], [word]], "<u2")))
-        assert refusal == Refusal(
+        rejection = admitted(job, encoded(np.array([[0], [word]], "<u2")))
+        assert rejection == Rejection(
             Reason.PROTOCOL, f"message: got {word}; noisy_cells expects less than {CELLS}"
         )
 
 
 @pytest.mark.parametrize("values", [np.zeros((1, 1), "<u4"), np.zeros((1, 2), "<u2")])
-def test_words_of_another_form_are_refused(
+def test_admission_rejects_words_of_another_format(
     job: DeployedJob, values: NDArray[np.unsignedinteger]
 ) -> None:
-    refusal = admitted(job, Words(values))
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason is Reason.PROTOCOL
-    assert refusal.detail.endswith("noisy_cells expects 1 x uint16")
+    rejection = admitted(job, Messages(values))
+    assert isinstance(rejection, Rejection)
+    assert rejection.reason is Reason.PROTOCOL
+    assert rejection.detail.endswith("noisy_cells expects 1 x uint16")
 
 
-def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -> None:
+def test_admission_limits_messages_per_record_in_random_order() -> None:
     """All workers must accept the same: each rewrites windows that another has written."""
     assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions take other records"
     for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):
-        words = Words(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
+        words = Messages(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
         assert isinstance(admitted(deployed(), words), Batch)
-        found = admitted(deployed("random"), words)
+        outcome = admitted(deployed("random"), words)
         if messages == WRITTEN_OUT_MAX:
-            assert isinstance(found, Batch)
+            assert isinstance(outcome, Batch)
         else:
-            assert isinstance(found, Refusal)
-            assert found.reason is Reason.OVERSIZED
-            assert "got 16777217 messages" in found.detail
+            assert isinstance(outcome, Rejection)
+            assert outcome.reason is Reason.OVERSIZED
+            assert "got 16777217 messages" in outcome.detail

@@ -19,10 +19,10 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import KEY, Checkpoint
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.epoch_log import EpochLog, EpochPlace
+from dpstream.pipeline.stages.epoch_log import EpochLog, EpochPosition
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from tests.pipeline.stages.test_restarts import ReadingDriver, publish
@@ -56,7 +56,7 @@ def history() -> tuple[DeployedJob, list[Append]]:
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", INTERVAL)
     monkeypatch.setattr(checkpoints, "NEAR", 2 * INTERVAL)
     monkeypatch.setattr(actions, "_READ_FIRST", 4)
@@ -102,13 +102,13 @@ def unchanged(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
     return [(record.value, record.key) for record in records]
 
 
-def test_a_publisher_goes_on_from_a_checkpoint_and_reads_little(
+def test_publisher_resumes_from_a_checkpoint(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
     log, driver = interrupted(written, job, unchanged)
-    wanted = [each.value for each in written if each.role is Role.ESTIMATES]
-    assert estimates(log) == wanted
+    expected = [each.value for each in written if each.role is Role.ESTIMATES]
+    assert estimates(log) == expected
     left = EPOCHS - WRITTEN + 2 * INTERVAL
     assert driver.records[Role.PARTIALS] < left
     assert driver.records[Role.MANIFESTS] < left
@@ -131,8 +131,8 @@ def in_state(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, 
 
 
 def _longest(state: dict[str, Any]) -> dict[str, Any]:
-    piece: dict[str, Any] = state["counts"]["pieces"][-1][1]
-    return piece
+    interval: dict[str, Any] = state["counts"]["pieces"][-1][1]
+    return interval
 
 
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -140,9 +140,9 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
         lambda state: _longest(state).update(value=[_longest(state)["value"][0] + 1])
     ),
     "a variance": in_state(lambda state: _longest(state).update(variance=1.0)),
-    "the population": in_state(lambda state: state["attendance"][-1].__setitem__(2, 7)),
+    "the population": in_state(lambda state: state["participation"][-1].__setitem__(2, 7)),
     "an interval is missing": in_state(lambda state: state["counts"]["pieces"].pop()),
-    "an epoch that is not over": in_state(lambda state: state["attendance"].append([200, 1, 1])),
+    "an epoch that is not over": in_state(lambda state: state["participation"].append([200, 1, 1])),
     "nothing": changed(state={}),
     "a list as counts": in_state(lambda state: state.update(counts=[])),
     "another digest": changed(manifest_digest="00" * 32),
@@ -158,13 +158,13 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_checkpoint_that_is_wrong_changes_nothing(
+def test_publisher_ignores_a_wrong_checkpoint(
     history: tuple[DeployedJob, list[Append]], kind: str
 ) -> None:
     """The logs stay authoritative: they are read from the start of the horizon."""
     job, written = history
 
-    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+    def corrupt(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
         return [
             (
                 json.dumps(WRONG[kind](json.loads(record.value))).encode()
@@ -175,13 +175,13 @@ def test_a_checkpoint_that_is_wrong_changes_nothing(
             for record in records
         ]
 
-    log, driver = interrupted(written, job, spoil)
+    log, driver = interrupted(written, job, corrupt)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
-    assert driver.records[Role.PARTIALS] >= EPOCHS, "it was believed"
+    assert driver.records[Role.PARTIALS] >= EPOCHS, "the wrong checkpoint was used"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_is_no_checkpoint(
+def test_checkpoint_rejects_invalid_json(
     history: tuple[DeployedJob, list[Append]], text: bytes
 ) -> None:
     with pytest.raises(CodecError, match="not a checkpoint"):
@@ -189,30 +189,30 @@ def test_what_is_no_json_is_no_checkpoint(
     assert checkpoints.own_checkpoint(history[0], KEY, text) is None
 
 
-@pytest.mark.parametrize("spoiled", [2, 8])
-def test_the_latest_checkpoint_that_is_right_is_gone_on_from(
-    history: tuple[DeployedJob, list[Append]], spoiled: int
+@pytest.mark.parametrize("corrupted", [2, 8])
+def test_publisher_resumes_from_the_latest_valid_checkpoint(
+    history: tuple[DeployedJob, list[Append]], corrupted: int
 ) -> None:
     job, written = history
 
-    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
-        last = [record.offset for record in records if record.key == KEY][-spoiled:]
+    def corrupt(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+        last = [record.offset for record in records if record.key == KEY][-corrupted:]
         return [
             (b'{"checkpoint":1}' if record.offset in last else record.value, record.key)
             for record in records
         ]
 
-    log, driver = interrupted(written, job, spoil)
+    log, driver = interrupted(written, job, corrupt)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
-    assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (spoiled < 8)
+    assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (corrupted < 8)
 
 
-def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
+def test_checkpoint_is_ignored_when_estimates_differ(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
 
-    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+    def corrupt(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
         found = []
         for record in records:
             value = record.value
@@ -223,7 +223,7 @@ def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
             found.append((value, record.key))
         return found
 
-    log, driver = interrupted(written, job, spoil)
+    log, driver = interrupted(written, job, corrupt)
     later = [each.value for each in written if each.role is Role.ESTIMATES][WRITTEN:]
     assert estimates(log)[WRITTEN:] == later
     assert driver.records[Role.PARTIALS] >= EPOCHS
@@ -239,7 +239,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
         populations[rng.integers(200)] += 1
         total = int(populations.sum())
         manifest = Manifest(
-            job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 1, 1, (True,) * 200,
+            job.fingerprint, job.deployment, epoch, WindowStatus.RELEASED, 0, 1, 1, (True,) * 200,
             tuple(populations.tolist()), total, total, NOW,
         )  # fmt: skip
         record = decisions.encode(manifest)
@@ -257,7 +257,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
     return written
 
 
-def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> None:
+def test_epoch_log_reads_the_same_from_every_position() -> None:
     values = history_values(HORIZON, renew=False)
     values["shuffle"]["producers"] = 200
     job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
@@ -266,7 +266,7 @@ def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> Non
     for each in _many(job, np.random.default_rng(0)):
         log.append(each)
     driver = MemoryDriver(log)
-    epochs, places = EpochLog(job), list[tuple[int, EpochPlace]]()
+    epochs, places = EpochLog(job), list[tuple[int, EpochPosition]]()
     driver.run(epochs.find_end())
     found = []
     while (epoch := driver.run(epochs.next())) is not None:
@@ -278,12 +278,12 @@ def test_from_every_place_the_logs_say_what_they_say_from_the_beginning() -> Non
     assert any(place.whole_manifests for _, place in places)
     for read, place in places[::3]:
         reading = ReadingDriver(log)
-        assert reading.run(_rest(job, place)) == found[read:]
-    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it began too far back"
+        assert reading.run(_remaining(job, place)) == found[read:]
+    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it started too far back"
 
 
-def _rest(job: DeployedJob, place: EpochPlace) -> Steps[list[object]]:
-    log = yield from EpochLog.going_on(job, place, place.epoch + 1)
+def _remaining(job: DeployedJob, place: EpochPosition) -> Steps[list[object]]:
+    log = yield from EpochLog.resume_at(job, place, place.epoch + 1)
     assert log is not None
     found: list[object] = []
     while (epoch := (yield from log.next())) is not None:

@@ -13,12 +13,12 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.environment import Environment
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.stages.stage_builder import build_stage
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.words import Words
 from tests.pipeline.stages.test_restarts import ReadingDriver
 from tests.support.histories import history_job
 
@@ -26,15 +26,15 @@ EPOCHS = 600
 
 
 @pytest.fixture(autouse=True)
-def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_first_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "_READ_FIRST", 4)
 
 
 def chunks(job: DeployedJob, epoch: int, attempt: int = 1, total: int = 2) -> list[Append]:
-    words = [Words(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
+    words = [Messages(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
     return list(
         chunks_of_attempt(
-            job, Role.SHUFFLED, epoch, epoch - 1, attempt.to_bytes(16, "big"), Pieces.of(words)
+            job, Role.SHUFFLED, epoch, epoch - 1, attempt.to_bytes(16, "big"), Chunks.of(words)
         )
     )
 
@@ -63,7 +63,7 @@ class Aggregator:
         for partition in range(self.job.topics.partitions):
             self.worker.run(self.worker.assign(partition))
 
-    def show(self, records: Iterable[Append]) -> None:
+    def append_and_drain(self, records: Iterable[Append]) -> None:
         for record in records:
             self.log.append(record)
         self.worker.run(self.worker.drain())
@@ -72,13 +72,13 @@ class Aggregator:
         self.worker.run(self.stage.tick(now))
 
     def written(self) -> list[int]:
-        found: list[int] = []
-        log = PartialLog(self.job, lambda epoch, payload: found.append(epoch))
+        epochs: list[int] = []
+        log = PartialLog(self.job, lambda epoch, payload: epochs.append(epoch))
         for record in self.log.read(
             Role.PARTIALS, 0, self.known, self.log.end(Role.PARTIALS, 0)
         ).records:
             log.apply(record)
-        return found
+        return epochs
 
     def floors(self) -> list[tuple[int, int]]:
         return [
@@ -87,11 +87,11 @@ class Aggregator:
         ]
 
 
-def test_of_many_partials_the_latest_are_read() -> None:
+def test_aggregator_reads_only_the_latest_partials() -> None:
     aggregator = Aggregator(range(1, 501))
     read = aggregator.driver.records[Role.PARTIALS]
     assert read < 40
-    aggregator.show(chunks(aggregator.job, 501))
+    aggregator.append_and_drain(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
     # And its own writes.
     assert aggregator.driver.records[Role.PARTIALS] == read + 1
@@ -100,57 +100,53 @@ def test_of_many_partials_the_latest_are_read() -> None:
 
 @pytest.mark.parametrize("epoch", [1, 17, 300, 499])
 @pytest.mark.parametrize("total", [1, 2])
-def test_what_is_left_over_of_a_window_that_has_a_partial_is_dropped(
-    epoch: int, total: int
-) -> None:
+def test_aggregator_drops_leftover_chunks_of_a_complete_window(epoch: int, total: int) -> None:
     aggregator = Aggregator(range(1, 501))
     before = aggregator.driver.records[Role.PARTIALS]
     # Half a window, or all of it.
-    aggregator.show(chunks(aggregator.job, epoch, attempt=7)[:total])
+    aggregator.append_and_drain(chunks(aggregator.job, epoch, attempt=7)[:total])
     assert aggregator.written() == []
     assert all(floor == end for floor, end in aggregator.floors())
     again = aggregator.driver.records[Role.PARTIALS]
     assert (again > before) == (epoch < 490), "as far back as is needed"
     assert epoch == 1 or again < 10 * (501 - epoch)
-    aggregator.show(chunks(aggregator.job, 501))
+    aggregator.append_and_drain(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
 
 
-def test_one_that_was_written_out_of_order_is_looked_for_before_it_holds_the_floor_for_long() -> (
-    None
-):
+def test_aggregator_searches_for_a_partial_written_out_of_order() -> None:
     order = [each for each in range(1, 501) if each != 498]
     aggregator = Aggregator([*order[:100], 498, *order[100:]])
     left, *_ = chunks(aggregator.job, 498, attempt=7)
-    aggregator.show([left])
-    (held,) = [each for each in aggregator.floors() if each[0] < each[1]]
-    assert aggregator.stage.rests() is None
+    aggregator.append_and_drain([left])
+    (floor,) = [each for each in aggregator.floors() if each[0] < each[1]]
+    assert aggregator.stage.idle_seconds() is None
     for now in (1.0, 29.0):
         aggregator.tick(now)
-        assert held in aggregator.floors()
+        assert floor in aggregator.floors()
     for now in (31.0, 32.0, 33.0, 34.0):
         aggregator.tick(now)
     assert all(floor == end for floor, end in aggregator.floors())
     assert aggregator.written() == []
-    assert aggregator.stage.rests() is not None
+    assert aggregator.stage.idle_seconds() is not None
     read = aggregator.driver.records[Role.PARTIALS]
     # All is known now.
-    aggregator.show(chunks(aggregator.job, 501)[:1])
+    aggregator.append_and_drain(chunks(aggregator.job, 501)[:1])
     for now in (70.0, 71.0):
         aggregator.tick(now)
     assert aggregator.driver.records[Role.PARTIALS] == read
 
 
-def test_one_that_is_written_again_counts_once() -> None:
+def test_rewritten_window_counts_once() -> None:
     order = [each for each in range(1, 501) if each != 498]
     aggregator = Aggregator([*order[:100], 498, *order[100:]])
-    aggregator.show(chunks(aggregator.job, 498, attempt=7))
+    aggregator.append_and_drain(chunks(aggregator.job, 498, attempt=7))
     assert aggregator.written() == [498]
-    found: list[bytes] = []
-    log = PartialLog(aggregator.job, lambda epoch, payload: found.append(payload))
+    payloads: list[bytes] = []
+    log = PartialLog(aggregator.job, lambda epoch, payload: payloads.append(payload))
     for record in aggregator.log.read(
         Role.PARTIALS, 0, 0, aggregator.log.end(Role.PARTIALS, 0)
     ).records:
         log.apply(record)
-    assert len(found) == 500
-    assert set(found) == {aggregator.job.aggregator().to_bytes()}, "the first one"
+    assert len(payloads) == 500
+    assert set(payloads) == {aggregator.job.aggregator().to_bytes()}, "the first one"

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
+from dpstream.topics.manifests import WindowStatus, decode_manifest, encode_manifest
 from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.new_jobs import new_job
@@ -61,7 +61,7 @@ def every_order(one: Sequence[bytes], other: Sequence[bytes]) -> Iterator[list[b
         yield [next(mine if place in places else theirs) for place in range(total)]
 
 
-def test_however_the_records_of_two_copies_mix_every_report_counts_once(
+def test_interleaved_records_of_two_copies_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -81,10 +81,10 @@ def test_however_the_records_of_two_copies_mix_every_report_counts_once(
             driver.crash(keep=True)
             cluster.settle()
         (manifest,) = map(decode_manifest, cluster.log.values(Role.MANIFESTS))
-        assert (manifest.fate, manifest.contributors) == (Fate.RELEASED, CELLS)
+        assert (manifest.window_status, manifest.contributors) == (WindowStatus.RELEASED, CELLS)
         (record,) = cluster.new_estimates()
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0), order
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0), order
         assert not cluster.log.values(Role.DEAD_LETTERS)
 
 
@@ -97,20 +97,20 @@ class Copy(NamedTuple):
 @pytest.mark.parametrize(
     "other",
     [Copy(2, 3, 2), Copy(2, CELLS - 2, 1), Copy(2, 0, 3)],
-    ids=["fewer batches", "as many batches", "nobody"],
+    ids=["fewer batches", "as many batches", "no users"],
 )
-def test_of_copies_with_different_inputs_one_is_in_with_what_it_said(
+def test_one_of_two_copies_with_different_inputs_is_included(
     other: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
     deployed = job()
     registered = copies(deployed, tmp_path)
-    sent, said = [], {}
+    sent, expected = [], {}
     for name, copy in (("a", Copy(1, CELLS, 0)), ("b", other)):
         values = {f"user {number}": copy.cell for number in range(copy.present)}
         sent.append(sent_by(deployed, tmp_path / name, values, copy.newcomers))
         counts = {copy.cell: copy.present} if copy.present else {}
-        said[copy.present, CELLS + copy.newcomers] = counts
+        expected[copy.present, CELLS + copy.newcomers] = counts
     for order in every_order(*sent):
         # The stage reads each record separately, and decides on those read so far.
         world = _world(deployed, registered)
@@ -125,7 +125,7 @@ def test_of_copies_with_different_inputs_one_is_in_with_what_it_said(
         successor.log.append(Append(Role.MANIFESTS, 0, encode_manifest(manifest)))
         successor.settle()
         for each in (world, successor):
-            assert _counts(each) == said[manifest.contributors, manifest.population], order
+            assert _counts(each) == expected[manifest.contributors, manifest.population], order
             assert not each.log.values(Role.DEAD_LETTERS)
 
 
@@ -137,9 +137,9 @@ def _world(deployed: DeployedJob, registered: MemoryLog) -> World:
 
 
 def _counts(world: World) -> dict[int, int]:
-    found = {}
+    counts = {}
     for state in world.integers().values():
         aggregator = world.job.aggregator_from_bytes(state)
         assert isinstance(aggregator, cells.CellsAggregator)
-        found = dict(enumerate(aggregator.counts[1].tolist()))
-    return {cell: count for cell, count in found.items() if count}
+        counts = dict(enumerate(aggregator.counts[1].tolist()))
+    return {cell: count for cell, count in counts.items() if count}

@@ -17,16 +17,16 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.stages import crowd_deletion as deletion
 from dpstream.pipeline.stages.crowd_deletion import left_of_crowds, numbers_left, uniform_choice
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 from dpstream.randomizers.crowds.calibration import calibrate
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 from dpstream.randomizers.single_message import SingleMessageParameters
 from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages, pack_messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, pack_words, split_words
 from tests.support.killed_worlds import check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World, world_job
 
@@ -58,18 +58,18 @@ def law_of_choice(counts: list[int], chosen: int) -> dict[tuple[int, ...], Fract
     law: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
     paths = list(product(*(range(each) for each in probe.ranges)))
     for path in paths:
-        found = uniform_choice(table, chosen, Choices(path))  # type: ignore[arg-type]
-        law[tuple(found.tolist())] += Fraction(1, len(paths))
+        subset = uniform_choice(table, chosen, Choices(path))  # type: ignore[arg-type]
+        law[tuple(subset.tolist())] += Fraction(1, len(paths))
     return dict(law)
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1], [2, 0, 3], [4, 1], [1, 3], [1], []])
-def test_every_set_of_messages_is_as_likely_as_any_other(counts: list[int]) -> None:
+def test_deletion_draws_subsets_of_messages_uniformly(counts: list[int]) -> None:
     owners = [kind for kind, count in enumerate(counts) for _ in range(count)]
     for chosen in range(len(owners) + 1):
         sets = list(combinations(owners, chosen))
         expected = Counter(tuple(each.count(kind) for kind in range(len(counts))) for each in sets)
-        law = {found: Fraction(count, len(sets)) for found, count in expected.items()}
+        law = {subset: Fraction(count, len(sets)) for subset, count in expected.items()}
         assert law_of_choice(counts, chosen) == law
 
 
@@ -88,14 +88,14 @@ def check_numbers(
     for size in (60, counts.shift - 1):
         law = np.zeros(size + 1)
         np.add.at(law, np.clip(size + noise - counts.shift, 0, size), masses)
-        found = drawn(counts, np.full(DRAWS, size), seeded_generator(7))
-        shares = np.bincount(found, minlength=size + 1) / DRAWS
+        remaining = drawn(counts, np.full(DRAWS, size), seeded_generator(7))
+        shares = np.bincount(remaining, minlength=size + 1) / DRAWS
         distance = np.abs(np.cumsum(shares) - np.cumsum(law)).max()
         # The inequality of Dvoretzky, Kiefer and Wolfowitz.
         assert 2 * np.exp(-2 * DRAWS * distance**2) > FALSE_ALARM
 
 
-def test_numbers_left_follow_their_law_and_half_the_noise_does_not() -> None:
+def test_remaining_counts_follow_their_distribution() -> None:
     counts = law_of_messages().counts
     check_numbers(counts, numbers_left)
     half = CrowdCounts((counts.decay[0] ** 2, counts.decay[1] ** 2), counts.shift, counts.delta)
@@ -107,36 +107,36 @@ def test_numbers_left_follow_their_law_and_half_the_noise_does_not() -> None:
             check_numbers(counts, mutant)
 
 
-def words_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Words:
+def messages_of(law: CrowdsLaw, sizes: list[int], *, counted: bool) -> Messages:
     generator = seeded_generator(3)
     crowds = np.repeat(np.arange(len(sizes)), sizes)
     messages = generator.integers(0, 4 if counted else 200, (len(crowds), 1)).astype(np.uint8)
-    found = Words.canonical(law.words_of(crowds, messages))
-    assert (found.counts is not None) == counted
-    return found
+    canonical = Messages.canonical(law.messages_of(crowds, messages))
+    assert (canonical.counts is not None) == counted
+    return canonical
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_what_is_left_is_some_of_what_there_was(counted: bool) -> None:
+def test_remaining_messages_are_a_subset_of_the_input(counted: bool) -> None:
     law = law_of_messages(minimum=20)
-    words = words_of(law, [50, 100, 400, 21], counted=counted)
+    words = messages_of(law, [50, 100, 400, 21], counted=counted)
     left = left_of_crowds(law, words, seeded_generator(1))
     crowds = law.crowds_of(np.repeat(left.values, counts_of(left), axis=0))
     numbers = np.bincount(crowds, minlength=4).tolist()
     expected = numbers_left(law.counts, np.array([100, 400, 21]), seeded_generator(1)).tolist()
     assert expected[2] < 20
-    assert numbers == [0, *expected[:2], 0], "of none and of small crowds nothing is left"
-    assert not held(left) - held(words)
+    assert numbers == [0, *expected[:2], 0], "messages of no crowd and of small crowds are deleted"
+    assert not multiset(left) - multiset(words)
 
 
-def counts_of(words: Words) -> NDArray[np.int64]:
+def counts_of(words: Messages) -> NDArray[np.int64]:
     if words.counts is None:
         return np.ones(words.rows, np.int64)
     counts: NDArray[np.int64] = words.counts.astype(np.int64)
     return counts
 
 
-def held(words: Words) -> Counter[tuple[int, ...]]:
+def multiset(words: Messages) -> Counter[tuple[int, ...]]:
     every = np.repeat(words.values, counts_of(words), axis=0)
     return Counter(map(tuple, every.tolist()))
 
@@ -144,7 +144,9 @@ def held(words: Words) -> Counter[tuple[int, ...]]:
 def check_uniform(choice: Callable[..., NDArray[np.int64]]) -> None:
     law = law_of_messages()
     size, runs = 40, 1500
-    words = Words(law.words_of(np.ones(size, np.int64), np.arange(size, dtype=np.uint8)[:, None]))
+    words = Messages(
+        law.messages_of(np.ones(size, np.int64), np.arange(size, dtype=np.uint8)[:, None])
+    )
     often = np.zeros(size, np.int64)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(deletion, "uniform_choice", choice)
@@ -154,37 +156,41 @@ def check_uniform(choice: Callable[..., NDArray[np.int64]]) -> None:
     assert deviation < 8
 
 
-def test_messages_are_deleted_uniformly_and_the_first_ones_would_be_noticed() -> None:
+def test_messages_are_deleted_uniformly() -> None:
     check_uniform(uniform_choice)
 
     def first(counts: NDArray[np.int64], chosen: int, rng: Any) -> NDArray[np.int64]:
         before = np.cumsum(counts) - counts
-        found: NDArray[np.int64] = np.clip(chosen - before, 0, counts)
-        return found
+        deleted: NDArray[np.int64] = np.clip(chosen - before, 0, counts)
+        return deleted
 
     with pytest.raises(AssertionError):
         check_uniform(first)
 
 
-def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
+def test_encoding_depends_on_remaining_messages_only() -> None:
     law = law_of_messages(minimum=20)
-    alone = words_of(law, [0, 60], counted=False)
-    many = law.words_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
-    both = WordMultiset(law.word_form)
-    for words in (alone, Words(many)):
+    alone = messages_of(law, [0, 60], counted=False)
+    many = law.messages_of(np.full(5000, 3), np.full((5000, 1), 2, np.uint8))
+    both = MessageMultiset(law.message_format)
+    for words in (alone, Messages(many)):
         both.add(words)
     assert both.sorted().counts is not None
     low = CrowdsLaw(law_of_messages(minimum=20).contents, 3, law.counts)
 
-    def left(words: Words) -> tuple[tuple[int, ...], bytes]:
-        again = WordMultiset(law.word_form)
-        found = left_of_crowds(low, words, seeded_generator(5))
-        crowds = low.crowds_of(found.values)
+    def left(words: Messages) -> tuple[tuple[int, ...], bytes]:
+        again = MessageMultiset(law.message_format)
+        remaining = left_of_crowds(low, words, seeded_generator(5))
+        crowds = low.crowds_of(remaining.values)
         rows = crowds == 1
-        again.add(Words(found.values[rows], None if found.counts is None else found.counts[rows]))
-        return pack_words(again.sorted())
+        again.add(
+            Messages(
+                remaining.values[rows], None if remaining.counts is None else remaining.counts[rows]
+            )
+        )
+        return pack_messages(again.sorted())
 
-    with_others = WordMultiset(law.word_form)
+    with_others = MessageMultiset(law.message_format)
     with_others.add(alone)
     assert left(both.sorted())[0] == left(with_others.sorted())[0]
 
@@ -192,8 +198,8 @@ def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpstream.pipeline.stages.multisets.split_words",
-        lambda words, payload_bytes: split_words(words, 8),
+        "dpstream.pipeline.stages.multisets.split_messages",
+        lambda words, payload_bytes: split_messages(words, 8),
     )
 
 
@@ -226,20 +232,20 @@ def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None)
     return World(job, folder, values_of(job), accidents or Accidents(), noise_key=KEY)
 
 
-def writings(world: World) -> dict[int, list[dict[int, Words]]]:
-    found: dict[tuple[int, bytes], dict[int, Words]] = defaultdict(dict)
+def writings(world: World) -> dict[int, list[dict[int, Messages]]]:
+    chunks_of_attempts: dict[tuple[int, bytes], dict[int, Messages]] = defaultdict(dict)
     whole = set()
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
-            pieces = found[chunk.epoch, chunk.attempt]
-            pieces[chunk.index] = chunk.words
-            if len(pieces) == chunk.total:
+            chunks = chunks_of_attempts[chunk.epoch, chunk.attempt]
+            chunks[chunk.index] = chunk.words
+            if len(chunks) == chunk.total:
                 whole.add((chunk.epoch, chunk.attempt))
-    attempts: dict[int, list[dict[int, Words]]] = defaultdict(list)
-    for place, pieces in found.items():
+    attempts: dict[int, list[dict[int, Messages]]] = defaultdict(list)
+    for place, chunks in chunks_of_attempts.items():
         if place in whole:
-            attempts[place[0]].append(pieces)
+            attempts[place[0]].append(chunks)
     return attempts
 
 
@@ -247,17 +253,19 @@ def check_writings(world: World) -> int:
     """Check that all writes of a window have the same words; return their number."""
     written = 0
     for attempts in writings(world).values():
-        multisets = [sum((held(words) for words in each.values()), Counter()) for each in attempts]
+        multisets = [
+            sum((multiset(words) for words in each.values()), Counter()) for each in attempts
+        ]
         assert all(each == multisets[0] for each in multisets)
         if world.job.shuffle.order == "sorted":
-            packed = [{i: pack_words(words) for i, words in each.items()} for each in attempts]
+            packed = [{i: pack_messages(words) for i, words in each.items()} for each in attempts]
             assert all(each == packed[0] for each in packed)
         written += len(attempts)
     return written
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order: str) -> None:
+def test_messages_are_deleted_once_and_small_crowds_suppressed(folder: Path, order: str) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_writings(world) == 2
     law = world.job.crowds_law
@@ -270,12 +278,12 @@ def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order
         assert (record.contributors, record.population) == (32, 32)
         assert record.estimate is not None
         assert record.estimate.reports == left[left >= MINIMUM].sum()
-        assert 1 + 2 * 3 in record.estimate.withheld, "a crowd of two"
+        assert 1 + 2 * 3 in record.estimate.suppressed, "a crowd of two"
     shown = [record.estimate.to_json() for record in world.published().values() if record.estimate]
     assert shown[0] != shown[1], "each epoch has noise of its own"
 
 
-def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> None:
+def test_manifests_and_heartbeats_contain_totals_only(folder: Path) -> None:
     """Crowd membership changes only the words: even with all users in one crowd."""
     seen = []
     for moved in (False, True):
@@ -302,7 +310,7 @@ def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
+def test_stage_recovers_when_killed_between_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -322,11 +330,11 @@ def written_twice(folder: Path) -> World:
     return world.finish()
 
 
-def test_a_successor_writes_the_same_window(folder: Path) -> None:
+def test_successor_writes_the_same_window(folder: Path) -> None:
     assert check_writings(written_twice(folder)) == 2
 
 
-def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     # All 32 messages may be equal by chance: hence several windows.
     worlds = [written_twice(folder / str(number)) for number in range(5)]
@@ -339,30 +347,32 @@ def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.Mon
         check_all()
 
 
-def test_a_window_below_the_minimum_is_withheld_as_a_whole(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_as_a_whole(folder: Path) -> None:
     world = world_of(deployed(minimum=33), folder).run((1, 2))
-    assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
+    assert [record.window_status for record in world.published().values()] == [
+        WindowStatus.SUPPRESSED
+    ] * 2
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
-def test_all_crowds_may_be_withheld(folder: Path) -> None:
+def test_all_crowds_may_be_suppressed(folder: Path) -> None:
     world = world_of(deployed(minimum=30), folder).run((1, 2))
     for record in world.published().values():
-        assert record.fate is Fate.RELEASED
+        assert record.window_status is WindowStatus.RELEASED
         assert record.estimate is not None
         assert record.headline is None
         assert len(record.estimate.numbers) == 0
-        assert record.estimate.withheld == (1, 4, 7)
+        assert record.estimate.suppressed == (1, 4, 7)
     assert all(not payload.strip(b"\0") for payload in world.integers().values())
 
 
-def test_what_a_key_deletes_is_pinned() -> None:
+def test_deletion_of_a_given_key_is_pinned() -> None:
     """A worker of another version that deleted others would make a second noise."""
     law = law_of_messages(minimum=20)
-    words = words_of(law, [50, 100, 400, 40], counted=False)
+    words = messages_of(law, [50, 100, 400, 40], counted=False)
     left = left_of_crowds(law, words, KEY.generator(DEPLOYMENT, 1))
     numbers = np.bincount(law.crowds_of(left.values), minlength=4).tolist()
-    gone = held(words) - held(left)
+    gone = multiset(words) - multiset(left)
     named = sorted(row for row in gone.elements() if row[0] == 1)
     assert (numbers, named) == PINNED
 

@@ -50,19 +50,19 @@ def run(cluster: Run, *stages: str) -> None:
         worker.run(worker.stage.tick(0.0))
 
 
-def test_needs_nothing_below_windows_that_are_published(cluster: Run) -> None:
+def test_published_windows_need_no_earlier_records(cluster: Run) -> None:
     end = cluster.log.end(Role.REPORTS, PARTITION)
     assert not needs(cluster, "shuffle", end)
     assert not needs(cluster, "aggregate", cluster.log.end(Role.SHUFFLED, PARTITION))
 
 
-def test_needs_reports_that_no_manifest_decides(cluster: Run) -> None:
+def test_reports_are_needed_until_a_manifest_covers_them(cluster: Run) -> None:
     """Retention may have deleted them before any stage read them."""
     cluster.produce(range(5, 7))
     assert needs(cluster, "shuffle", cluster.log.end(Role.REPORTS, PARTITION))
 
 
-def test_needs_chunks_of_a_released_window_until_it_is_published(
+def test_chunks_are_needed_until_their_window_is_published(
     cluster: Run,
 ) -> None:
     before = cluster.log.end(Role.SHUFFLED, PARTITION)
@@ -77,11 +77,11 @@ def test_needs_chunks_of_a_released_window_until_it_is_published(
     assert not needs(cluster, "aggregate", after)
 
 
-def test_a_kept_topic_is_always_needed(cluster: Run) -> None:
+def test_retained_topic_is_always_needed(cluster: Run) -> None:
     assert needs(cluster, "publish", 1)
 
 
-def test_a_further_instance_needs_reports_of_its_own_topic_until_they_are_published() -> None:
+def test_shuffler_needs_its_own_reports_until_published() -> None:
     cluster = Run("\nshuffle: {minimum: 1, instances: 2}")
     second = cluster.workers["instance-2"].stage.role
     assert not needs(cluster, "instance-2", cluster.log.end(second, PARTITION))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpstream.pipeline import actions
 from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.memory import MemoryWorker
 from dpstream.topics.batches import (
     Batch,
@@ -23,10 +23,10 @@ from dpstream.topics.batches import (
     encode_punctuation,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Registration
-from dpstream.topics.words import Words, split_words
 from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
 from tests.support.world import (
     DEPLOYMENT,
@@ -45,7 +45,7 @@ EPOCHS = 4
 
 
 @pytest.fixture(autouse=True)
-def little_is_read_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_first_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a minimal suffix of each log first, so that reading further back is the usual case."""
     monkeypatch.setattr(actions, "_READ_FIRST", 1)
 
@@ -82,11 +82,11 @@ def run(world: World) -> World:
     return world.finish()
 
 
-FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "changes": 2})
+FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "max_changes": 2})
 CELLS: tuple[str, dict[str, object]] = ("cells", {"cells": 30})
 
 
-def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
+def test_released_window_is_in_canonical_order(folder: Path) -> None:
     world = run(World(deployed(*CELLS), folder, own_cells(30, EPOCHS)))
     for partition in (0, 1):
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, partition)]
@@ -104,41 +104,41 @@ def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
         pytest.param("random", False, id="random, unflushed lost", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     job = deployed(*FUTURE_RAND, order=order)
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(World(job, place, boolean_values(), accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         assert world.accidents.count > 150
         assert len(world.published()) == len(world.log.values(Role.ESTIMATES)) == EPOCHS
 
 
 @settings(max_examples=25, deadline=None)
 @given(strikes=st.frozensets(st.integers(1, 250), min_size=2, max_size=12), keep=st.booleans())
-def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
+def test_recovers_when_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
     with memory_folder() as path:
         world = run(World(deployed(*CELLS), path, own_cells(30, EPOCHS), Accidents(strikes, keep)))
     for record in world.published().values():
         assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+        assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)
     assert len(world.published()) == EPOCHS
 
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=16)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=16)
 
-    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.split_words", split_small)
-    monkeypatch.setattr("dpstream.pipeline.stages.multisets.split_words", split_small)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.split_messages", split_small)
+    monkeypatch.setattr("dpstream.pipeline.stages.multisets.split_messages", split_small)
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 200)
 
 
-def refused_places(world: World) -> set[tuple[str, int, int]]:
+def rejected_places(world: World) -> set[tuple[str, int, int]]:
     records = world.log.read(Role.DEAD_LETTERS, 0, 0, world.log.end(Role.DEAD_LETTERS, 0)).records
     letters = (DeadLetter.from_record(record.value, record.headers) for record in records)
     return {(letter.topic, letter.partition, letter.offset) for letter in letters}
@@ -146,7 +146,9 @@ def refused_places(world: World) -> set[tuple[str, int, int]]:
 
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, stride: int) -> None:
+def test_recovers_when_killed_between_records_of_a_window(
+    folder: Path, keep: bool, stride: int
+) -> None:
     """Data half sent, half written or half aggregated is neither lost nor counted twice.
 
     Nor are unreadable records: each is among the dead letters.
@@ -164,15 +166,15 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, st
 
     for world in killed_worlds(short_run, folder, keep=keep, stride=stride):
         assert sorted(world.published()) == [1, 2]
-        assert len(refused_places(world)) == 8 <= len(world.log.values(Role.DEAD_LETTERS))
+        assert len(rejected_places(world)) == 8 <= len(world.log.values(Role.DEAD_LETTERS))
         assert len(world.log.values(Role.SHUFFLED, 1)) >= 4 + 2
         assert len(world.log.values(Role.PARTIALS)) > 2 * len(world.integers()) == 4
-        assert all_is_read(world, Role.REPORTS, Role.SHUFFLED), "leftovers hold the floor"
+        assert all_is_read(world, Role.REPORTS, Role.SHUFFLED), "leftovers block the commit offset"
         check_cells(world)
 
 
 @pytest.mark.usefixtures("small_records")
-def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> None:
+def test_successor_aggregator_rereads_half_a_window(folder: Path) -> None:
     """An aggregator commits and dies while the shuffle worker is between two chunks."""
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
@@ -194,8 +196,8 @@ def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> Non
 def expected_cells(world: World, epoch: int) -> np.ndarray:
     manifest = world.manifests()[epoch]
     counts = np.zeros(30, np.int64)
-    if manifest.fate is Fate.RELEASED:
-        for producer, inside in zip(world.roster(), manifest.producers, strict=False):
+    if manifest.window_status is WindowStatus.RELEASED:
+        for producer, inside in zip(world.registry(), manifest.producers, strict=False):
             if inside:
                 counts[list(world.values[producer.name][epoch].values())] = 1
     return counts
@@ -206,13 +208,13 @@ def check_cells(world: World) -> None:
     assert sorted(records) == sorted(world.manifests())
     for epoch, record in records.items():
         np.testing.assert_array_equal(cell_counts(world, epoch), expected_cells(world, epoch))
-        assert record.fate is world.manifests()[epoch].fate
+        assert record.window_status is world.manifests()[epoch].window_status
         assert record.headline is not None
         assert record.headline.value == expected_cells(world, epoch).sum()
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
+def test_late_producer_is_excluded_when_the_worker_is_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     def run_late(place: Path, accidents: Accidents) -> World:
@@ -225,7 +227,7 @@ def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
         check_cells(world)
 
 
-def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Path) -> None:
+def test_window_is_the_same_when_written_after_late_records(folder: Path) -> None:
     """A worker decides and dies, the late producer sends, and then the successor starts."""
     released = []
     for late in (False, True):
@@ -259,7 +261,7 @@ def one_epoch(folder: Path, stage: str) -> World:
 @pytest.mark.parametrize(
     "stage", ["shuffle", pytest.param("aggregate", marks=pytest.mark.verify), "publish"]
 )
-def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
+def test_two_owners_agree_in_every_interleaving(folder: Path, stage: str) -> None:
     """The owner is paused anywhere, its successor progresses to any point, and the owner resumes.
 
     The owner of the shuffle stage closes the epoch without the south; for its successor the south
@@ -299,12 +301,12 @@ def test_duplicated_batches_count_once(folder: Path) -> None:
     world.shut()
 
 
-def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
+def test_inadmissible_records_become_dead_letters(folder: Path) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     batch, _ = world.log.values(Role.REPORTS, 1)
     good = decode_batch(batch)
-    strangers = {
+    rejected = {
         "unreadable": batch[:-1] + bytes([batch[-1] ^ 1]),
         "version": batch[:4] + b"\x09" + batch[5:],
         "oversized": batch + bytes(300_000),
@@ -312,9 +314,9 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
         "deployment": encode_batch(replace(good, deployment=bytes(16))),
         "enrollment": encode_batch(replace(good, enrollment=bytes(16))),
         "epoch": encode_batch(replace(good, epoch=2)),
-        "protocol": encode_batch(replace(good, words=Words(np.full((1, 1), 99, "<u2")))),
+        "protocol": encode_batch(replace(good, words=Messages(np.full((1, 1), 99, "<u2")))),
     }
-    for value in strangers.values():
+    for value in rejected.values():
         world.log.append(Append(Role.REPORTS, 1, value))
     world.close_epoch("south", 1)
     world.settle()
@@ -324,24 +326,24 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
         DeadLetter.from_record(record.value, record.headers)
         for record in world.log.read(Role.DEAD_LETTERS, 0, 0, 100).records
     ]
-    assert [letter.reason.value for letter in letters] == list(strangers)
-    assert [letter.value for letter in letters] == list(strangers.values())
-    assert [letter.offset for letter in letters] == list(range(2, 2 + len(strangers)))
+    assert [letter.reason.value for letter in letters] == list(rejected)
+    assert [letter.value for letter in letters] == list(rejected.values())
+    assert [letter.offset for letter in letters] == list(range(2, 2 + len(rejected)))
     assert {letter.topic for letter in letters} == {"delivery.reports"}
     assert all(letter.detail for letter in letters)
     world.shut()
 
 
-def test_too_few_contributors_are_never_released(folder: Path) -> None:
+def test_window_below_the_minimum_is_never_released(folder: Path) -> None:
     world = World(deployed(*CELLS, minimum=31), folder, own_cells(30, EPOCHS))
     world = run(world)
     for record in world.published().values():
-        assert record.fate is Fate.TOO_SMALL
+        assert record.window_status is WindowStatus.SUPPRESSED
     assert not world.log.values(Role.SHUFFLED, 0)
     assert not world.log.values(Role.SHUFFLED, 1)
 
 
-def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) -> None:
+def test_slow_worker_makes_no_record_late(folder: Path) -> None:
     """Once grace is over the worker reads to the present end of the log, and decides there."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS), folder, values)
@@ -356,12 +358,12 @@ def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) ->
     world.close_epoch("east", 1)
     while worker.run(worker.poll(62.0)):
         pass
-    assert [producer.name for producer in world.roster()] == ["east", "north", "south"]
+    assert [producer.name for producer in world.registry()] == ["east", "north", "south"]
     assert world.manifests()[1].producers == (False, True, True)
     world.shut()
 
 
-def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
+def test_window_waits_for_producers_registered_before_it_closes(folder: Path) -> None:
     world = World(deployed(*CELLS, producers=1), folder, own_cells(30, EPOCHS))
     world.producer("north")
     worker = MemoryWorker(world.stage("shuffle"), world.log)
@@ -376,7 +378,7 @@ def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
     world.shut()
 
 
-def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
+def test_grace_starts_with_the_first_record_of_an_epoch(folder: Path) -> None:
     """Also when a later epoch was decided first, and this one had no records for a while."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS, minimum=1), folder, values)
@@ -384,7 +386,7 @@ def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
     world.close_all(3)
     for world.now in (0.0, 59.0):
         world.settle()
-    assert sorted(world.manifests()) == [3], "who has left is not waited for"
+    assert sorted(world.manifests()) == [3], "a deregistered producer delays no window"
     world.close_epoch("east", 1)
     for world.now in (59.0, 61.0, 118.0):
         world.settle()
@@ -402,7 +404,7 @@ def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWor
     return workers[0], workers[1]
 
 
-def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
+def test_epoch_limit_counts_from_the_manifests_of_all_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
@@ -426,9 +428,7 @@ def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
     worker.driver.carry_out(action)
 
 
-def test_epochs_that_are_too_far_ahead_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_epochs_too_far_ahead_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in (3, 4):
@@ -446,9 +446,7 @@ def test_epochs_that_are_too_far_ahead_are_refused(
 
 
 @pytest.mark.parametrize("decided", [False, True], ids=["open", "decided"])
-def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
-    folder: Path, decided: bool
-) -> None:
+def test_first_manifest_states_the_first_epoch(folder: Path, decided: bool) -> None:
     """The south registers for epoch 2 while epoch 3 is decided as the first one.
 
     The window of epoch 2 is then open with another worker, or its manifest comes second.
@@ -481,7 +479,7 @@ def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
     world.shut()
 
 
-def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folder: Path) -> None:
+def test_raw_records_are_deleted_after_any_worker_finishes(folder: Path) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
@@ -496,7 +494,7 @@ def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folde
 
 
 def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
-    billions = Words(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
+    billions = Messages(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
     return {
         "more reports than a producer can have devices": encode_batch(
             Batch(job.fingerprint, job.deployment, bytes(16), enrollment, 1, billions)
@@ -508,7 +506,7 @@ def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
-def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str) -> None:
+def test_producer_with_missing_batches_blocks_no_window(folder: Path, what: str) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     enrollment = world.producer("south").enrollment
     hostile = hostile_records(world.job, enrollment)[what]
@@ -524,23 +522,25 @@ def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str)
     world.shut()
 
 
-def test_the_first_registration_of_a_name_counts() -> None:
-    roster = Roster(deployed(*CELLS))
+def test_first_registration_of_a_name_counts() -> None:
+    registry = ProducerRegistry(deployed(*CELLS))
     first, second = bytes([1] * 16), bytes([2] * 16)
     for name, enrollment in (("north", first), ("north", second), ("south", first)):
-        roster.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrollment, 1).to_bytes()))
-    assert [(producer.name, producer.enrollment) for producer in roster] == [("north", first)]
-    assert roster.find(second) is None
+        registry.apply(LogRecord(0, Registration(DEPLOYMENT, name, enrollment, 1).to_bytes()))
+    assert [(producer.name, producer.enrollment) for producer in registry] == [("north", first)]
+    assert registry.find(second) is None
 
 
-def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.jobs.roster.PRODUCERS_MAX", 3)
-    roster = Roster(deployed(*CELLS))
+def test_registrations_end_when_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpstream.pipeline.jobs.producer_registry.PRODUCERS_MAX", 3)
+    registry = ProducerRegistry(deployed(*CELLS))
     for number in range(4):
         enrollment = number.to_bytes(16, "big")
-        roster.apply(LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrollment, 1).to_bytes()))
-    assert [producer.name for producer in roster] == ["0", "1", "2"]
-    assert roster.find(number.to_bytes(16, "big")) is None
+        registry.apply(
+            LogRecord(0, Registration(DEPLOYMENT, f"{number}", enrollment, 1).to_bytes())
+        )
+    assert [producer.name for producer in registry] == ["0", "1", "2"]
+    assert registry.find(number.to_bytes(16, "big")) is None
 
 
 GARBAGE = (
@@ -552,13 +552,13 @@ GARBAGE = (
     b"[]",
     b"7",
     b'{"version":1,"type":"registration"}',
-    b'{"version":1,"deployment":"00","epoch":Infinity,"fate":"empty","closed_at":0,'
+    b'{"version":1,"deployment":"00","epoch":Infinity,"window_status":"empty","closed_at":0,'
     b'"contributors":0,"population":0,"estimate":null,"guarantee":{}}',
 )
 
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.STATUS])
-def test_garbage_in_any_topic_stops_nobody(folder: Path, role: Role) -> None:
+def test_garbage_in_any_topic_blocks_no_stage(folder: Path, role: Role) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in range(1, EPOCHS + 1):
         for value in GARBAGE:

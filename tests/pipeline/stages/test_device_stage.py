@@ -16,10 +16,10 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.stages.device_decision import Collectors
-from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.sealing import key_id
@@ -45,13 +45,13 @@ def ones(devices: Sequence[int], *, enrolls: bool = False) -> list[Sent]:
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"stage": 1}', b"\xff", DEEP])
-def test_what_is_no_word_of_a_collector_is_passed_over(value: bytes) -> None:
+def test_malformed_collector_records_are_skipped(value: bytes) -> None:
     collectors = Collectors(JOB)
-    collectors.apply(LogRecord(0, value, timestamp=1_000, key=b"anybody"))
+    collectors.apply(LogRecord(0, value, timestamp=1_000, key=b"collector"))
     assert collectors.alive(1_000) == set()
 
 
-def story(world: DeviceWorld, rng: random.Random) -> None:
+def scenario(world: DeviceWorld, rng: random.Random) -> None:
     """Send two epochs of 30 devices, all of it several times, in random order and batches."""
     for epoch in (1, 2):
         world.at(epoch, 50)
@@ -86,15 +86,15 @@ def undisturbed() -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_device_counts_once_however_often_its_report_arrives(
+def test_device_counts_once_when_its_report_repeats(
     seed: int, undisturbed: dict[int, bytes]
 ) -> None:
     world = DeviceWorld(JOB)
-    story(world, random.Random(seed))
+    scenario(world, random.Random(seed))
     assert world.integers() == undisturbed
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
-        assert manifest.fate is Fate.RELEASED
+        assert manifest.window_status is WindowStatus.RELEASED
         assert manifest.contributors == manifest.population == 30
         assert manifest.first_epoch == 1
         assert manifest.producers == (True,)
@@ -102,32 +102,32 @@ def test_each_device_counts_once_however_often_its_report_arrives(
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
-def test_killed_after_every_action_every_device_counts_once(
+def test_devices_count_once_when_killed_after_any_action(
     keep: bool, stride: int, undisturbed: dict[int, bytes]
 ) -> None:
     accidents = Accidents()
     world = DeviceWorld(JOB, accidents=accidents)
-    story(world, random.Random(5))
+    scenario(world, random.Random(5))
     for strike in range(1, accidents.count, stride):
         world = DeviceWorld(JOB, accidents=Accidents(frozenset({strike}), keep))
-        story(world, random.Random(5))
+        scenario(world, random.Random(5))
         assert world.restarts == 1
         assert world.integers() == undisturbed
         assert {m.contributors for m in world.manifests().values()} == {30}
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
-def test_killed_many_times(keep: bool, undisturbed: dict[int, bytes]) -> None:
+def test_recovers_when_killed_many_times(keep: bool, undisturbed: dict[int, bytes]) -> None:
     for seed in range(6):
         rng = random.Random(seed)
         strikes = frozenset(rng.sample(range(1, 200), 25))
         world = DeviceWorld(JOB, accidents=Accidents(strikes, keep))
-        story(world, rng)
+        scenario(world, rng)
         assert world.restarts > 3
         assert world.integers() == undisturbed
 
 
-def test_two_owners_in_every_interleaving() -> None:
+def test_two_owners_agree_in_every_interleaving() -> None:
     def world_with_two_epochs() -> DeviceWorld:
         world = DeviceWorld(JOB)
         for epoch in (1, 2):
@@ -164,7 +164,7 @@ def test_two_owners_in_every_interleaving() -> None:
         assert len(world.integers()) == 2
 
 
-def test_a_report_that_differs_under_one_tag_is_the_first_in_the_log() -> None:
+def test_first_report_of_a_tag_counts() -> None:
     for first, second in itertools.permutations((0, 1)):
         world = DeviceWorld(JOB)
         world.at(1, 10)
@@ -183,7 +183,7 @@ def test_a_report_that_differs_under_one_tag_is_the_first_in_the_log() -> None:
         assert [each["contradicting_reports"] for each in counts] == [1000, 0]
 
 
-def test_reports_that_came_twice_contradict_nothing() -> None:
+def test_repeated_reports_are_no_contradiction() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     for _ in range(3):
@@ -200,7 +200,7 @@ def finish(world: DeviceWorld, epoch: int) -> None:
     world.settle()
 
 
-def test_a_window_closes_with_the_grace_period_by_the_brokers_clock() -> None:
+def test_window_closes_after_grace_by_the_broker_clock() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 99)
     world.collect(1, ones(range(3), enrolls=True))
@@ -220,7 +220,7 @@ def test_a_window_closes_with_the_grace_period_by_the_brokers_clock() -> None:
     assert world.worker("shuffle").stage.counts["late_reports"] == 1  # type: ignore[attr-defined]
 
 
-def test_a_window_closes_when_all_collectors_alive_take_no_more() -> None:
+def test_window_closes_when_all_live_collectors_have_closed_it() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 50)
     world.beat(1)
@@ -239,7 +239,7 @@ def test_a_window_closes_when_all_collectors_alive_take_no_more() -> None:
     assert world.manifests()[1].contributors == 3
 
 
-def test_a_collector_that_is_gone_or_has_stopped_is_not_waited_for() -> None:
+def test_window_does_not_wait_for_stopped_collectors() -> None:
     for leaves in (lambda world: world.beat(2, stopped=True), lambda world: None):
         world = DeviceWorld(JOB)
         world.at(1, 60)
@@ -254,7 +254,7 @@ def test_a_collector_that_is_gone_or_has_stopped_is_not_waited_for() -> None:
         assert 1 in world.manifests()
 
 
-def test_a_collector_that_has_just_come_is_waited_for() -> None:
+def test_window_waits_for_a_new_collector() -> None:
     world = DeviceWorld(JOB)
     world.at(2, 1)
     world.collect(1, ones(range(3), enrolls=True))
@@ -266,7 +266,7 @@ def test_a_collector_that_has_just_come_is_waited_for() -> None:
     assert 1 not in world.manifests()
 
 
-def test_a_watermark_before_the_epoch_is_over_closes_nothing() -> None:
+def test_early_watermark_closes_no_window() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 50)
     world.beat(1)
@@ -276,16 +276,18 @@ def test_a_watermark_before_the_epoch_is_over_closes_nothing() -> None:
     assert 1 not in world.manifests()
 
 
-def test_epochs_without_a_report_are_empty_once_their_time_has_come() -> None:
+def test_epochs_without_reports_are_empty_when_due() -> None:
     world = DeviceWorld(JOB)
     world.at(4, 1)
     world.settle()
     world.at(4, GRACE + 3)
     world.settle()
-    assert {e: m.fate for e, m in world.manifests().items()} == dict.fromkeys((1, 2, 3), Fate.EMPTY)
+    assert {e: m.window_status for e, m in world.manifests().items()} == dict.fromkeys(
+        (1, 2, 3), WindowStatus.EMPTY
+    )
 
 
-def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
+def test_reports_are_accepted_again_after_a_long_absence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 8)
@@ -302,17 +304,17 @@ def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
     assert world.manifests()[epoch].contributors == 3
 
 
-def test_too_few_devices_are_never_released() -> None:
+def test_window_with_too_few_devices_is_never_released() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, [*ones([1], enrolls=True)] * 50)
     finish(world, 1)
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     assert world.manifests()[1].contributors == 1
     assert not world.log.values(Role.SHUFFLED, 1)
 
 
-def test_population_is_of_those_who_enrolled_in_the_horizon_up_to_the_epoch() -> None:
+def test_population_counts_enrollments_of_the_horizon_so_far() -> None:
     job = device_job(
         count=2,
         epochs={
@@ -331,11 +333,11 @@ def test_population_is_of_those_who_enrolled_in_the_horizon_up_to_the_epoch() ->
     world.at(3, 90)
     world.collect(3, ones([1, 2], enrolls=True))
     finish(world, 3)
-    found = {e: (m.contributors, m.population) for e, m in world.manifests().items()}
-    assert found == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
+    counts = {e: (m.contributors, m.population) for e, m in world.manifests().items()}
+    assert counts == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
 
 
-def test_who_never_enrolls_counts_no_less() -> None:
+def test_devices_without_enrollment_count() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, ones(range(7)))
@@ -343,7 +345,7 @@ def test_who_never_enrolls_counts_no_less() -> None:
     assert world.manifests()[1].population == 7
 
 
-def test_a_device_that_sends_what_nobody_has_spoils_no_other_report() -> None:
+def test_invalid_report_of_a_device_corrupts_no_other() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, [Sent(9, [200]), *ones(range(3), enrolls=True), Sent(8, [77]), Sent(7, [])])
@@ -366,10 +368,10 @@ def dead_letters(world: DeviceWorld) -> list[tuple[Reason, str]]:
     return [(letter.reason, letter.detail) for letter in letters]
 
 
-def test_what_cannot_be_admitted_goes_to_the_dead_letters() -> None:
+def test_inadmissible_records_become_dead_letters() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
-    other = DeviceWorld(device_job(parameters={"epsilon": 2, "changes": 2}))
+    other = DeviceWorld(device_job(parameters={"epsilon": 2, "max_changes": 2}))
     other.collect(1, ones([1]))
     world.write(Role.REPORTS, 1, other.log.values(Role.REPORTS, 1)[0])
     world.write(Role.REPORTS, 1, b"nonsense")
@@ -392,7 +394,7 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters() -> None:
     ]
 
 
-def test_sealed_reports_open_at_the_stage_with_the_key_of_their_turn() -> None:
+def test_sealed_reports_open_with_the_key_of_their_period() -> None:
     ring = KeyRing.of(PRIVATE_KEYS)
     reference, world = DeviceWorld(JOB), DeviceWorld(SEALED_JOB, keys=ring)
     for each in (reference, world):
@@ -409,7 +411,7 @@ def test_sealed_reports_open_at_the_stage_with_the_key_of_their_turn() -> None:
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 
-def test_what_does_not_open_is_left_out_and_holds_no_place() -> None:
+def test_report_that_fails_to_open_reserves_no_tag() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(1, 10)
     row = world.row(1, Sent(9, [1]))
@@ -422,7 +424,7 @@ def test_what_does_not_open_is_left_out_and_holds_no_place() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_copies_of_a_sealed_report_count_once_whoever_sends_them(first: bool) -> None:
+def test_copies_of_a_sealed_report_count_once(first: bool) -> None:
     """Otherwise a forwarder could multiply a report, and read it from the estimate."""
     honest = [Sent(device, [device % 2]) for device in range(5)]
     alone, copied = (DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS)) for _ in range(2))
@@ -438,7 +440,7 @@ def test_copies_of_a_sealed_report_count_once_whoever_sends_them(first: bool) ->
     assert copied.integers() == alone.integers()
 
 
-def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
+def test_batch_is_rejected_when_unsealed_or_for_another_key() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(3, 10)
     plain = DeviceWorld(device_job(private_keys=PRIVATE_KEYS[:1]))
@@ -461,14 +463,16 @@ def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
     ("protocol", "parameters"),
     [
         ("count_min", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]}),
-        ("hadamard_values", {"epsilon": 2, "changes": 2, "domain": ["a", "b", "c"]}),
-        ("range_values", {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}),
+        ("hadamard_values", {"epsilon": 2, "max_changes": 2, "domain": ["a", "b", "c"]}),
+        ("range_values", {"epsilon": 2, "max_changes": 2, "low": 0, "high": 8, "buckets": 8}),
         ("shuffled_counts", {"epsilon": 2, "delta": 1e-6}),
         ("single_message", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b"]}),
-        ("value_stream", {"epsilon": 2, "changes": 2}),
+        ("value_stream", {"epsilon": 2, "max_changes": 2}),
     ],
 )
-def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, object]) -> None:
+def test_device_stage_runs_all_device_protocols(
+    protocol: str, parameters: dict[str, object]
+) -> None:
     job: DeployedJob = device_job(protocol, parameters, shuffle={"minimum": 100, "grace": "PT40S"})
     rng, devices, sent = seeded_generator(3), 120, []
     for number in range(devices):
@@ -477,7 +481,7 @@ def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, obj
         shape = (1, *job.domain.shape)
         reported = device.report(1, np.ones(shape, np.int64), None, rng)
         words = written_out(reported)
-        assert len(words) <= job.content_form.slots
+        assert len(words) <= job.content_format.slots
         sent.append(Sent(number, words[:, 0].tolist(), enrolls=True))
     world = DeviceWorld(job)
     world.at(1, 10)
@@ -487,6 +491,6 @@ def test_all_protocols_that_devices_run(protocol: str, parameters: dict[str, obj
     assert world.manifests()[1].contributors == devices
     assert world.published()[1].estimate is not None
     reference = job.aggregator()
-    words = np.concatenate([each.words for each in sent]).astype(job.word_form.dtype)[:, None]
+    words = np.concatenate([each.words for each in sent]).astype(job.message_format.dtype)[:, None]
     reference.add(1, words, None)
     assert world.integers() == {1: reference.to_bytes()}

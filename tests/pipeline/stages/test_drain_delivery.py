@@ -9,8 +9,8 @@ import pytest
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.roster import Roster
-from dpstream.topics.manifests import Fate
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
 from tests.support import cells
@@ -66,12 +66,12 @@ def drained_run(world: World) -> World:
     return world.finish(rounds=2)
 
 
-def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_for(
-    job: DeployedJob, folder: Path
-) -> None:
+def test_drain_closes_open_windows_and_later_ones_wait(job: DeployedJob, folder: Path) -> None:
     world = drained_run(World(job, folder, own_cells(30, 8)))
     assert contributors(world) == {1: 30, 2: 15, 3: 15, 4: 30}
-    assert {record.fate for record in world.published().values()} == {Fate.RELEASED}
+    assert {record.window_status for record in world.published().values()} == {
+        WindowStatus.RELEASED
+    }
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_fo
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     job: DeployedJob, folder: Path, keep: bool, stride: int
 ) -> None:
     def run(place: Path, accidents: Accidents) -> World:
@@ -92,9 +92,7 @@ def test_killed_after_every_single_action(
         assert world.accidents.count > 100
 
 
-def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
-    job: DeployedJob, folder: Path
-) -> None:
+def test_drained_window_waits_for_records_before_the_drain(job: DeployedJob, folder: Path) -> None:
     world = World(job, folder, own_cells(30, 8))
     registered(world)
     for name, epoch in (("north", 1), ("north", 3), ("south", 1)):
@@ -111,7 +109,7 @@ def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
     world.shut()
 
 
-def test_a_drain_is_about_nothing_that_begins_after_it(job: DeployedJob, folder: Path) -> None:
+def test_drain_ignores_windows_started_after_it(job: DeployedJob, folder: Path) -> None:
     world = World(job, folder, own_cells(30, 8))
     registered(world)
     for _ in range(2):
@@ -127,7 +125,7 @@ def test_a_drain_is_about_nothing_that_begins_after_it(job: DeployedJob, folder:
     world.shut()
 
 
-def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: Path) -> None:
+def test_drain_closes_earlier_epochs_too(job: DeployedJob, folder: Path) -> None:
     """Epoch 2 has no record, or its first one follows the drain: 3 is published either way.
 
     After the drain, missing epochs are waited for as usual.
@@ -151,7 +149,7 @@ def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: 
         world.shut()
 
 
-def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> None:
+def test_drain_suppresses_windows_below_the_minimum(job: DeployedJob, folder: Path) -> None:
     few = own_cells(30, 8)
     few["north"][1] = {"north0": 0}
     world = World(job, folder, few)
@@ -159,7 +157,7 @@ def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> 
     world.close_epoch("north", 1)
     drain(world)
     world.settle()
-    assert world.published()[1].fate is Fate.TOO_SMALL
+    assert world.published()[1].window_status is WindowStatus.SUPPRESSED
     world.close_epoch("south", 1)
     world.settle()
     assert contributors(world) == {1: 1}
@@ -167,7 +165,7 @@ def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> 
     world.shut()
 
 
-def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, folder: Path) -> None:
+def test_drain_of_one_partition_closes_its_epochs_only(job: DeployedJob, folder: Path) -> None:
     """The command was killed between two partitions; repeating it requests the other one."""
     world = World(job, folder, own_cells(30, 8))
     registered(world)
@@ -183,7 +181,7 @@ def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, fol
 
 
 @pytest.mark.verify
-def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: Path) -> None:
+def test_two_owners_decide_once_in_every_interleaving(job: DeployedJob, folder: Path) -> None:
     memberships: set[tuple[bool, ...]] = set()
 
     def begin(place: Path) -> World:
@@ -203,8 +201,8 @@ def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: 
     assert memberships == {(True, False), (True, True)}
 
 
-def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -> None:
-    roster = Roster(job)
+def test_drain_uses_the_highest_end_of_its_deployment(job: DeployedJob) -> None:
+    registry = ProducerRegistry(job)
     for record in (
         Drain(DEPLOYMENT, 0, 7),
         Drain(DEPLOYMENT, 0, 5),
@@ -212,6 +210,6 @@ def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -
         Drain(DEPLOYMENT, 1, 0),
         Drain(DEPLOYMENT, PARTITIONS, 9),
     ):
-        roster.apply(LogRecord(0, record.to_bytes()))
-    assert roster.drains == {0: 7, 1: 0}
-    assert not list(roster)
+        registry.apply(LogRecord(0, record.to_bytes()))
+    assert registry.drains == {0: 7, 1: 0}
+    assert not list(registry)

@@ -9,11 +9,11 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
 
 JOB = deploy_job(
     parse_job(
-        "name: few\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\n"
+        "name: few\nprotocol: value_stream\nparameters: {epsilon: 4, max_changes: 2}\n"
         "epochs: {count: 8}\nshuffle: {minimum: 1}\n"
     ),
     deployed_at=0,
@@ -23,20 +23,36 @@ USERS = 202
 LETTERS = (FIRST, 80, LAST)
 
 
-def estimate_of(estimation: Estimation, epoch: int, fate: Fate, letters: list[int]) -> object:
+def estimate_of(
+    estimation: Estimation, epoch: int, window_status: WindowStatus, letters: list[int]
+) -> object:
     window = JOB.aggregator()
     window.add(epoch, np.array(letters, np.uint8).reshape(-1, 1), None)
     manifest = Manifest(
-        JOB.fingerprint, JOB.deployment, epoch, fate, 0, 0, 1, (True,), (USERS,), len(letters),
-        USERS, 5,
-    )  # fmt: skip
-    estimation.take_in(manifest, window.to_bytes() if fate is Fate.RELEASED else None)
+        JOB.fingerprint,
+        JOB.deployment,
+        epoch,
+        window_status,
+        0,
+        0,
+        1,
+        (True,),
+        (USERS,),
+        len(letters),
+        USERS,
+        5,
+    )
+    estimation.take_in(
+        manifest, window.to_bytes() if window_status is WindowStatus.RELEASED else None
+    )
     return estimation.estimate()
 
 
-def test_an_estimate_that_cannot_be_is_marked_and_kept() -> None:
-    found = [estimate_of(Estimation(JOB), 1, Fate.RELEASED, [each] * 13) for each in LETTERS]
-    values = [each.value or 0.0 for each in found if isinstance(each, Estimate)]
+def test_impossible_estimate_is_flagged_and_stored() -> None:
+    estimates = [
+        estimate_of(Estimation(JOB), 1, WindowStatus.RELEASED, [each] * 13) for each in LETTERS
+    ]
+    values = [each.value or 0.0 for each in estimates if isinstance(each, Estimate)]
     assert values[0] < 0 < values[1] < USERS < values[2]
-    marked = [OUTSIDE in each.flags for each in found if isinstance(each, Estimate)]
+    marked = [OUTSIDE in each.flags for each in estimates if isinstance(each, Estimate)]
     assert marked == [True, False, True]

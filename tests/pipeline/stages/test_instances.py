@@ -24,9 +24,9 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.messages import Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
-from dpstream.topics.words import Words, split_words
 from tests.support.killed_worlds import all_is_read, cell_counts, killed_worlds, run_with_late_south
 from tests.support.new_jobs import new_job
 from tests.support.world import Accidents, Owner, World, own_cells
@@ -51,17 +51,17 @@ def deployed(instances: int = 2, epochs: int = EPOCHS, **shuffle: Any) -> Deploy
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
-def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
+def new_world(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
     return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents())
 
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=8)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=8)
 
     for module in ("devices.epoch_records", "stages.multisets"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 @pytest.mark.usefixtures("small_records")
@@ -72,13 +72,13 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("random", True, id="random, unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     job = deployed(order=order)
 
     def run(place: Path, accidents: Accidents) -> World:
-        return begun(job, place, accidents).run(range(1, EPOCHS + 1), rounds=2)
+        return new_world(job, place, accidents).run(range(1, EPOCHS + 1), rounds=2)
 
     for world in killed_worlds(run, folder, keep=keep, stride=stride):
         assert world.accidents.count > 150
@@ -93,7 +93,7 @@ def test_killed_after_every_single_action(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.slow),
     ],
 )
-def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
+def test_late_producer_is_excluded_from_all_parts_when_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     """Including the part of a shuffler that has all of it before it knows that it is late."""
@@ -101,7 +101,7 @@ def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
 
     def run(place: Path, accidents: Accidents) -> World:
         # The other shuffler has not seen the decision when the batches arrive.
-        return run_with_late_south(begun(job, place, accidents), ["shuffle"])
+        return run_with_late_south(new_world(job, place, accidents), ["shuffle"])
 
     for world in killed_worlds(run, folder, keep=keep, stride=stride):
         assert sorted(world.published()) == [1, 2]
@@ -110,8 +110,8 @@ def test_a_late_producer_is_out_of_all_parts_wherever_anybody_is_killed(
         assert cell_counts(world, 2).tolist() == [1] * 30
 
 
-def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> None:
-    world = begun(deployed(3), folder)
+def test_window_counts_only_with_all_its_parts(folder: Path) -> None:
+    world = new_world(deployed(3), folder)
     world.close_all(1)
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
     assert world.log.values(Role.SHUFFLED, 1)
@@ -126,10 +126,10 @@ def test_a_window_counts_only_when_all_of_its_parts_are_there(folder: Path) -> N
     world.shut()
 
 
-def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
+def test_lagging_shuffler_catches_up_before_declaring_its_part(
     folder: Path,
 ) -> None:
-    world = begun(deployed(), folder)
+    world = new_world(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle"])
     worker = world.worker("instance-2")
@@ -141,11 +141,11 @@ def test_an_instance_that_is_behind_reads_all_before_it_says_what_its_part_is(
     world.shut()
 
 
-def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_theirs(
+def test_first_shuffler_receives_after_the_others_acknowledge(
     folder: Path,
 ) -> None:
     job = deployed(3)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     producer = world.producer("north")
     producer.enroll(list(world.values["north"][1]))
     for epoch in (1, 2):
@@ -173,13 +173,13 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
 
 
 @pytest.mark.verify
-def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_of_a_part_agree_in_every_interleaving(folder: Path) -> None:
     pause = interleavings = 0
     while True:
         pause += 1
         progress = 0
         while True:
-            world = begun(deployed(), folder / f"{pause}-{progress}")
+            world = new_world(deployed(), folder / f"{pause}-{progress}")
             world.close_all(1)
             world.settle(["shuffle"])
             owner = Owner(world, "instance-2", 0.0, 61.0)
@@ -203,7 +203,7 @@ def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
     assert interleavings > 100
 
 
-def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path) -> None:
+def test_copies_of_a_folder_contribute_parts_of_one_drawing(tmp_path: Path) -> None:
     job = deployed(producers=1)
     log = MemoryLog()
     values = {f"user{cell}": cell for cell in range(CELLS)}
@@ -218,7 +218,7 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
             copy.close(1)
         sent.append({role: own.values(role, 1) for role in job.route.reports})
     for first_orders in product((0, 1), repeat=2):
-        world = begun(job, tmp_path / "world")
+        world = new_world(job, tmp_path / "world")
         for value in log.values(Role.PRODUCERS):
             world.log.append(Append(Role.PRODUCERS, 0, value))
         for role, begins in reversed(list(zip(job.route.reports, first_orders, strict=True))):
@@ -230,18 +230,18 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path)
         world.shut()
 
 
-def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
+def test_records_one_shuffler_lacks_stay_missing(
     folder: Path,
 ) -> None:
     """One shuffler gets less than the other, and the rest later: no window waits for it."""
     job = deployed(producers=1)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
-    held = [decode_punctuation(world.log.values(Role.REPORTS_2, 1)[-1])]
+    punctuation = [decode_punctuation(world.log.values(Role.REPORTS_2, 1)[-1])]
     records = world.log.values(Role.REPORTS_2, 1)
     assert kind_of(records[-1]) is RecordType.PUNCTUATION
-    assert held[0].batches == len(records) - 1
-    short = begun(job, folder / "short")
+    assert punctuation[0].batches == len(records) - 1
+    short = new_world(job, folder / "short")
     for role in (Role.PRODUCERS, Role.REPORTS, Role.REPORTS_2):
         for partition in range(len(job.start_offsets[role])):
             values = world.log.values(role, partition)
@@ -265,25 +265,27 @@ def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
     short.shut()
 
 
-def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -> None:
+def test_shuffler_rejects_unregistered_producers(folder: Path) -> None:
     job = deployed(producers=1)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     records = world.log.values(Role.REPORTS_2, 1)
-    stranger = encode_punctuation(replace(decode_punctuation(records[-1]), enrollment=bytes(16)))
+    unregistered = encode_punctuation(
+        replace(decode_punctuation(records[-1]), enrollment=bytes(16))
+    )
     worker = world.worker("instance-2")
-    worker.run(worker.stage.record(1, len(records), stranger, 0.0))
+    worker.run(worker.stage.record(1, len(records), unregistered, 0.0))
     (letter,) = worker.driver.pending
     assert DeadLetter.from_record(letter.value, letter.headers).reason is Reason.ENROLLMENT
     world.shut()
 
 
-def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_come(
+def test_shuffler_rejects_only_what_the_first_one_rejects(
     folder: Path,
 ) -> None:
     """The first shuffler may be the maximum number of epochs ahead of this one."""
     job = deployed(epochs=3 * EPOCHS_AHEAD, producers=1)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     records = world.log.values(Role.REPORTS_2, 1)
     worker = world.worker("instance-2")
@@ -293,9 +295,9 @@ def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_
         far = encode_punctuation(replace(decode_punctuation(records[-1]), epoch=epoch))
         worker.run(worker.stage.record(1, offset, far, 0.0))
     (letter,) = worker.driver.pending
-    refused = DeadLetter.from_record(letter.value, letter.headers)
-    assert refused.reason is Reason.EPOCH
-    assert refused.detail.startswith(f"epoch {last + 2} is more than")
+    rejected = DeadLetter.from_record(letter.value, letter.headers)
+    assert rejected.reason is Reason.EPOCH
+    assert rejected.detail.startswith(f"epoch {last + 2} is more than")
     world.shut()
 
 
@@ -312,11 +314,11 @@ FRAGMENTS: dict[str, Any] = {
 }
 
 
-def test_no_instance_sees_how_many_messages_there_are() -> None:
+def test_record_sizes_hide_the_number_of_messages() -> None:
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     for devices in (1, 30, 3_000):
         shapes = set()
-        for seed, held in enumerate(([1], [0], [1, 2, 3], [3])):
+        for seed, items in enumerate(([1], [0], [1, 2, 3], [3])):
             log = MemoryLog()
             with Producer(
                 job,
@@ -326,32 +328,34 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
                 generators=partial(_seeded, seed),
             ) as producer:
                 producer.enroll([f"{number}" for number in range(devices)])
-                producer.report_all(1, np.resize(np.array(held), (devices, 1)))
+                producer.report_all(1, np.resize(np.array(items), (devices, 1)))
                 producer.close(1)
             shapes.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))
             for role in job.route.reports:
                 assert kind_of(log.values(role, 1)[0]) is RecordType.BATCH
         assert len(shapes) == 1
-        assert len(set(next(iter(shapes)))) == 1, "and all of them the same"
+        assert len(set(next(iter(shapes)))) == 1, "all sizes are equal"
 
 
-def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instances() -> None:
+def test_delta_includes_the_cost_of_redrawn_messages() -> None:
     job = make_job(FRAGMENTS)
     one = make_job({**FRAGMENTS, "shuffle": {"minimum": 100}})
     law, guarantee = job.calibrate(), job.guarantee_of(job.calibrate())
     assert law.delta == math.nextafter(1e-3, 0)  # type: ignore[attr-defined]
     assert guarantee.delta == 1e-3
     assert guarantee.epsilon == one.guarantee_of(one.calibrate()).epsilon
-    assert "3 shuffle stages work side by side" in guarantee.trust
+    assert (
+        "3 shufflers work in parallel, and each message goes to one of them at random"
+    ) in guarantee.trust
     assert "instances" not in one.to_json()["shuffle"]
     assert job.to_json()["shuffle"]["instances"] == 3
 
 
-def test_misfits_that_cost_more_than_is_spared_are_refused(
+def test_redrawn_messages_exceeding_delta_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpstream.randomizers.division.MISFIT", 2.0**-70)
-    with pytest.raises(JobError, match="no room for the messages of 3 instances"):
+    monkeypatch.setattr("dpstream.randomizers.division.REDRAW_PROBABILITY", 2.0**-70)
+    with pytest.raises(JobError, match="leaves no capacity for the messages of 3 instances"):
         make_job(FRAGMENTS).calibrate()
 
 
@@ -366,20 +370,18 @@ def test_misfits_that_cost_more_than_is_spared_are_refused(
                 "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
                 "crowds": {"by": "version", "values": ["1", "2"], "epsilon": 1, "delta": 1e-3},
             },
-            "leave out crowds or shuffle.instances",
+            "crowds: cannot be combined with shuffle.instances: deletion requires one shuffler",
         ),
         (
             {
                 "protocol": "shuffled_counts",
-                "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+                "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
                 "shuffle": {"minimum": 1000, "instances": 2},
             },
-            r"by parameters\.dummies: devices",
+            r"set parameters\.dummies: devices",
         ),
     ],
 )
-def test_where_instances_cannot_be_right_they_are_refused(
-    values: dict[str, Any], message: str
-) -> None:
+def test_unsupported_instances_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         make_job({**FRAGMENTS, **values}).calibrate()

@@ -29,8 +29,10 @@ TEST_SET = np.array([[1, 900, -300], [2, -900, 500], [1, 500, -900]])
 
 
 def deployed(**parameters: object) -> DeployedJob:
-    asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, **parameters}
-    job = new_job("learning", "ldp_sgd", asked, count=EPOCHS, minimum=5, producers=2, partitions=2)
+    requested = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, **parameters}
+    job = new_job(
+        "learning", "ldp_sgd", requested, count=EPOCHS, minimum=5, producers=2, partitions=2
+    )
     return deploy_job(job, deployment=bytes(range(16)), deployed_at=0)
 
 
@@ -55,11 +57,11 @@ def run(world: World) -> World:
 
 
 def models(world: World) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    first: dict[int, bytes] = {}
     for value in world.log.values(Role.MODEL):
         record = ModelRecord.from_bytes(value)
-        found.setdefault(record.epoch, record.model.tobytes())
-    return found
+        first.setdefault(record.epoch, record.model.tobytes())
+    return first
 
 
 def world_in(folder: Path, accidents: Accidents | None = None, first_epoch: int = 1) -> World:
@@ -69,9 +71,7 @@ def world_in(folder: Path, accidents: Accidents | None = None, first_epoch: int 
 
 
 @pytest.mark.parametrize("first_epoch", [1, 3])
-def test_models_follow_from_reports_and_come_before_estimates(
-    folder: Path, first_epoch: int
-) -> None:
+def test_models_are_published_before_estimates(folder: Path, first_epoch: int) -> None:
     world = run(world_in(folder, first_epoch=first_epoch))
     epochs = [*range(first_epoch, EPOCHS + 1)]
     assert sorted(world.published()) == sorted(models(world)) == epochs
@@ -91,7 +91,7 @@ def test_models_follow_from_reports_and_come_before_estimates(
     "keep",
     [pytest.param(False, id="lost"), pytest.param(True, id="kept", marks=pytest.mark.verify)],
 )
-def test_whatever_is_killed_the_model_is_the_same_bit_by_bit(
+def test_model_is_bitwise_equal_when_workers_are_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
     undisturbed = run(world_in(folder / "undisturbed"))
@@ -103,11 +103,11 @@ def test_whatever_is_killed_the_model_is_the_same_bit_by_bit(
         assert world.restarts > undisturbed.restarts
         assert models(world) == models(undisturbed), at
         assert world.integers() == undisturbed.integers(), at
-        found, expected = (
+        actual, expected = (
             {epoch: record.estimate for epoch, record in each.published().items()}
             for each in (world, undisturbed)
         )
-        assert found == expected, at
+        assert actual == expected, at
 
 
 def opened(
@@ -129,25 +129,27 @@ def opened(
 
 def punctuations(log: MemoryLog) -> list[Punctuation]:
     values = [value for partition in (0, 1) for value in log.values(Role.REPORTS, partition)]
-    found = [decode_punctuation(each) for each in values if kind_of(each) is RecordType.PUNCTUATION]
-    return sorted(found, key=lambda each: each.epoch)
+    decoded = [
+        decode_punctuation(each) for each in values if kind_of(each) is RecordType.PUNCTUATION
+    ]
+    return sorted(decoded, key=lambda each: each.epoch)
 
 
-def some(users: int) -> dict[str, list[int]]:
+def examples_of(users: int) -> dict[str, list[int]]:
     return {f"user {user}": [1, 100 * user, -100] for user in range(users)}
 
 
-def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model[0])))
     job, log = deployed(), MemoryLog()
     with opened(job, log, folder / "state") as producer:
-        producer.enroll(list(some(3)))
-        producer.report(1, some(3))
+        producer.enroll(list(examples_of(3)))
+        producer.report(1, examples_of(3))
         producer.close(1)
         assert not producer.ready(2)
-        producer.report(2, some(3))
-        with pytest.raises(ModelMissingError, match="nothing was drawn, wait for the estimate"):
+        producer.report(2, examples_of(3))
+        with pytest.raises(ModelMissingError, match=r"nothing was drawn\. Wait for the estimate"):
             producer.close(2)
         assert producer.closed_epoch == 1
     # Of epoch 1 the first model counts; those of other epochs, and invalid ones, are skipped.
@@ -163,15 +165,13 @@ def test_an_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Mon
             log.append(Append(Role.MODEL, 0, record.to_bytes()))
         for epoch in (2, 3, 4):
             assert producer.ready(epoch)
-            producer.report(epoch, some(3))
+            producer.report(epoch, examples_of(3))
             producer.close(epoch)
     assert taken == [0.0, 1.0, 2.0, 3.0]
     assert [each.contributors for each in punctuations(log)] == [3, 3, 3, 3]
 
 
-def test_the_first_epoch_that_anybody_reports_needs_no_model(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_reported_epoch_needs_no_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
     monkeypatch.setattr(LdpSgd, "take_model", lambda self, model: taken.append(float(model.sum())))
     job, log = deployed(), MemoryLog()
@@ -188,67 +188,67 @@ def test_the_first_epoch_that_anybody_reports_needs_no_model(
         opened(job, log, folder / "second", name="later", first_epoch=4) as second,
     ):
         for producer in (first, second):
-            producer.enroll(list(some(3)))
+            producer.enroll(list(examples_of(3)))
         # A producer that starts later waits for the model of the earlier ones.
         assert first.ready(3)
         assert not second.ready(4)
-        first.report(3, some(3))
+        first.report(3, examples_of(3))
         first.close(3)
         log.append(Append(Role.MODEL, 0, ModelRecord(job.deployment, 3, np.ones(4)).to_bytes()))
         for producer in (first, second):
-            producer.report(4, some(3))
+            producer.report(4, examples_of(3))
             producer.close(4)
     assert taken == [0.0, 4.0, 4.0]
 
 
-def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path) -> None:
+def test_groups_alternate_and_inactive_groups_punctuate(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     publish_models(job, log)
     for epoch in range(1, EPOCHS + 1):
         # After reopening, devices stay in their groups.
         with opened(job, log, folder / "state") as producer:
-            producer.enroll(list(some(11)))
-            producer.report(epoch, some(11))
+            producer.enroll(list(examples_of(11)))
+            producer.report(epoch, examples_of(11))
             producer.close(epoch)
-    found = punctuations(log)
-    assert [each.population for each in found] == [11] * EPOCHS
-    assert sorted(each.contributors for each in found[:3]) == [3, 4, 4]
-    assert found[3].contributors == found[0].contributors
+    sent = punctuations(log)
+    assert [each.population for each in sent] == [11] * EPOCHS
+    assert sorted(each.contributors for each in sent[:3]) == [3, 4, 4]
+    assert sent[3].contributors == sent[0].contributors
 
 
-def test_a_producer_stays_in_its_group(folder: Path) -> None:
+def test_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
-        producer.enroll(list(some(5)))
+        producer.enroll(list(examples_of(5)))
     with pytest.raises(ProducerError, match="started in another group than 2 and cannot change it"):
         opened(job, log, folder / "state", group=2)
     with opened(job, log, folder / "state") as producer:
-        producer.report(1, some(5))
+        producer.report(1, examples_of(5))
         producer.close(1)
     assert punctuations(log)[0].contributors == 5
 
 
-def test_examples_that_are_none_are_refused() -> None:
+def test_invalid_examples_are_rejected() -> None:
     with opened(deployed(), MemoryLog()) as producer:
         producer.enroll(["a"])
         for value, message in (
-            ("2 0 0", "class '2' is no whole number from 0 to 1"),
-            ("1 0", "1 features, must be 2"),
-            ("1 0 8", "does not lie between"),
-            ("1 0 nan", "does not lie between"),
+            ("2 0 0", "class '2' is invalid; expected a whole number from 0 to 1"),
+            ("1 0", "1 features; expected 2"),
+            ("1 0 8", "a feature is out of range; expected -"),
+            ("1 0 nan", "a feature is out of range; expected -"),
             ([1, 0], "got 2 numbers; expected 3"),
         ):
             with pytest.raises(ProducerError, match=message):
                 producer.report(1, {"a": value})
 
 
-def test_models_that_are_damaged_are_no_models() -> None:
+def test_damaged_models_are_rejected() -> None:
     value = ModelRecord(bytes(range(16)), 3, np.array([1.5, -2.0])).to_bytes()
     read = ModelRecord.from_bytes(value)
     assert (read.deployment, read.epoch, read.model.tolist()) == (bytes(range(16)), 3, [1.5, -2.0])
     assert value.hex() == (
-        "6470736d01000102030405060708090a0b0c0d0e0f0300000000000000000000000000f83f"
-        "00000000000000c0" + value[-4:].hex()
+        "6470736d01000102030405060708090a0b0c0d0e0f0300000000000000000000000000f83f00000000000000c0"
+        + value[-4:].hex()
     )
     for at in range(len(value)):
         with pytest.raises(CodecError):

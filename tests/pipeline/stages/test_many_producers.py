@@ -24,10 +24,16 @@ from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest, is_short
+from dpstream.topics.manifests import (
+    Manifest,
+    WindowStatus,
+    decode_manifest,
+    encode_manifest,
+    is_short,
+)
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration
-from dpstream.topics.words import Words
 from tests.benchmarks.one_core import shuffle_stage
 from tests.support.new_jobs import new_job
 
@@ -38,7 +44,7 @@ def deployed(producers: int, epochs: int = EPOCHS, **shuffle: Any) -> DeployedJo
     values = {
         "name": "many",
         "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 1},
+        "parameters": {"epsilon": 1, "max_changes": 1},
         "epochs": {"count": epochs},
         "shuffle": {"minimum": 1, "grace": "1h", "producers": producers, **shuffle},
         "topics": {"partitions": 1},
@@ -80,11 +86,13 @@ def register(job: DeployedJob, log: MemoryLog, producers: int) -> None:
 def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
     """Send one report, whose word identifies its producer."""
     identity = job.fingerprint, job.deployment
-    words = Words(np.full((1, job.word_form.width), number % 2, job.word_form.dtype))
+    words = Messages(np.full((1, job.message_format.width), number % 2, job.message_format.dtype))
     batch = Batch(*identity, batch_id(bytes(8), 0), enrollment(number), epoch, words)
     log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
-    said = Punctuation(*identity, enrollment(number), epoch, 1, 1, 500 + 7 * number, bytes(8))
-    log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
+    punctuation = Punctuation(
+        *identity, enrollment(number), epoch, 1, 1, 500 + 7 * number, bytes(8)
+    )
+    log.append(Append(Role.REPORTS, 0, encode_punctuation(punctuation)))
 
 
 def released(log: MemoryLog) -> dict[bytes, tuple[int, Any, Any]]:
@@ -99,7 +107,7 @@ def released(log: MemoryLog) -> dict[bytes, tuple[int, Any, Any]]:
     }
 
 
-def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
+def test_successor_continues_with_short_manifests() -> None:
     job, log, attempts = deployed(MANY_PRODUCERS), KeepingLog(), count(1)
     register(job, log, MANY_PRODUCERS)
     first = worker_of(job, log, attempts)
@@ -124,7 +132,7 @@ def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
     assert [is_short(record) for record in log.values(Role.MANIFESTS)] == [False, True, True]
 
 
-def test_a_window_is_decided_with_the_record_that_completes_it() -> None:
+def test_window_closes_with_the_record_that_completes_it() -> None:
     job, log = deployed(2), MemoryLog()
     register(job, log, 2)
     worker = worker_of(job, log, count(1))
@@ -139,7 +147,7 @@ def test_a_window_is_decided_with_the_record_that_completes_it() -> None:
     assert (manifest.first_offset, manifest.cut_offset) == (0, 4)
 
 
-def test_all_who_read_manifests_read_short_ones() -> None:
+def test_all_readers_accept_short_manifests() -> None:
     job, log = deployed(MANY_PRODUCERS), MemoryLog()
     register(job, log, MANY_PRODUCERS)
     worker = worker_of(job, log, count(1))
@@ -160,9 +168,12 @@ def test_all_who_read_manifests_read_short_ones() -> None:
         assert each.producers == (True,) * MANY_PRODUCERS
         assert each.populations == populations
     name = job.deployment.hex()
-    found = releases_in(job.name, read(Role.MANIFESTS, 0), [], {name: EPOCHS})[name]
-    assert (found.fates, found.contributors) == ({Fate.RELEASED: EPOCHS}, (MANY_PRODUCERS,) * 2)
-    (present,) = found.present.values()
+    releases = releases_in(job.name, read(Role.MANIFESTS, 0), [], {name: EPOCHS})[name]
+    assert (releases.windows_by_status, releases.contributors) == (
+        {WindowStatus.RELEASED: EPOCHS},
+        (MANY_PRODUCERS,) * 2,
+    )
+    (present,) = releases.present.values()
     assert (present.windows, present.producers) == (EPOCHS, MANY_PRODUCERS)
     decisions = DecisionLog(job)
     for record in read(Role.MANIFESTS, 0):
@@ -179,7 +190,7 @@ def job_of(partitions: int = 4, minimum: int = 1) -> DeployedJob:
     job = new_job(
         "rows",
         "future_rand",
-        {"epsilon": 4, "changes": 4},
+        {"epsilon": 4, "max_changes": 4},
         epochs={"count": DECIDED_EPOCHS},
         shuffle={"grace": "1h", "minimum": minimum, "producers": PRODUCERS},
         topics={"partitions": partitions},
@@ -195,13 +206,21 @@ def manifest(rng: np.random.Generator, epoch: int, **changes: Any) -> bytes:
     if rng.random() < 0.02:
         inside[rng.integers(PRODUCERS)] = False
     populations = [int(number) for number in rng.integers(50, 60, sum(inside))]
-    fate = Fate.EMPTY if rng.random() < 0.05 else Fate.RELEASED
+    window_status = WindowStatus.EMPTY if rng.random() < 0.05 else WindowStatus.RELEASED
     values: dict[str, Any] = {
-        "fingerprint": JOB.fingerprint, "deployment": JOB.deployment, "epoch": epoch, "fate": fate,
-        "first_offset": 10 * epoch, "cut_offset": 10 * epoch + 5, "first_epoch": 3,
-        "producers": tuple(inside), "populations": tuple(populations),
-        "contributors": 0 if fate is Fate.EMPTY else 9, "population": 400, "timestamp": epoch,
-    }  # fmt: skip
+        "fingerprint": JOB.fingerprint,
+        "deployment": JOB.deployment,
+        "epoch": epoch,
+        "window_status": window_status,
+        "first_offset": 10 * epoch,
+        "cut_offset": 10 * epoch + 5,
+        "first_epoch": 3,
+        "producers": tuple(inside),
+        "populations": tuple(populations),
+        "contributors": 0 if window_status is WindowStatus.EMPTY else 9,
+        "population": 400,
+        "timestamp": epoch,
+    }
     return encode_manifest(Manifest(**(values | changes)))
 
 
@@ -257,7 +276,7 @@ class Known:
             outcome = log.recent(epoch)
             if outcome is not None:
                 outcomes[epoch] = (
-                    outcome.fate, outcome.first_offset, outcome.cut_offset, outcome.bits,
+                    outcome.window_status, outcome.first_offset, outcome.cut_offset, outcome.bits,
                 )  # fmt: skip
         return (
             self.shown,
@@ -270,25 +289,25 @@ class Known:
         )
 
 
-def test_who_takes_another_partition_over_writes_what_was_decided_of_it_long_before() -> None:
+def test_new_owner_writes_windows_finalized_long_before() -> None:
     log, known, behind = MemoryLog(), Known(), 6_500
     for record in history(1, 700):
         log.append(Append(Role.MANIFESTS, 0, record.value))
         known.log.apply(record)
-    owed = [
+    pending = [
         epoch
         for epoch in range(1, 700)
         if JOB.topics.partition_of(epoch) == 1
         and (outcome := known.log.recent(epoch)) is not None
-        and outcome.fate is Fate.RELEASED
+        and outcome.window_status is WindowStatus.RELEASED
         and outcome.first_offset >= behind
     ]
-    assert len(owed) > 5
+    assert len(pending) > 5
     log.committed.update({(Role.REPORTS, 0): 10 * DECIDED_EPOCHS, (Role.REPORTS, 1): behind})
     worker = MemoryWorker(shuffle_stage(JOB), log)
     for partition in (0, 1):
         worker.run(worker.assign(partition))
-    assert [decode_chunk(value).epoch for value in log.values(Role.SHUFFLED, 1)] == owed
+    assert [decode_chunk(value).epoch for value in log.values(Role.SHUFFLED, 1)] == pending
 
 
 WATCHED_EPOCHS, MOST, WANTED = 8, 6, 2

@@ -14,54 +14,54 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Action, Steps, Yield, carry_out
 from dpstream.pipeline.stages import multisets, sorted_runs
-from dpstream.pipeline.stages.boxes_of_windows import distinct
-from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.ciphertexts_of_windows import distinct
+from dpstream.pipeline.stages.multisets import MessageMultiset
+from dpstream.pipeline.stages.ordered_chunks import Chunks
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words, pack_words, split_words
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import Messages, pack_messages, split_messages
 
 SHAPES = [("<u1", 1), ("<u2", 1), ("<u4", 1), ("<u8", 1), ("<u1", 3), ("<u4", 2)]
 FORMS = [
-    *(WordForm(np.dtype(dtype), width) for dtype, width in SHAPES),
-    *(WordForm(np.dtype(dtype), distinct=6) for dtype in ("<u1", "<u2", "<u4", "<u8")),
+    *(MessageFormat(np.dtype(dtype), width) for dtype, width in SHAPES),
+    *(MessageFormat(np.dtype(dtype), distinct=6) for dtype in ("<u1", "<u2", "<u4", "<u8")),
 ]
 
 
-def tally(words: Words) -> Counter[tuple[int, ...]]:
+def counts_by_row(words: Messages) -> Counter[tuple[int, ...]]:
     counts = np.ones(words.rows, int) if words.counts is None else words.counts
-    found: Counter[tuple[int, ...]] = Counter()
+    by_row: Counter[tuple[int, ...]] = Counter()
     for row, count in zip(words.values.tolist(), counts.tolist(), strict=True):
-        found[tuple(row)] += count
-    return found
+        by_row[tuple(row)] += count
+    return by_row
 
 
-def in_one_go(steps: Steps[Pieces]) -> Pieces:
-    def rest(action: Action) -> None:
+def in_one_go(steps: Steps[Chunks]) -> Chunks:
+    def yield_only(action: Action) -> None:
         assert action == Yield()
 
-    return carry_out(steps, rest)
+    return carry_out(steps, yield_only)
 
 
-def assert_pieces(found: Pieces, expected: list[Words]) -> None:
-    def told(words: Words) -> tuple[object, object]:
+def assert_chunks(actual: Chunks, expected: list[Messages]) -> None:
+    def content(words: Messages) -> tuple[object, object]:
         return words.values.tolist(), None if words.counts is None else words.counts.tolist()
 
-    assert [*map(told, found.words)] == [*map(told, expected)]
-    assert found.total == len(expected)
+    assert [*map(content, actual.words)] == [*map(content, expected)]
+    assert actual.total == len(expected)
 
 
-def written_out(words: Words) -> NDArray[np.unsignedinteger]:
+def written_out(words: Messages) -> NDArray[np.unsignedinteger]:
     return np.repeat(words.values, words.occurrences.astype(np.intp), axis=0)
 
 
 @st.composite
-def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
+def additions(draw: st.DrawFn, form: MessageFormat) -> list[Messages]:
     row = st.lists(st.integers(0, 5), min_size=form.width, max_size=form.width)
     parts = []
     for values in draw(st.lists(st.lists(row, max_size=20), max_size=6)):
         array = np.array(values, form.dtype).reshape(-1, form.width)
-        parts.append(draw(st.sampled_from([Words(array), Words.canonical(array)])))
+        parts.append(draw(st.sampled_from([Messages(array), Messages.canonical(array)])))
     return parts
 
 
@@ -74,52 +74,52 @@ def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
     payload=st.sampled_from([1, 12, 40]),
     most=st.sampled_from([20, 1 << 40]),
 )
-def test_holds_what_was_added_in_whatever_order(
-    form: WordForm, limit: int, page: int, payload: int, most: int, data: st.DataObject
+def test_multiset_is_independent_of_insertion_order(
+    form: MessageFormat, limit: int, page: int, payload: int, most: int, data: st.DataObject
 ) -> None:
     parts = data.draw(additions(form))
     shuffled = data.draw(st.permutations(parts))
-    expected: Counter[tuple[int, ...]] = sum((tally(part) for part in parts), Counter())
+    expected: Counter[tuple[int, ...]] = sum((counts_by_row(part) for part in parts), Counter())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multisets, "_MEMORY_LIMIT", limit)
         patch.setattr(sorted_runs, "BLOCK_BYTES", limit)
         patch.setattr(multisets, "BLOCK_BYTES", limit)
         patch.setattr(sorted_runs, "PAGE_BYTES", page)
         patch.setattr(sorted_runs, "_COPIED_BYTES", 32)
-        patch.setattr("dpstream.topics.words.MESSAGES_CAP", most)
-        one, other, rest = (WordMultiset(form) for _ in range(3))
+        patch.setattr("dpstream.topics.messages.MESSAGES_CAP", most)
+        one, other, rest = (MessageMultiset(form) for _ in range(3))
         for part in parts:
             one.add(part)
         for number, part in enumerate(shuffled):
             (other if number % 2 else rest).add(part)
         other.merge(rest)
         released = [one.sorted(), other.sorted()]
-        assert_pieces(in_one_go(one.ordered(payload)), split_words(released[0], payload))
+        assert_chunks(in_one_go(one.ordered(payload)), split_messages(released[0], payload))
         if one.in_files:
-            once = distinct(Words.canonical(written_out(released[0])))
-            assert_pieces(in_one_go(one.once(payload)), split_words(once, payload))
+            once = distinct(Messages.canonical(written_out(released[0])))
+            assert_chunks(in_one_go(one.once(payload)), split_messages(once, payload))
         assert one.messages == other.messages == expected.total()
         assert rest.messages == 0
-        pieces = in_one_go(one.permuted(seeded_generator(1), payload))
-        permuted = [*pieces.words]
-        assert len(permuted) == pieces.total
+        chunks = in_one_go(one.permuted(seeded_generator(1), payload))
+        permuted = [*chunks.words]
+        assert len(permuted) == chunks.total
         rows = np.concatenate([each.values for each in permuted])
-        assert tally(Words(rows)) == expected
+        assert counts_by_row(Messages(rows)) == expected
         assert [each.rows for each in permuted] == [
-            each.rows for each in split_words(Words(rows), payload)
+            each.rows for each in split_messages(Messages(rows), payload)
         ]
         for multiset in (one, other, rest):
             multiset.close()
-    assert tally(released[0]) == expected
-    one_piece, other_piece = (pack_words(split_words(words)[0]) for words in released)
-    assert one_piece == other_piece
+    assert counts_by_row(released[0]) == expected
+    one_chunk, other_chunk = (pack_messages(split_messages(words)[0]) for words in released)
+    assert one_chunk == other_chunk
 
 
 @pytest.mark.parametrize("block", [2, 1 << 22])
-def test_a_permutation_is_random(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutation_is_uniform(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multisets, "BLOCK_BYTES", block)
-    multiset = WordMultiset(WordForm(np.dtype("<u2")), BytesIO)
-    multiset.add(Words(np.array([[1], [2], [3]], "<u2")))
+    multiset = MessageMultiset(MessageFormat(np.dtype("<u2")), BytesIO)
+    multiset.add(Messages(np.array([[1], [2], [3]], "<u2")))
     generator = seeded_generator(5)
 
     def order() -> tuple[int, ...]:
@@ -138,11 +138,11 @@ def test_a_permutation_is_random(block: int, monkeypatch: pytest.MonkeyPatch) ->
 def peak_memory(
     values: NDArray[np.unsignedinteger], parts: int, distinct: int | None = None
 ) -> int:
-    multiset = WordMultiset(WordForm(values.dtype, values.shape[1], distinct))
+    multiset = MessageMultiset(MessageFormat(values.dtype, values.shape[1], distinct))
     tracemalloc.start()
     try:
         for _ in range(parts):
-            multiset.add(Words(values.copy()))
+            multiset.add(Messages(values.copy()))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -150,18 +150,18 @@ def peak_memory(
 
 
 @pytest.mark.parametrize("dtype", ["<u1", "<u2", "<u8"])
-def test_memory_does_not_grow_with_the_window(dtype: str) -> None:
+def test_memory_is_independent_of_the_window_size(dtype: str) -> None:
     values = np.arange(8192, dtype=np.uint64).astype(dtype)[:, None]
     assert peak_memory(values, 2000) < 16 << 20
 
 
-def test_a_table_that_is_larger_than_what_was_added_waits_on_disk() -> None:
-    form = WordForm(np.dtype("<u4"), distinct=1 << 24)
+def test_sparse_table_is_stored_on_disk() -> None:
+    form = MessageFormat(np.dtype("<u4"), distinct=1 << 24)
     values = np.arange(1 << 16, dtype=np.uint32)[:, None] * np.uint32(251)
     assert peak_memory(values, 200, form.distinct) < 16 << 20
-    multiset = WordMultiset(form)
+    multiset = MessageMultiset(form)
     for _ in range(20):
-        multiset.add(Words(values))
+        multiset.add(Messages(values))
     released = multiset.sorted()
     np.testing.assert_array_equal(released.values, values)
     assert released.messages == multiset.messages == 20 << 16

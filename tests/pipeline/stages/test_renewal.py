@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Admission, Rejection
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.batches import (
     Punctuation,
@@ -40,7 +40,7 @@ FAR = 7.0
 
 
 def parameters(epsilon: float = 2.0) -> dict[str, object]:
-    return {"epsilon": epsilon, "changes": 2}
+    return {"epsilon": epsilon, "max_changes": 2}
 
 
 def job(count: int = HORIZON, protocol: str = "future_rand", **keys: Any) -> Job:
@@ -66,13 +66,13 @@ def drawn(producer: Producer) -> dict[str, NDArray[Any]]:
 
 
 def batches(log: MemoryLog) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    rows: dict[int, list[int]] = {}
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
             if kind_of(value) is RecordType.BATCH:
                 batch = decode_batch(value)
-                found.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
-    return found
+                rows.setdefault(batch.epoch, []).extend(batch.words.values[:, 0].tolist())
+    return rows
 
 
 # The whole path.
@@ -85,7 +85,7 @@ EPOCHS = 3 * SHORT + 1
 
 
 def values() -> dict[str, dict[int, dict[str, int]]]:
-    """Return values of two gateways, which enroll in epoch 4; their first devices fall silent."""
+    """Return values of two gateways, which enroll in epoch 4; their first devices become absent."""
     generator = np.random.default_rng(7)
     return {
         name: {
@@ -124,22 +124,22 @@ def run(world: World) -> World:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action_across_horizons(
+def test_recovers_when_killed_after_any_action_across_horizons(
     folder: Path, keep: bool, stride: int
 ) -> None:
     world_job = deployed(SHORT, epochs=OVER)
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
+    def started_and_run(place: Path, accidents: Accidents) -> World:
         return run(World(world_job, place, values(), accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         assert world.accidents.count > 250
         assert sorted(world.published()) == list(range(1, EPOCHS + 1))
         assert world.manifests()[5].producers == (True, False)
         assert len(world.log.values(Role.ESTIMATES)) == EPOCHS
 
 
-def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path) -> None:
+def test_departed_producer_counts_until_the_horizon_ends(folder: Path) -> None:
     world = World(deployed(SHORT, epochs=OVER), folder, values())
     for epoch in range(1, 7):
         for name in ("north", "south"):
@@ -162,7 +162,7 @@ def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path)
 # Draws.
 
 
-def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
+def test_devices_draw_again_at_the_start_of_a_horizon() -> None:
     log = MemoryLog()
     users = [f"user {number}" for number in range(USERS)]
     with Producer(deployed(), None, name="gateway", transport=MemoryDriver(log)) as producer:
@@ -180,7 +180,7 @@ def test_everybody_draws_anew_at_the_first_epoch_of_a_horizon() -> None:
             assert not np.array_equal(seen[one][name], seen[other][name]), name
 
 
-def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
+def test_carried_over_value_spends_a_change_in_each_horizon() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll([f"user {number}" for number in range(USERS)])
@@ -191,7 +191,7 @@ def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
             local = (epoch - 1) % HORIZON + 1
             due = local >> state["order"] > 0
             np.testing.assert_array_equal(state["used"], due)
-            assert producer.frozen == 0
+            assert producer.exhausted == 0
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -216,10 +216,10 @@ def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
     admission = Admission(renewing)
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
-            assert not isinstance(admission.admit(partition, value), Refusal)
+            assert not isinstance(admission.admit(partition, value), Rejection)
 
 
-def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
+def test_horizon_is_drawn_only_once(tmp_path: Path) -> None:
     log = MemoryLog()
     producer = open_producer(deployed(), tmp_path / "state", log)
     producer.enroll([f"user {number}" for number in range(500)])
@@ -240,7 +240,7 @@ def test_a_new_horizon_once_drawn_is_never_drawn_again(tmp_path: Path) -> None:
             producer.close(HORIZON + 1)
 
 
-def test_a_renewal_that_was_interrupted_did_not_happen(
+def test_interrupted_renewal_is_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it is in the transaction of the epoch: leaving devices stay, too."""
@@ -273,7 +273,7 @@ def test_a_renewal_that_was_interrupted_did_not_happen(
         assert list(producer.users) == ["a", "c", "b"]
 
 
-def test_epochs_left_out_at_the_beginning_of_a_horizon_are_silence() -> None:
+def test_skipped_first_epochs_of_a_horizon_count_as_absence() -> None:
     """Changes that others reported in time are not reported again; newcomers had value 0."""
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
@@ -301,8 +301,8 @@ def estimates(
     last_epoch: int,
     *,
     epsilon: float = 12.0,
-    silent: Mapping[str, range] | None = None,
-    silence: float = 0.0,
+    absent: Mapping[str, range] | None = None,
+    absence: float = 0.0,
     withdrawn: Mapping[str, int] | None = None,
     enrolled: Mapping[str, int] | None = None,
     seed: int = 5,
@@ -310,12 +310,12 @@ def estimates(
     """Return published estimates when groups of `USERS` have values by epoch, index 0 unused.
 
     Args:
-        silent: Epochs at which a group is silent.
-        silence: Probability that a device is silent at an epoch.
+        absent: Epochs at which a group is silent.
+        absence: Probability that a device is silent at an epoch.
         withdrawn: Epoch before which a group leaves.
         enrolled: Epoch before which a group is enrolled, 1 by default.
     """
-    silent, withdrawn, enrolled = silent or {}, withdrawn or {}, enrolled or {}
+    absent, withdrawn, enrolled = absent or {}, withdrawn or {}, enrolled or {}
     renewing = deployed(
         parameters=parameters(epsilon), shuffle={"minimum": 10}, topics={"partitions": 1}
     )
@@ -324,7 +324,7 @@ def estimates(
         renewing, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(seed)
     )
     users = {group: [f"{group} {number}" for number in range(USERS)] for group in values_of}
-    attendance = np.random.default_rng(seed)
+    participation = np.random.default_rng(seed)
     for epoch in range(1, last_epoch + 1):
         present: dict[str, int] = {}
         for group, by_epoch in values_of.items():
@@ -333,10 +333,10 @@ def estimates(
             if epoch == withdrawn.get(group):
                 producer.withdraw(users[group])
             gone = epoch >= withdrawn.get(group, last_epoch + 1)
-            if epoch >= enrolled.get(group, 1) and epoch not in silent.get(group, ()) and not gone:
+            if epoch >= enrolled.get(group, 1) and epoch not in absent.get(group, ()) and not gone:
                 here = users[group]
-                if silence:
-                    drawn = attendance.random(USERS) >= silence
+                if absence:
+                    drawn = participation.random(USERS) >= absence
                     here = [user for user, is_here in zip(here, drawn, strict=True) if is_here]
                 present.update(dict.fromkeys(here, int(by_epoch[epoch])))
         producer.report(epoch, present)
@@ -348,15 +348,15 @@ def estimates(
     return records
 
 
-def assert_near(records: list[EstimateRecord], truth: list[int]) -> None:
-    for record, expected in zip(records, truth, strict=True):
+def assert_near(records: list[EstimateRecord], ground_truth: list[int]) -> None:
+    for record, expected in zip(records, ground_truth, strict=True):
         estimate = record.estimate
         assert isinstance(estimate, Estimate)
         assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        assert 2 * FAR * estimate.standard_deviation < USERS, "the test could not fail"
+        assert estimate.standard_error is not None
+        assert 2 * FAR * estimate.standard_error < USERS, "the test could not fail"
         error = abs(estimate.value - expected)
-        assert error < FAR * estimate.standard_deviation, f"epoch {record.epoch}"
+        assert error < FAR * estimate.standard_error, f"epoch {record.epoch}"
 
 
 def test_estimates_of_three_horizons_are_unbiased() -> None:
@@ -378,7 +378,7 @@ def test_devices_enroll_at_any_epoch_of_a_running_horizon(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
-def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
+def test_withdrawn_users_stop_counting(epoch: int) -> None:
     always = np.ones(2 * HORIZON + 1, np.int8)
     records = estimates({"a": always, "b": always}, 2 * HORIZON, withdrawn={"b": epoch})
     assert_near(records, [USERS * (1 + (at < epoch)) for at in range(1, 2 * HORIZON + 1)])
@@ -387,7 +387,7 @@ def test_who_is_withdrawn_no_longer_counts(epoch: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_withdrawn_are_as_silent_as_others() -> None:
+def test_withdrawn_users_report_like_absent_users() -> None:
     """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
 
     If leaving users were always present, the estimate of epoch 3 would be 1600 users too low.
@@ -396,22 +396,20 @@ def test_the_withdrawn_are_as_silent_as_others() -> None:
     groups = {"a": zeros, "b": zeros, "x": ones, "y": ones, "z": ones}
     withdrawn, trials = {"x": 3, "y": 3, "z": 3}, 10
     runs = [
-        estimates(groups, HORIZON, silence=0.3, withdrawn=withdrawn, seed=seed)
+        estimates(groups, HORIZON, absence=0.3, withdrawn=withdrawn, seed=seed)
         for seed in range(trials)
     ]
     for epoch, of_epoch in enumerate(zip(*runs, strict=True), 1):
-        found = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
-        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in found]
-        deviations = [each["standard_deviation"] for each in found]
+        published = [cast(Estimate, record.estimate).to_json() for record in of_epoch]
+        errors = [each["value"] - 3 * USERS * (epoch < 3) for each in published]
+        deviations = [each["standard_error"] for each in published]
         tolerance = FAR * np.sqrt(np.square(deviations).sum()) / trials
         assert 2 * tolerance < 1600, "the test could not fail"
         assert abs(np.mean(errors)) < tolerance, f"epoch {epoch}"
 
 
 @pytest.mark.parametrize("present", [0, 1, 50, 100])
-def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
-    tmp_path: Path, present: int
-) -> None:
+def test_withdrawn_users_mimic_the_participation_of_others(tmp_path: Path, present: int) -> None:
     """Drawn once: a restart after the draw changes nothing."""
     log = MemoryLog()
     users = [f"user {number}" for number in range(10_100)]
@@ -433,7 +431,7 @@ def test_the_withdrawn_are_present_in_the_share_of_those_who_stay(
         assert abs(leaving - 10_000 * share) < FAR * np.sqrt(10_000 * share * (1 - share))
 
 
-def test_where_nobody_stays_the_withdrawn_are_present() -> None:
+def test_withdrawn_users_are_present_when_all_withdraw() -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll(["thermostat"])
@@ -444,17 +442,17 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
     assert [record.contributors for record in sorted_punctuations(log)] == [1, 1]
 
 
-def test_a_single_0_before_silence_is_no_farewell() -> None:
+def test_single_zero_before_absence_is_no_deregistration() -> None:
     """Intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
-    records = estimates({"a": always, "b": gone}, HORIZON, silent={"b": range(4, HORIZON + 1)})
+    records = estimates({"a": always, "b": gone}, HORIZON, absent={"b": range(4, HORIZON + 1)})
     assert_near(records[:3], [2 * USERS, 2 * USERS, USERS])
     estimate = records[3].estimate
     assert isinstance(estimate, Estimate)
     assert estimate.value is not None
-    assert estimate.standard_deviation is not None
-    assert estimate.value > USERS + FAR * estimate.standard_deviation
+    assert estimate.standard_error is not None
+    assert estimate.value > USERS + FAR * estimate.standard_error
     records = estimates({"a": always, "b": gone}, HORIZON)
     assert_near(records, [2 * USERS, 2 * USERS, USERS, USERS])
 
@@ -462,7 +460,7 @@ def test_a_single_0_before_silence_is_no_farewell() -> None:
 # Jobs.
 
 
-def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -> None:
+def test_recurring_job_has_a_last_epoch_only_if_counted() -> None:
     endless = deployed(170)
     counted = endless.model_copy(update={"horizons": 3})
     assert DeployedJob.from_bytes(counted.to_bytes()) == counted
@@ -476,10 +474,12 @@ def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -
     assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
 
 
-def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
+def test_guarantee_covers_a_horizon_and_adds_up() -> None:
     endless = deployed()
-    said = str(endless.guarantee)
-    assert said.startswith("epsilon 2 for a user's whole stream of one horizon, n times that for n")
+    guarantee = str(endless.guarantee)
+    assert guarantee.startswith(
+        "epsilon 2 for a user's whole stream of one horizon, n times that for n"
+    )
     assert str(endless.guarantee_at(2 * HORIZON + 1, 1)).startswith(
         "epsilon 6 for a user's whole stream of 3 horizons (exact)"
     )
@@ -489,7 +489,7 @@ def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
     assert "horizons" not in ending.guarantee.to_json()
 
 
-def test_nothing_comes_after_the_last_horizon() -> None:
+def test_no_epoch_follows_the_last_horizon() -> None:
     counted = deployed().model_copy(update={"horizons": 2})
     with open_producer(counted, None, MemoryLog()) as producer:
         producer.enroll(["a"])
@@ -501,9 +501,12 @@ def test_nothing_comes_after_the_last_horizon() -> None:
     late = encode_punctuation(
         Punctuation(counted.fingerprint, counted.deployment, bytes(16), 9, 0, 0, 0, bytes(8))
     )
-    refusal = Admission(counted).admit(1, late)
-    assert isinstance(refusal, Refusal)
-    assert (refusal.reason, refusal.detail) == (Reason.EPOCH, "epoch 9 lies after the last, 8")
+    rejection = Admission(counted).admit(1, late)
+    assert isinstance(rejection, Rejection)
+    assert (rejection.reason, rejection.detail) == (
+        Reason.EPOCH,
+        "epoch 9 is out of range: the last epoch is 8",
+    )
     assert isinstance(Admission(deployed()).admit(1, late), Punctuation)
 
 
@@ -517,9 +520,9 @@ def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> N
     admission = Admission(deployed())
     for partition in range(2):
         for value in log.values(Role.REPORTS, partition):
-            assert not isinstance(admission.admit(partition, value), Refusal)
+            assert not isinstance(admission.admit(partition, value), Rejection)
     ending = Admission(deployed(epochs={"count": 4 * HORIZON}))
-    assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Refusal)
+    assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Rejection)
 
 
 # Messages to users.

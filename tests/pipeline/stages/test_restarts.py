@@ -1,4 +1,4 @@
-"""Test the records read by a restarting stage, which suffice to know what all records tell."""
+"""Test that a restarting stage reads few records and derives the same state as from all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, decode_manifest, encode_manifest
 from dpstream.topics.names import Role
 from tests.support.histories import NOW, fill, history_job
 
@@ -79,7 +79,7 @@ def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
 
 
 @pytest.mark.parametrize(("estimates", "documents"), [(179, 170), (180, 180), (40, 3), (0, 0)])
-def test_a_publisher_writes_what_is_missing_and_reads_little(
+def test_publisher_writes_missing_epochs_and_reads_little(
     history: tuple[DeployedJob, list[Append]],
     estimates: int,
     documents: int,
@@ -99,7 +99,7 @@ def test_a_publisher_writes_what_is_missing_and_reads_little(
         assert driver.records[Role.RESULTS] < EPOCHS / 3
 
 
-def strange(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
+def altered(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
     estimates = [each for each in written if each.role is Role.ESTIMATES]
     rest = [each for each in written if each.role is not Role.ESTIMATES]
     last = EstimateRecord.from_bytes(estimates[-2].value)
@@ -140,26 +140,26 @@ NOTICED_NEAR_THE_END = ("missing", "too early", "torn")
         *((kind, 128) for kind in NOTICED_NEAR_THE_END),
     ],
 )
-def test_what_lies_near_the_end_says_what_all_of_it_says(
+def test_reading_near_the_end_equals_reading_everything(
     history: tuple[DeployedJob, list[Append]],
     kind: str,
     first: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job, written = history
-    changed = strange(job, written, kind)
-    found = []
+    changed = altered(job, written, kind)
+    logs = []
     for most in (10**6, first):
         log = MemoryLog(lambda: NOW)
         for each in changed:
             log.append(each)
         monkeypatch.setattr(actions, "_READ_FIRST", most)
         publish(job, log)
-        found.append((log.values(Role.ESTIMATES), log.values(Role.RESULTS)))
-    assert found[0] == found[1]
+        logs.append((log.values(Role.ESTIMATES), log.values(Role.RESULTS)))
+    assert logs[0] == logs[1]
 
 
-def test_a_publisher_may_stop_anywhere(
+def test_publisher_may_stop_anywhere(
     history: tuple[DeployedJob, list[Append]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, written = history
@@ -191,7 +191,7 @@ def _stopped(worker: MemoryWorker, driver: MemoryDriver, after: int) -> bool:
     return True
 
 
-def test_epochs_before_the_first_wanted_need_no_partial(
+def test_epochs_before_the_first_requested_need_no_partial(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
@@ -200,9 +200,9 @@ def test_epochs_before_the_first_wanted_need_no_partial(
     for each in written:
         if each.role is not Role.PARTIALS or next(partials) >= 120:
             log.append(each)
-    found = list(EpochLog(job, 120).read(MemoryDriver(log).run))
-    assert [each.epoch for each in found] == list(range(120, EPOCHS + 1))
-    assert all(each.counts is not None for each in found)
+    epochs = list(EpochLog(job, 120).read(MemoryDriver(log).run))
+    assert [each.epoch for each in epochs] == list(range(120, EPOCHS + 1))
+    assert all(each.counts is not None for each in epochs)
     assert not list(EpochLog(job, 119).read(MemoryDriver(log).run))
 
 
@@ -219,17 +219,17 @@ def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> Stage:
     )
 
 
-@pytest.mark.parametrize("owed", [None, 177, 180])
-def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
-    history: tuple[DeployedJob, list[Append]], owed: int | None
+@pytest.mark.parametrize("pending", [None, 177, 180])
+def test_assignment_reads_manifests_once_for_all_partitions(
+    history: tuple[DeployedJob, list[Append]], pending: int | None
 ) -> None:
     job, written = history
     log = log_of(written)
     for partition in range(job.topics.partitions):
         log.committed[Role.REPORTS, partition] = EPOCHS
-    if owed is not None:
+    if pending is not None:
         # Its first offset is the end of the committed epochs of its partition.
-        log.committed[Role.REPORTS, job.topics.partition_of(owed)] = owed - 1
+        log.committed[Role.REPORTS, job.topics.partition_of(pending)] = pending - 1
     driver = ReadingDriver(log)
     worker = MemoryWorker(shuffle_stage(job, count(1)), log, driver)
     for partition in range(job.topics.partitions):
@@ -239,14 +239,14 @@ def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
         for partition in range(job.topics.partitions)
         for value in log.values(Role.SHUFFLED, partition)
     ]
-    assert set(chunks) == (set() if owed is None else {owed})
-    again = owed is not None and job.topics.partition_of(owed) > 0
+    assert set(chunks) == (set() if pending is None else {pending})
+    again = pending is not None and job.topics.partition_of(pending) > 0
     # And the read for the partition that is written separately.
     assert driver.records[Role.MANIFESTS] // EPOCHS == (2 if again else 1)
 
 
 @pytest.mark.parametrize("few", [0, 3, 256])
-def test_who_was_in_last_is_known_whatever_the_order_of_epochs(
+def test_last_participation_is_known_in_any_order_of_epochs(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.latest_windows.FEW", few)
@@ -285,7 +285,7 @@ def _manifests(job: DeployedJob, rng: np.random.Generator) -> Iterator[Manifest]
         yield replace(
             base,
             epoch=epoch,
-            fate=Fate.RELEASED if populations else Fate.EMPTY,
+            window_status=WindowStatus.RELEASED if populations else WindowStatus.EMPTY,
             producers=producers,
             populations=populations,
             contributors=min(1, sum(populations)),

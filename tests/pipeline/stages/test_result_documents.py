@@ -29,7 +29,7 @@ from dpstream.pipeline.stages.result_documents import (
     document_key,
 )
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.small_run import generators, job_text, write_changes
 
@@ -37,7 +37,7 @@ SCHEMA = json.loads(
     (Path(dpstream.pipeline.stages.__path__[0]) / "result_document.schema.json").read_text()
 )
 VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream", "trust": "nobody"}
+GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream", "trust": "none"}
 
 
 def deployed(protocol: str, parameters: str, epochs: str = "count: 9") -> DeployedJob:
@@ -46,17 +46,21 @@ def deployed(protocol: str, parameters: str, epochs: str = "count: 9") -> Deploy
 
 
 def items_job(labels: list[str]) -> DeployedJob:
-    return deployed("hadamard_values", f"epsilon: 8, changes: 1, domain: {json.dumps(labels)}")
+    return deployed("hadamard_values", f"epsilon: 8, max_changes: 1, domain: {json.dumps(labels)}")
 
 
 COUNT = deployed(
-    "value_stream", "epsilon: 1, changes: 2", "count: 9, start: 2024-06-03, length: P1W"
+    "value_stream", "epsilon: 1, max_changes: 2", "count: 9, start: 2024-06-03, length: P1W"
 )
 
 
-def record(estimate: Published | None, fate: Fate = Fate.RELEASED, **more: Any) -> EstimateRecord:
-    told = {"guarantee": GUARANTEE, **more}
-    return EstimateRecord(bytes(16), 2, fate, 1_700_000_000_123, 90, 100, estimate, **told)
+def record(
+    estimate: Published | None, window_status: WindowStatus = WindowStatus.RELEASED, **more: Any
+) -> EstimateRecord:
+    fields = {"guarantee": GUARANTEE, **more}
+    return EstimateRecord(
+        bytes(16), 2, window_status, 1_700_000_000_123, 90, 100, estimate, **fields
+    )
 
 
 def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
@@ -64,16 +68,16 @@ def document(job: DeployedJob, each: EstimateRecord) -> dict[str, Any]:
     VALIDATOR.validate(body)
     # Optional keys of a job file are omitted from the documents.
     assert set(SCHEMA["properties"]) == set(SCHEMA["required"]) | {"title", "unit"}
-    assert set(body) == set(SCHEMA["required"]) | set(job.said("title", "unit"))
+    assert set(body) == set(SCHEMA["required"]) | set(job.given_texts("title", "unit"))
     return body
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_of_documents_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["properties"]["estimates"]["maxItems"] == MOST_ESTIMATES
 
 
-def test_a_count_says_what_was_published_and_no_more() -> None:
+def test_count_document_contains_exactly_the_publication() -> None:
     estimate = Estimate.around(40.0, 5.0, 9.5, 70, 100, ("gap",))
     body = document(COUNT, record(estimate, assumes_changes=4))
     assert body == {
@@ -81,10 +85,10 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         "job": "a",
         "deployment": "00" * 16,
         "epoch": 2,
-        "begins": "2024-06-10T00:00:00Z",
-        "ends": "2024-06-17T00:00:00Z",
+        "start": "2024-06-10T00:00:00Z",
+        "end": "2024-06-17T00:00:00Z",
         "closed_at": "2023-11-14T22:13:20.123Z",
-        "fate": "released",
+        "window_status": "released",
         "reason": None,
         "kind": "value",
         "measure": None,
@@ -96,31 +100,39 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         "guarantee": {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"},
         "published": 1,
         "estimates": [
-            {"item": None, "estimate": 40.0, "standard_deviation": 5.0, "low": 30.5, "high": 49.5}
+            {
+                "item": None,
+                "estimate": 40.0,
+                "standard_error": 5.0,
+                "ci95_low": 30.5,
+                "ci95_high": 49.5,
+            }
         ],
         "quantiles": [],
-        "found_above": None,
-        "withheld": [],
+        "detection_threshold": None,
+        "suppressed": [],
     }
 
 
-@pytest.mark.parametrize("fate", [Fate.TOO_SMALL, Fate.EMPTY, Fate.SPOILED])
-def test_a_withheld_epoch_has_a_document_that_says_so(fate: Fate) -> None:
-    reason = "two sums are of other shares" if fate is Fate.SPOILED else None
-    body = document(COUNT, record(None, fate, reason=reason))
-    assert (body["fate"], body["reason"]) == (fate.value, reason)
+@pytest.mark.parametrize(
+    "window_status", [WindowStatus.SUPPRESSED, WindowStatus.EMPTY, WindowStatus.CORRUPT]
+)
+def test_suppressed_epoch_has_a_document_with_its_status(window_status: WindowStatus) -> None:
+    reason = "two sums are of other shares" if window_status is WindowStatus.CORRUPT else None
+    body = document(COUNT, record(None, window_status, reason=reason))
+    assert (body["window_status"], body["reason"]) == (window_status.value, reason)
     assert (body["published"], body["estimates"], body["reports"]) == (0, [], 0)
 
 
-def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
+def test_long_lists_contain_the_largest_items_in_list_order() -> None:
     size = MOST_ESTIMATES + 2
     job = items_job([f"i{number}" for number in range(size)])
     values = np.full(size, 5.0)
     values[[3, 7]] = -1.0
     body = document(job, record(ItemEstimates(values, 5.0, 9.5, 70, 100)))
     assert body["published"] == size
-    told = [each["item"] for each in body["estimates"]]
-    assert told == [f"i{number}" for number in range(size) if number not in (3, 7)]
+    items = [each["item"] for each in body["estimates"]]
+    assert items == [f"i{number}" for number in range(size) if number not in (3, 7)]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +147,7 @@ def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
     ],
     ids=str,
 )
-def test_a_record_that_nobody_could_tell_of_is_none(changed: dict[str, Any]) -> None:
+def test_unrepresentable_record_has_no_document(changed: dict[str, Any]) -> None:
     body = record(None).to_json()
     assert EstimateRecord.from_bytes(json.dumps(body).encode()) == record(None)
     with pytest.raises(CodecError, match="not an estimate record"):
@@ -176,15 +188,15 @@ class TestDelivery:
 
     @staticmethod
     def expected(job: DeployedJob, log: MemoryLog) -> list[tuple[bytes | None, bytes]]:
-        found: dict[int, EstimateRecord] = {}
+        first: dict[int, EstimateRecord] = {}
         for value in log.values(Role.ESTIMATES):
             each = EstimateRecord.from_bytes(value)
-            found.setdefault(each.epoch, each)
-        made = ResultDocuments(job)
-        return [(document_key(each), made.document(each)) for each in found.values()]
+            first.setdefault(each.epoch, each)
+        documents = ResultDocuments(job)
+        return [(document_key(each), documents.document(each)) for each in first.values()]
 
     @pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
-    def test_wherever_a_worker_dies_there_is_one_document_an_epoch(
+    def test_each_epoch_has_one_document_when_workers_are_killed(
         self, run: tuple[DeployedJob, MemoryLog], keep: bool
     ) -> None:
         job, finished = run
@@ -207,7 +219,7 @@ class TestDelivery:
             died += 1
         assert died > 8
 
-    def test_two_workers_at_once_write_the_same_bytes(
+    def test_concurrent_workers_write_the_same_bytes(
         self, run: tuple[DeployedJob, MemoryLog]
     ) -> None:
         job, finished = run
@@ -232,14 +244,21 @@ class TestDelivery:
             assert {key: {value} for key, value in self.expected(job, log)} == by_key
             paused += 1
 
-    def test_the_first_estimate_is_the_one_that_is_documented(
+    def test_document_describes_the_first_estimate(
         self, run: tuple[DeployedJob, MemoryLog]
     ) -> None:
         job, finished = run
         first, *_ = map(EstimateRecord.from_bytes, finished.values(Role.ESTIMATES))
         log = self.copy(finished)
         other = EstimateRecord(
-            first.deployment, 1, first.fate, 5, 4, 3, Estimate.around(0.5, 1.0, 2.0, 3, 4), {}
+            first.deployment,
+            1,
+            first.window_status,
+            5,
+            4,
+            3,
+            Estimate.around(0.5, 1.0, 2.0, 3, 4),
+            {},
         )
         log.append(Append(Role.ESTIMATES, 0, other.to_bytes()))
         MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))

@@ -22,21 +22,21 @@ from dpstream.pipeline.kafka.memory import (
     MemoryDriver,
     MemoryLog,
 )
-from dpstream.pipeline.stages.admission import Refusal
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.admission import Rejection
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import RecordType, kind_of
+from dpstream.topics.messages import MessageArray, Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
-from dpstream.topics.sealed_words import seal_rows
+from dpstream.topics.sealed_messages import seal_rows
 from dpstream.topics.sealing import Lock
-from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.killed_worlds import all_is_read, killed_worlds
-from tests.support.sealed_cells import CELLS, EPOCHS, begun, check, run, written_job
+from tests.support.sealed_cells import CELLS, EPOCHS, check, new_world, run, written_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 from tests.support.world import DEPLOYMENT, Accidents, World
 
@@ -65,16 +65,16 @@ def deployed(
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=2 * words.values.itemsize * words.width)
 
-    for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
+    for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
-    world = run(begun(deployed(), folder, KEYS))
+def test_parts_larger_than_memory_count_once(folder: Path) -> None:
+    world = run(new_world(deployed(), folder, KEYS))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
 
@@ -87,20 +87,20 @@ def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
+def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
-        return run(begun(job, place, KEYS, accidents))
+    def started_and_run(place: Path, accidents: Accidents) -> World:
+        return run(new_world(job, place, KEYS, accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         parts = [decode_chunk(value).instance for value in world.log.values(Role.SHUFFLED, 1)]
         assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks of each part"
         assert all_is_read(world, Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED)
 
 
-def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
+def readable_cells(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
     """Return the cells readable with these private keys in all messages to shufflers."""
     keys, cells = ring(numbers), set[int]()
     for index, role in enumerate(job.route.reports):
@@ -112,58 +112,58 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
                     continue
                 batch = open_batch(decode_sealed_batch(value), private_key, lock.context)
                 try:
-                    rows = BoxOpener(job, "aggregate", keys).open(epoch, batch.words.values)
+                    rows = Decryptor(job, "aggregate", keys).open(epoch, batch.words.values)
                 except WrongKeyError:
                     continue
                 cells |= set(rows.view("u1")[:, 1].tolist())
     return cells
 
 
-def begun_and_sent(job: DeployedJob, folder: Path) -> World:
-    world = begun(job, folder, KEYS)
+def world_with_reports(job: DeployedJob, folder: Path) -> World:
+    world = new_world(job, folder, KEYS)
     for epoch in range(1, EPOCHS + 1):
         world.close_all(epoch)
     return world
 
 
-def test_an_instance_opens_what_is_drawn_for_it_and_reads_no_report(folder: Path) -> None:
+def test_shuffler_opens_its_layer_and_reads_no_report(folder: Path) -> None:
     """Even if all collude; a shuffler that colludes with the aggregator sees its part alone."""
     job = deployed(SIDE_BY_SIDE[:3])
-    world = begun_and_sent(job, folder)
+    world = world_with_reports(job, folder)
     for role in job.route.reports:
         kinds = {kind_of(value) for value in world.log.values(role, 1)}
         assert kinds == {RecordType.SEALED_BATCH, RecordType.PUNCTUATION}
     for numbers in ([], [1], [2], [3], [4], [2, 3, 4]):
-        assert not found_by(job, world, numbers), numbers
-    alone = [found_by(job, world, [1, number]) for number in (2, 3, 4)]
-    assert set.union(*alone) == set(range(CELLS)) == found_by(job, world, [1, 2, 3, 4])
+        assert not readable_cells(job, world, numbers), numbers
+    alone = [readable_cells(job, world, [1, number]) for number in (2, 3, 4)]
+    assert set.union(*alone) == set(range(CELLS)) == readable_cells(job, world, [1, 2, 3, 4])
     for cells in alone:
         assert 0 < len(cells) < CELLS
     world.shut()
 
 
-def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
+def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
     job = deployed()
-    world = begun_and_sent(job, folder)
+    world = world_with_reports(job, folder)
     for index, role in enumerate(job.route.reports):
         batch = next(v for v in world.log.values(role, 1) if kind_of(v) is RecordType.SEALED_BATCH)
         assert isinstance(producer_admission(job, KEYS, role).admit(1, batch), Batch)
         other = job.route.reports[1 - index]
-        refused = producer_admission(job, KEYS, other).admit(1, batch)
-        assert isinstance(refused, Refusal)
-        assert refused.reason is Reason.SEALED
-        assert "requires key" in refused.detail
-        refused = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
-        assert isinstance(refused, Refusal)
-        assert "which is no longer here" in refused.detail
+        rejected = producer_admission(job, KEYS, other).admit(1, batch)
+        assert isinstance(rejected, Rejection)
+        assert rejected.reason is Reason.SEALED
+        assert "requires key" in rejected.detail
+        rejected = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
+        assert isinstance(rejected, Rejection)
+        assert "which was erased" in rejected.detail
     world.shut()
 
 
 def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Have a producer send each box for one shuffler to the other one, too."""
-    met: dict[bytes, list[WordArray]] = {}
+    """Have a producer also send each ciphertext for one shuffler to the other."""
+    met: dict[bytes, list[MessageArray]] = {}
 
-    def seal_and_copy(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+    def seal_and_copy(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
         own, (lock,) = seal_rows(rows, locks), locks
         before = met.setdefault(lock.context, [])
         before.append(own)
@@ -171,24 +171,24 @@ def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         return own if len(before) != 2 else np.concatenate([before[0], own])
 
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_and_copy)
-    world = run(begun(deployed(), folder, KEYS))
+    world = run(new_world(deployed(), folder, KEYS))
     assert all(len(sent[0]) for sent in met.values()), "nothing was copied"
     return world
 
 
 @pytest.mark.usefixtures("small_records")
-def test_boxes_that_were_copied_to_another_instance_count_once(
+def test_ciphertexts_copied_to_another_shuffler_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(copied(folder, monkeypatch))
 
 
-def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
+def test_epoch_is_sealed_to_the_keys_of_its_period(folder: Path) -> None:
     stages = [[2, 5], [3, 6]]
     job = deployed(stages, [1, 7], 1)
-    world = begun(job, folder, all_keys(stages, [1, 7]))
+    world = new_world(job, folder, all_keys(stages, [1, 7]))
     check(run(world))
-    sent = begun_and_sent(job, folder / "sent")
+    sent = world_with_reports(job, folder / "sent")
     for index, role in enumerate(job.route.reports):
         for epoch in (1, 2):
             value = next(v for v in sent.log.values(role, epoch % 2))
@@ -211,11 +211,11 @@ def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
     return seeded_generator(seed, number)
 
 
-def test_no_instance_sees_how_many_messages_there_are() -> None:
+def test_record_sizes_hide_the_number_of_messages() -> None:
     """Parts are padded with cover traffic, which only the aggregator can tell from reports."""
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
-    records, boxes = set(), set()
-    for seed, held in enumerate(([1], [0], [1, 2, 3])):
+    records, ciphertexts = set(), set()
+    for seed, items in enumerate(([1], [0], [1, 2, 3])):
         log = MemoryLog()
         with Producer(
             job,
@@ -225,7 +225,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
             generators=partial(_seeded, seed),
         ) as producer:
             producer.enroll([f"{number}" for number in range(3)])
-            producer.report_all(1, np.resize(np.array(held), (3, 1)))
+            producer.report_all(1, np.resize(np.array(items), (3, 1)))
             producer.close(1)
         records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.route.reports))
         for number, role in enumerate(job.route.reports, 1):
@@ -236,20 +236,32 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
                 open_batch(decode_sealed_batch(value), key, lock.context).words.rows
                 for value in log.values(role, 1)[:-1]
             ]
-            boxes.add(tuple(in_batches))
-    assert len(records) == len(boxes) == 1
+            ciphertexts.add(tuple(in_batches))
+    assert len(records) == len(ciphertexts) == 1
 
 
 @pytest.mark.parametrize(
     ("sealed", "instances", "message"),
     [
-        (sealed_section([[2]]), 2, "sealed.stages has keys of 1: name a key"),
-        (sealed_section(SIDE_BY_SIDE), 1, "4 shuffle stages in series, and at most 3 can be"),
-        (shares_section(), 2, "nothing to divide among several of them: leave out shuffle.inst"),
-        (sealed_section([[2, 3], [4, 5]]), 2, "say by rotate how many epochs one serves"),
+        (sealed_section([[2]]), 2, "but sealed.stages has keys of 1 shufflers. List one key"),
+        (
+            sealed_section(SIDE_BY_SIDE),
+            1,
+            ("chained shufflers; expected at most 3. List fewer, or set shuffle.instances for"),
+        ),
+        (
+            shares_section(),
+            2,
+            ("shufflers do not open shares, so parallel shufflers have nothing to divide. Remove"),
+        ),
+        (
+            sealed_section([[2, 3], [4, 5]]),
+            2,
+            ("rotate: is missing: successive keys require the number of epochs per key"),
+        ),
     ],
 )
-def test_other_keys_than_one_for_each_instance_are_refused(
+def test_shufflers_require_one_key_each(
     sealed: dict[str, Any], instances: int, message: str
 ) -> None:
     with pytest.raises(JobError, match=message):

@@ -1,4 +1,4 @@
-"""Test sealed reports: the whole path of boxes under crashes, and what each party can open."""
+"""Test sealed reports: the whole path under crashes, and what each party can open."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.stages.admission import Refusal
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
+from dpstream.pipeline.stages.admission import Rejection
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor, reports_in
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import MessageArray, Messages, split_messages
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
-from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.sealed_messages import pack_reports, seal_rows
 from dpstream.topics.sealing import Lock
-from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.killed_worlds import all_is_read, killed_worlds
 from tests.support.new_jobs import new_job
 from tests.support.sealed_cells import (
     CELLS,
-    begun,
     check,
+    new_world,
     run,
     written_job,
 )
@@ -48,11 +48,11 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
-        return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
+    def split_small(words: Messages, payload_bytes: int = 0) -> list[Messages]:
+        return split_messages(words, payload_bytes=4 * words.values.itemsize * words.width)
 
-    for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
-        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
+    for module in ("devices.sealed_records", "stages.multisets", "stages.ciphertexts_of_windows"):
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_messages", split_small)
 
 
 def deployed(
@@ -74,9 +74,9 @@ def first_window(world: World, role: Role = Role.SHUFFLED) -> Chunk:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) -> None:
-    """Every stage sorts boxes in files, all of which are closed at the end."""
-    world = run(begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
+def test_windows_larger_than_memory_count_once(folder: Path) -> None:
+    """Every stage sorts ciphertexts in files, all of which are closed at the end."""
+    world = run(new_world(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
     for role in (Role.HOP_1, Role.SHUFFLED):
@@ -86,22 +86,22 @@ def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) ->
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
-    folder: Path, scratch_files: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_spill_files_are_closed_after_a_window_is_written(
+    folder: Path, spill_files: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = begun(deployed(), folder, all_keys(IN_SERIES))
+    world = new_world(deployed(), folder, all_keys(IN_SERIES))
     monkeypatch.setattr(world.log, "delete_below", lambda *where: None)
     world.close_all(1)
     for writers in (1, 2):
         world.settle(["shuffle"])
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, 1)]
         assert len({chunk.attempt for chunk in chunks}) == writers
-        assert scratch_files
-        assert all(file.closed for file in scratch_files)
+        assert spill_files
+        assert all(file.closed for file in spill_files)
         # Its successor sees no commit: the window is pending for it, too.
         world.kill("shuffle")
         world.log.committed.clear()
-        scratch_files.clear()
+        spill_files.clear()
     world.shut()
 
 
@@ -114,26 +114,26 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(folder: Path, keep: bool, stride: int) -> None:
+def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride: int) -> None:
     job, keys = deployed(IN_SERIES[:2]), all_keys(IN_SERIES)
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
-        return run(begun(job, place, keys, accidents))
+    def started_and_run(place: Path, accidents: Accidents) -> World:
+        return run(new_world(job, place, keys, accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         assert len(world.log.values(Role.HOP_1, 1)) >= 3
         assert all_is_read(world, Role.REPORTS, Role.HOP_1, Role.SHUFFLED)
 
 
-def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
+def readable_cells(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
     """Return the cells readable with these private keys in everything ever written."""
-    keys, found = ring(numbers), set[int]()
+    keys, cells = ring(numbers), set[int]()
     assert job.sealed is not None
     for value in (*world.log.values(Role.REPORTS, 1), *world.log.values(Role.REPORTS, 0)):
         for cell in range(CELLS):
             if value.find(np.array([cell + 1000], "<u4").tobytes()) >= 0:
-                found.add(cell)
+                cells.add(cell)
     for role in (*job.route.hops, Role.SHUFFLED):
         for epoch in (1, 2):
             for value in world.log.values(role, epoch % 2):
@@ -141,55 +141,55 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
                 rows = chunk.words.values
                 for party in job.locks.parties_after(role):
                     try:
-                        rows = BoxOpener(job, party, keys).open(epoch, rows)
+                        rows = Decryptor(job, party, keys).open(epoch, rows)
                     except WrongKeyError:
                         break
                 else:
-                    found |= set(rows.view("u1")[:, 1].tolist())
-    return found
+                    cells |= set(rows.view("u1")[:, 1].tolist())
+    return cells
 
 
-def test_no_party_alone_and_no_stages_together_read_a_report(folder: Path) -> None:
+def test_no_single_party_or_all_stages_can_read_a_report(folder: Path) -> None:
     """Only the aggregate key reads anything, and then only words without their order."""
     job = deployed(IN_SERIES)
-    world = run(begun(job, folder, all_keys(IN_SERIES)))
+    world = run(new_world(job, folder, all_keys(IN_SERIES)))
     for numbers in ([], [2], [3], [4], [2, 3], [2, 3, 4]):
-        assert not holders(job, world, numbers), numbers
-    assert holders(job, world, [1]) == set(range(CELLS))
+        assert not readable_cells(job, world, numbers), numbers
+    assert readable_cells(job, world, [1]) == set(range(CELLS))
 
 
-def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> None:
+def test_aggregator_sees_no_ciphertext_of_an_earlier_stage(folder: Path) -> None:
     """Output of a stage shares only the opened layer with its input."""
     job = deployed(IN_SERIES)
-    world = run(begun(job, folder, all_keys(IN_SERIES)))
-    pieces: list[set[bytes]] = []
+    world = run(new_world(job, folder, all_keys(IN_SERIES)))
+    fragments: list[set[bytes]] = []
     for role in (*job.route.hops, Role.SHUFFLED):
         rows = np.concatenate([decode_chunk(v).words.values for v in world.log.values(role, 1)])
-        pieces.append({row.tobytes()[i : i + 8] for row in rows for i in range(0, 56, 8)})
-    assert not pieces[0] & pieces[1]
-    assert not pieces[1] & pieces[2]
+        fragments.append({row.tobytes()[i : i + 8] for row in rows for i in range(0, 56, 8)})
+    assert not fragments[0] & fragments[1]
+    assert not fragments[1] & fragments[2]
 
 
 @pytest.mark.parametrize(
     ("stages", "written", "reader"),
     [(1, Role.SHUFFLED, "aggregate"), (2, Role.HOP_1, "shuffle-2")],
 )
-def test_a_box_that_was_copied_counts_once(
+def test_copied_ciphertext_counts_once(
     folder: Path, stages: int, written: Role, reader: str
 ) -> None:
     """The stage drops duplicates, and the next party rejects duplicates of a stage."""
     job, keys = deployed(IN_SERIES[:stages]), all_keys(IN_SERIES)
-    world = begun(job, folder, keys)
+    world = new_world(job, folder, keys)
     chunk = first_window(world, written)
     repeated = np.repeat(chunk.words.values, 2, axis=0)
-    forged = replace(chunk, attempt=bytes(16), words=Words(repeated))
+    forged = replace(chunk, attempt=bytes(16), words=Messages(repeated))
     worker = world.worker(reader)
     steps = worker.stage.record(1, 0, encode_chunk(forged), 0.0)
     worker.run(steps)
     (letter,) = worker.driver.pending
-    refused = DeadLetter.from_record(letter.value, letter.headers)
-    assert refused.reason is Reason.PROTOCOL
-    assert "one may be duplicated" in refused.detail
+    rejected = DeadLetter.from_record(letter.value, letter.headers)
+    assert rejected.reason is Reason.PROTOCOL
+    assert "one may be duplicated" in rejected.detail
     world.kill(reader)
     world.settle()
     assert world.published()[1].headline is not None
@@ -197,34 +197,32 @@ def test_a_box_that_was_copied_counts_once(
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_a_device_that_sends_its_report_many_times_is_counted_once(
+def test_report_that_is_sent_many_times_counts_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, stages: int
 ) -> None:
-    """The same box in a batch, or in several boxes for the stage that opens those."""
+    """The same ciphertext in a batch, or inside several ciphertexts of an outer layer."""
 
-    def seal_twice(rows: WordArray, locks: Sequence[Lock]) -> WordArray:
+    def seal_twice(rows: MessageArray, locks: Sequence[Lock]) -> MessageArray:
         innermost = seal_rows(rows, locks[:1])
         return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
 
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_twice)
-    check(run(begun(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
+    check(run(new_world(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
 
 
 @pytest.mark.parametrize("arrival", [1, -1], ids=["the first one first", "the last one first"])
 @pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
-def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
-    folder: Path, order: list[int], arrival: int
-) -> None:
+def test_chunks_out_of_order_are_rejected(folder: Path, order: list[int], arrival: int) -> None:
     job = deployed()
-    world = begun(job, folder, all_keys(IN_SERIES))
+    world = new_world(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
     thirds = np.array_split(chunk.words.values, 3)
     stage: Stage = world.worker("aggregate").stage
     for index, third in list(enumerate(order))[::arrival]:
-        piece = Chunk(
-            job.fingerprint, DEPLOYMENT, 1, 0, bytes(16), index, len(order), Words(thirds[third])
+        chunk = Chunk(
+            job.fingerprint, DEPLOYMENT, 1, 0, bytes(16), index, len(order), Messages(thirds[third])
         )
-        world.worker("aggregate").run(stage.record(1, index, encode_chunk(piece), 0.0))
+        world.worker("aggregate").run(stage.record(1, index, encode_chunk(chunk), 0.0))
     counts = stage.heartbeat()["counts"]
     assert isinstance(counts, dict)
     assert counts["dead letters protocol"] >= 1
@@ -232,7 +230,7 @@ def test_chunks_that_do_not_increase_from_one_to_the_next_are_refused(
     world.shut()
 
 
-def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> None:
+def test_cover_traffic_and_foreign_ciphertexts_are_dropped(folder: Path) -> None:
     job = new_job(
         "sealed",
         "fragments",
@@ -242,7 +240,7 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
         sealed=sealed_section([[2]]),
     )
     fragments = deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
-    sizes, chaff = set(), set()
+    sizes, cover_traffic = set(), set()
     for item in (1, 2):
         users = {f"{user}": item for user in range(100)}
         place = folder / str(item)
@@ -251,8 +249,8 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
         sizes.add(tuple(len(value) for value in world.log.values(Role.REPORTS, 1)))
         world.settle()
         world.shut()
-        chaff.add(world.workers == {} and len(world.log.values(Role.SHUFFLED, 1)))
-        assert world.published()[1].fate is Fate.RELEASED
+        cover_traffic.add(world.workers == {} and len(world.log.values(Role.SHUFFLED, 1)))
+        assert world.published()[1].window_status is WindowStatus.RELEASED
     assert len(sizes) == 1
     counts = [decode_chunk(value).words.rows for value in world.log.values(Role.SHUFFLED, 1)]
     shuffling = fragments.protocol_entry.shuffling
@@ -260,8 +258,8 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
     assert sum(counts) == shuffling.capacity(fragments.law, 1, 100)
 
 
-def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Path) -> None:
-    world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
+def test_stage_forwards_a_rewritten_window_once(folder: Path) -> None:
+    world = new_world(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
     world.close_all(1)
     world.settle(["shuffle"])
     (value,) = world.log.values(Role.HOP_1, 1)
@@ -275,61 +273,61 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
     world.shut()
 
 
-def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
+def test_invalid_reports_are_dropped() -> None:
     job = deployed()
-    words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.word_form.dtype)
-    rows = pack_reports(words, 1, job.word_form)
-    found = reports_in(rows, job.word_form, job.aggregator(), 1)
-    assert found[:, 0].tolist() == [1, 2]
+    words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.message_format.dtype)
+    rows = pack_reports(words, 1, job.message_format)
+    reports = reports_in(rows, job.message_format, job.aggregator(), 1)
+    assert reports[:, 0].tolist() == [1, 2]
 
 
-def test_boxes_that_do_not_open_move_no_estimate(folder: Path) -> None:
+def test_unopenable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
     job = deployed()
-    world = begun(job, folder, all_keys(IN_SERIES))
+    world = new_world(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
     junk = np.full((1, chunk.words.width), 2**64 - 1, "<u8")
     rows = np.concatenate([chunk.words.values, junk])
-    forged = replace(chunk, attempt=bytes(16), words=Words(rows))
+    forged = replace(chunk, attempt=bytes(16), words=Messages(rows))
     worker = world.worker("aggregate")
     worker.run(worker.stage.record(1, 0, encode_chunk(forged), 0.0))
     worker.run(worker.stage.tick(0.0))
     counts = worker.stage.heartbeat()["counts"]
-    assert counts == {"reports": CELLS, "chaff": 1, "partials": 1}
+    assert counts == {"reports": CELLS, "cover traffic": 1, "partials": 1}
     world.settle()
     record = world.published()[1]
     assert record.headline is not None
-    assert (record.headline.low, record.headline.high) == (1.0, 1.0)
+    assert (record.headline.ci95_low, record.headline.ci95_high) == (1.0, 1.0)
     world.shut()
 
 
-def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) -> None:
+def test_batches_that_are_wrongly_sealed_become_dead_letters(folder: Path) -> None:
     job, plain = deployed(), deployed([[9]])
-    world = begun(plain, folder, all_keys([[9]]))
+    world = new_world(plain, folder, all_keys([[9]]))
     world.close_epoch("north", 1)
     (batch, _) = world.log.values(Role.REPORTS, 1)
     world.shut()
     # Records of another job's producer have its fingerprint; here only the key differs.
     forged = DeployedJob.model_copy(job, update={"fingerprint": plain.fingerprint})
-    refused = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
-    assert isinstance(refused, Refusal)
-    assert refused.reason is Reason.SEALED
-    assert "requires key" in refused.detail
+    rejected = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
+    assert isinstance(rejected, Rejection)
+    assert rejected.reason is Reason.SEALED
+    assert "requires key" in rejected.detail
 
     unsealed = deployed().model_copy(update={"sealed": None})
-    open_world = begun(unsealed, folder / "open", KeyRing({}))
+    open_world = new_world(unsealed, folder / "open", KeyRing({}))
     open_world.close_epoch("north", 1)
     (batch, _) = open_world.log.values(Role.REPORTS, 1)
     open_world.shut()
-    refused = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
-    assert isinstance(refused, Refusal)
-    assert refused.detail == "not sealed, but all reports of this job must be"
+    rejected = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
+    assert isinstance(rejected, Rejection)
+    assert rejected.detail == "not sealed, but all reports of this job must be"
 
 
 @pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])
-def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+def test_stage_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
     others = ring({1, 2, 3} - {own})
-    world = begun(deployed(IN_SERIES[:2]), folder, others)
+    world = new_world(deployed(IN_SERIES[:2]), folder, others)
     with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
         world.stage(stage)
     world.keys = ring([own])
@@ -339,31 +337,31 @@ def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
 class TestRotation:
     job = staticmethod(partial(deployed, [[2, 5], [3, 6]], [1, 7], 1))
 
-    def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
+    def test_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
         job = self.job()
-        world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
+        world = run(new_world(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         check(world)
-        assert holders(job, world, [1, 7]) == set(range(CELLS))
+        assert readable_cells(job, world, [1, 7]) == set(range(CELLS))
         assert job.sealed is not None
-        turns = [job.sealed.public_key("aggregate", epoch) for epoch in (1, 2, 3, 99)]
-        assert turns[0] != turns[1] == turns[2] == turns[3]
+        periods = [job.sealed.public_key("aggregate", epoch) for epoch in (1, 2, 3, 99)]
+        assert periods[0] != periods[1] == periods[2] == periods[3]
         assert job.sealed.last_epoch_of("aggregate", 0) == 1
         assert job.sealed.last_epoch_of("aggregate", 1) is None
 
-    def test_an_erased_key_closes_its_epochs_and_no_others(self, folder: Path) -> None:
+    def test_erased_key_closes_only_its_epochs(self, folder: Path) -> None:
         job = self.job()
-        world = run(begun(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
+        world = run(new_world(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         later = ring([5, 6, 7])
         rows = {
             epoch: decode_chunk(world.log.values(Role.SHUFFLED, epoch % 2)[0]).words.values
             for epoch in (1, 2)
         }
-        opener = BoxOpener(job, "aggregate", later)
+        opener = Decryptor(job, "aggregate", later)
         assert len(opener.open(2, rows[2])) == CELLS
         with pytest.raises(WrongKeyError, match="cannot be read without that key"):
             opener.open(1, rows[1])
         with pytest.raises(WrongKeyError, match="no private key"):
-            BoxOpener(job, "aggregate", ring([1]))
+            Decryptor(job, "aggregate", ring([1]))
 
 
 @pytest.mark.parametrize(
@@ -372,29 +370,35 @@ class TestRotation:
         ({"aggregate": "nowhere.pub", "stages": []}, "cannot read the public key nowhere.pub"),
         (sealed_section([]), "stages"),
         (sealed_section([[2], [3], [4], [5]]), "stages"),
-        (sealed_section([[1]]), "a key is named twice"),
-        (sealed_section([[2, 3]]), "say by rotate how many epochs one serves"),
+        (
+            sealed_section([[1]]),
+            ("a key is listed twice; expected a different key for every party and key period"),
+        ),
+        (
+            sealed_section([[2, 3]]),
+            ("rotate: is missing: successive keys require the number of epochs per key"),
+        ),
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],
 )
-def test_other_keys_than_these_are_refused(sealed: dict[str, Any], message: str) -> None:
+def test_wrong_sets_of_keys_are_rejected(sealed: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(sealed=sealed)
 
 
-def test_what_would_tell_reports_apart_is_refused() -> None:
+def test_settings_that_distinguish_reports_are_rejected() -> None:
     with pytest.raises(JobError, match=r"shuffle\.order is random"):
         deployed(shuffle={"minimum": 10, "order": "random"})
     noisy: dict[str, Any] = {
         "protocol": "shuffled_counts",
-        "parameters": {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"},
+        "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"},
         "shuffle": {"minimum": 1000},
     }
-    with pytest.raises(JobError, match=r"by parameters\.dummies: devices"):
+    with pytest.raises(JobError, match=r"set parameters\.dummies: devices"):
         deployed(**noisy)
 
 
-def test_keys_belong_to_what_a_report_means() -> None:
+def test_keys_are_part_of_the_fingerprint() -> None:
     assert deployed([[2]]).fingerprint != deployed([[3]]).fingerprint
     read = DeployedJob.from_bytes(deployed(IN_SERIES, rotate=5).to_bytes())
     assert read.sealed == deployed(IN_SERIES, rotate=5).sealed

@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.routes import SHARERS
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_shares import window_payload
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.ciphertexts_of_windows import Decryptor
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
@@ -32,20 +32,20 @@ from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk, encode_chunk
 from dpstream.topics.frames import RecordType, kind_of
-from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.manifests import Manifest, WindowStatus
+from dpstream.topics.messages import MessageArray, Messages
 from dpstream.topics.names import SUMS, Role
-from dpstream.topics.partials import decode_partial, spoiled_reason
+from dpstream.topics.partials import corruption_reason, decode_partial
 from dpstream.topics.shares import (
     MOST_ALIKE,
     MOST_SHARED,
     Counts,
     PartialSum,
-    ShareForm,
+    ShareFormat,
     ShareSum,
-    boxes_of,
+    ciphertexts_of,
     share_table,
 )
-from dpstream.topics.words import WordArray, Words
 from tests.support.killed_worlds import killed_worlds
 from tests.support.sealed_cells import (
     CELLS,
@@ -54,7 +54,7 @@ from tests.support.sealed_cells import (
     run,
     written_job,
 )
-from tests.support.sealed_cells import begun as begun_with_keys
+from tests.support.sealed_cells import new_world as new_world_with_keys
 from tests.support.sealing import public_key, ring, sealed_section
 from tests.support.world import DEPLOYMENT, Accidents, Owner, World
 
@@ -72,30 +72,30 @@ def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.topics.shares._CELLS_OF_A_ROW", 6)
 
 
-def written(**values: Any) -> Job:
+def shares_job(**values: Any) -> Job:
     return make_job(written_job(values.pop("sealed", SHARES), **values))
 
 
 def deployed(**values: Any) -> DeployedJob:
-    return deploy_job(written(**values), deployment=DEPLOYMENT, deployed_at=0)
+    return deploy_job(shares_job(**values), deployment=DEPLOYMENT, deployed_at=0)
 
 
-def begun(
+def new_world(
     job: DeployedJob,
     folder: Path,
     accidents: Accidents | None = None,
     keys: KeyRing | None = None,
 ) -> World:
-    return begun_with_keys(job, folder, keys or ring(KEYS), accidents)
+    return new_world_with_keys(job, folder, keys or ring(KEYS), accidents)
 
 
 def sums(world: World, epoch: int) -> list[PartialSum]:
-    found = []
+    partial_sums = []
     for role in SUMS:
         parts = map(decode_partial, world.log.values(role))
         payload = next(part.payload for part in parts if part.epoch == epoch)
-        found.append(PartialSum.from_bytes(world.job.table_form, payload))
-    return found
+        partial_sums.append(PartialSum.from_bytes(world.job.table_format, payload))
+    return partial_sums
 
 
 @pytest.mark.slow
@@ -107,16 +107,16 @@ def sums(world: World, epoch: int) -> list[PartialSum]:
         pytest.param(True, id="unflushed kept", marks=pytest.mark.verify),
     ],
 )
-def test_killed_after_every_single_action(
+def test_recovers_when_killed_after_any_action(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, stride: int
 ) -> None:
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)
     job = deployed()
 
-    def begun_and_run(place: Path, accidents: Accidents) -> World:
-        return run(begun(job, place, accidents))
+    def started_and_run(place: Path, accidents: Accidents) -> World:
+        return run(new_world(job, place, accidents))
 
-    for world in killed_worlds(begun_and_run, folder, keep=keep, stride=stride):
+    for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         for reader, role in (("", Role.REPORTS), *((party, Role.SHUFFLED) for party in PARTIES)):
             for partition in range(2):
@@ -129,12 +129,10 @@ def test_killed_after_every_single_action(
 
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize("stage", [*PARTIES, "aggregate"])
-def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
-    folder: Path, stage: str
-) -> None:
+def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage: str) -> None:
     paused_after = 0
     while True:
-        world = begun(deployed(), folder / str(paused_after))
+        world = new_world(deployed(), folder / str(paused_after))
         world.close_all(1)
         before = list(stages_of(world.job))
         world.settle(before[: before.index(stage)])
@@ -147,7 +145,7 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
         first.step()
         world.settle()
         assert world.published()[1].to_bytes() == published
-        assert world.published()[1].fate is Fate.RELEASED
+        assert world.published()[1].window_status is WindowStatus.RELEASED
         world.shut()
         if done:
             return
@@ -155,8 +153,8 @@ def test_a_worker_that_wakes_up_after_its_successor_changes_nothing(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> None:
-    world = begun(deployed(), folder)
+def test_window_lags_while_waiting_for_the_other_party(folder: Path) -> None:
+    world = new_world(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
     place = SUMS[0], 0
@@ -166,15 +164,15 @@ def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> 
     world.kill("aggregate")
     world.settle([PARTIES[1], "aggregate", "publish"])
     assert world.log.committed[place] == 1
-    assert world.published()[1].fate is Fate.RELEASED
+    assert world.published()[1].window_status is WindowStatus.RELEASED
     world.shut()
 
 
-def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_shares() -> None:
+def test_shares_do_not_change_results_of_any_cell_protocol() -> None:
     for protocol, parameters in (
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
-        ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "changes": 1}),
-        ("future_rand", {"epsilon": 1, "changes": 1}),
+        ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "max_changes": 1}),
+        ("future_rand", {"epsilon": 1, "max_changes": 1}),
     ):
         values: dict[str, Any] = {"protocol": protocol, "parameters": parameters}
         minimum = {"minimum": 100}
@@ -207,26 +205,26 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
         producer.close(epoch)
         cluster.settle()
     producer.shut()
-    assert {record.fate for record in cluster.new_estimates()} == {Fate.RELEASED}
+    assert {record.window_status for record in cluster.new_estimates()} == {WindowStatus.RELEASED}
     payloads = [decode_partial(value).payload for value in cluster.log.values(Role.PARTIALS)]
     return cluster, payloads
 
 
-def opened(job: DeployedJob, rows: WordArray, party: int, keys: KeyRing) -> list[bytes]:
-    """Return the contents that a party can decrypt of boxes for a party."""
-    opener = BoxOpener(job, PARTIES[party], keys)
-    return [each for each in opener.open_all(1, boxes_of(rows, party)) if each is not None]
+def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> list[bytes]:
+    """Return the contents that a party can decrypt of ciphertexts for a party."""
+    opener = Decryptor(job, PARTIES[party], keys)
+    return [each for each in opener.open_all(1, ciphertexts_of(rows, party)) if each is not None]
 
 
-def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
+def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
     job = deployed()
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     world.settle(["shuffle"])
     batches = [decode_batch(v) for v in world.log.values(Role.REPORTS, 1)[:-1]]
     world.shut()
     rows = np.concatenate([batch.words.values for batch in batches])
-    assert len(rows) == job.table_form.pieces == 5
+    assert len(rows) == job.table_format.chunks == 5
     for party in range(2):
         assert len(opened(job, rows, party, ring(KEYS))) == 5
         # Under the context of the other party the right key opens nothing.
@@ -235,15 +233,15 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
         assert not opened(other, rows, party, ring(KEYS))
         with pytest.raises(WrongKeyError, match="'dpstream keygen' created it"):
             opened(job, rows, party, ring([KEYS[1 - party]]))
-        assert not BoxOpener(job, PARTIES[party], ring(KEYS)).open_all(
-            1, boxes_of(rows, 1 - party)
+        assert not Decryptor(job, PARTIES[party], ring(KEYS)).open_all(
+            1, ciphertexts_of(rows, 1 - party)
         )[0]
 
 
 @pytest.mark.parametrize("stage", PARTIES)
-def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
+def test_party_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = KEYS[PARTIES.index(stage)]
-    world = begun(deployed(), folder, keys=ring(set(KEYS) - {own}))
+    world = new_world(deployed(), folder, keys=ring(set(KEYS) - {own}))
     with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
         world.stage(stage)
     world.keys = ring([own])
@@ -253,13 +251,13 @@ def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
     assert all(world.stage(name) for name in ("shuffle", "aggregate", "publish"))
 
 
-Rows = Callable[[WordArray], WordArray]
+Rows = Callable[[MessageArray], MessageArray]
 
 
 def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
     epoch = job.locks.of(PARTIES[0], 1)
 
-    def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
+    def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> MessageArray:
         rows = share_table(table, contributors, form, locks, draw)
         return lie(rows) if table[CELLS - 1] and locks[0] == epoch else rows
 
@@ -267,7 +265,7 @@ def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
 
 
 def broken(*parties: int) -> Rows:
-    def change(rows: WordArray) -> WordArray:
+    def change(rows: MessageArray) -> MessageArray:
         rows = rows.copy()
         for party in parties:
             rows[0, -1 if party else 0] ^= np.uint64(1)
@@ -293,70 +291,73 @@ def broken(*parties: int) -> Rows:
         (broken(0, 1), "opened shares are from 6 to 12 devices, but the window has 12"),
         (lambda rows: rows[:1], "opened shares are from 6 to 12 devices, but the window has 12"),
     ],
-    ids=["no seed", "no difference", "neither", "a piece is missing"],
+    ids=["no seed", "no difference", "neither", "missing chunk"],
 )
-def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
+def test_only_windows_with_mismatched_shares_are_corrupt(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lie: Rows, reason: str
 ) -> None:
     job = deployed()
     lying(monkeypatch, job, lie)
-    world = begun(job, folder)
+    world = new_world(job, folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
         world.settle()
-    said: Mapping[str, Any] = world.worker("aggregate").stage.heartbeat()
-    assert said["counts"]["windows spoiled"] == 1
+    heartbeat: Mapping[str, Any] = world.worker("aggregate").stage.heartbeat()
+    assert heartbeat["counts"]["windows corrupt"] == 1
     run(world)
-    spoiled, right = world.published()[1], world.published()[2]
-    assert (spoiled.fate, spoiled.reason) == (Fate.SPOILED, reason)
-    assert EstimateRecord.from_bytes(spoiled.to_bytes()) == spoiled
-    assert spoiled.notes[0] == f"spoiled: {reason}"
-    assert spoiled.summary.reports == 0
-    assert right.fate is Fate.RELEASED
+    corruption, right = world.published()[1], world.published()[2]
+    assert (corruption.window_status, corruption.reason) == (WindowStatus.CORRUPT, reason)
+    assert EstimateRecord.from_bytes(corruption.to_bytes()) == corruption
+    assert corruption.notes[0] == f"corrupt: {reason}"
+    assert corruption.summary.reports == 0
+    assert right.window_status is WindowStatus.RELEASED
     assert right.headline is not None
-    assert (right.headline.low, right.headline.high) == (1.0, 1.0)
+    assert (right.headline.ci95_low, right.headline.ci95_high) == (1.0, 1.0)
     epochs = list(EpochLog(job).read(MemoryDriver(world.log).run))
-    assert [epoch.spoiled for epoch in epochs] == [reason, None]
+    assert [epoch.corruption for epoch in epochs] == [reason, None]
     assert epochs[0].counts is None
     assert epochs[1].counts == epochs[1].payload
 
 
-def test_a_sum_that_may_have_wrapped_around_is_not_published(
+def test_sum_that_may_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounded by the maximum number of equal reports from the window's devices, not by the sum."""
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
-    world = run(begun(deployed(), folder / "too many"))
+    world = run(new_world(deployed(), folder / "too many"))
     reason = (
         f"up to {CELLS} reports of these devices may be equal, but shares support at most "
         f"{CELLS - 1} equal reports: split the users among several jobs"
     )
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
-    assert {each.fate for each in world.published().values()} == {Fate.SPOILED}
+    assert {each.window_status for each in world.published().values()} == {WindowStatus.CORRUPT}
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS)
-    check(run(begun(deployed(), folder / "just as many")))
+    check(run(new_world(deployed(), folder / "just as many")))
 
 
-def test_windows_that_may_all_wrap_around_are_refused() -> None:
+def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
     parameters = {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}
-    job = written(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
+    job = shares_job(protocol="fragments", parameters=parameters, shuffle={"minimum": 1_000})
     law = job.calibrate()
-    assert job.share_form(law).cells
+    assert job.share_format(law).cells
     larger = job.model_copy(
         update={"shuffle": job.shuffle.model_copy(update={"minimum": MOST_ALIKE})}
     )
-    assert larger.share_form(law).cells
+    assert larger.share_format(law).cells
     too_large = job.model_copy(
         update={"shuffle": job.shuffle.model_copy(update={"minimum": MOST_ALIKE + 1})}
     )
-    with pytest.raises(JobError, match=r"shuffle\.minimum: is 4,294,967,296: of so many devices"):
-        too_large.share_form(law)
+    with pytest.raises(
+        JobError,
+        match=r"shuffle\.minimum: .* a sum of shares is at most 4,294,967,295",
+    ):
+        too_large.share_format(law)
 
 
-def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> None:
+def test_shuffler_of_shares_reports_device_counts(folder: Path) -> None:
     job = deployed()
     assert job.protocol_entry.shuffling is None
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_epoch("north", 1)
     world.settle(["shuffle"])
     heartbeat: Mapping[str, Any] = world.worker("shuffle").stage.heartbeat()
@@ -369,13 +370,13 @@ def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> No
     world.shut()
 
 
-def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
-    job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "changes": 1})
+def test_corrupt_epoch_has_no_reports() -> None:
+    job = deployed(protocol="future_rand", parameters={"epsilon": 1.0, "max_changes": 1})
     manifest = Manifest(
         fingerprint=job.fingerprint,
         deployment=job.deployment,
         epoch=1,
-        fate=Fate.RELEASED,
+        window_status=WindowStatus.RELEASED,
         first_offset=0,
         cut_offset=2,
         first_epoch=1,
@@ -387,67 +388,67 @@ def test_of_a_spoiled_epoch_nobody_counts_as_heard() -> None:
     )
     estimation = Estimation(job)
     estimation.take_in(manifest, None)
-    assert estimation.attendance.contributors[1] == 0
-    assert estimation.attendance.population[1] == 13
+    assert estimation.participation.contributors[1] == 0
+    assert estimation.participation.population[1] == 13
     estimation = Estimation(job)
     estimation.take_in(manifest, job.aggregator().to_bytes())
-    assert estimation.attendance.contributors[1] == 12
+    assert estimation.participation.contributors[1] == 12
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_shares_that_are_copied_or_paired_with_others_count_once(
+def test_copied_or_repaired_shares_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
 
-    def pair(rows: WordArray) -> WordArray:
+    def pair(rows: MessageArray) -> MessageArray:
         first, second = rows
         mixed = first.copy()
-        words = len(boxes_of(rows, 0)[0]) // 8
+        words = len(ciphertexts_of(rows, 0)[0]) // 8
         mixed[:words] = second[:words]
         return np.stack([first, mixed, second, first])
 
     lying(monkeypatch, job, pair)
-    check(run(begun(job, folder)))
+    check(run(new_world(job, folder)))
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_a_box_that_nobody_opens_and_nobody_misses_spoils_nothing(
+def test_unopenable_extra_ciphertext_corrupts_no_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
     lying(monkeypatch, job, lambda rows: np.concatenate([rows, broken(0, 1)(rows[:1])]))
-    world = begun(job, folder)
+    world = new_world(job, folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
         world.settle()
-    said = [world.worker(party).stage.heartbeat()["counts"] for party in PARTIES]
-    assert said == [{"shares": 4, "shares that do not open": 1, "partials": 1}] * 2
+    counts = [world.worker(party).stage.heartbeat()["counts"] for party in PARTIES]
+    assert counts == [{"shares": 4, "shares that do not open": 1, "partials": 1}] * 2
     check(run(world))
     assert [each.closed for each in sums(world, 1)] == [1, 1]
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_counts_that_the_protocol_does_not_have_spoil_a_window(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_counts_corrupt_a_window(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A malicious producer counts an invalid word, or a word beyond the table."""
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
-    form = job.table_form
-    for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.pieces * form.piece_cells))):
+    form = job.table_format
+    for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.chunks * form.chunk_cells))):
 
-        def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
+        def share(
+            sent: Counts, contributors: int, form: Any, locks: Any, draw: Any
+        ) -> MessageArray:
             return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
 
         monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
         if table.size > CELLS + 1:
             monkeypatch.setattr(
-                ShareForm, "cut", lambda form, table: table.reshape(form.pieces, -1)
+                ShareFormat, "cut", lambda form, table: table.reshape(form.chunks, -1)
             )
-        world = run(begun(job, folder / str(table.size)))
+        world = run(new_world(job, folder / str(table.size)))
         for record in world.published().values():
-            assert record.fate is Fate.SPOILED
+            assert record.window_status is WindowStatus.CORRUPT
             assert record.reason is not None
             assert record.reason.startswith(
                 "the sums of the shares are not valid counts of this job"
@@ -455,10 +456,10 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> None:
+def test_shuffler_that_drops_shares_learns_no_sum(folder: Path) -> None:
     """Shares of one producer alone: neither party forwards its sum."""
     job = deployed()
-    world = begun(job, folder)
+    world = new_world(job, folder)
     world.close_all(1)
     raw = [
         decode_batch(v) for v in world.log.values(Role.REPORTS, 1) if kind_of(v) is RecordType.BATCH
@@ -468,29 +469,29 @@ def test_a_stage_that_passes_on_too_few_shares_learns_no_sum(folder: Path) -> No
     world.settle(["shuffle"])
     (value,) = world.log.values(Role.SHUFFLED, 1)
     forged = replace(
-        decode_chunk(value), attempt=bytes(16), index=0, total=1, words=Words(np.sort(alone, 0))
+        decode_chunk(value), attempt=bytes(16), index=0, total=1, words=Messages(np.sort(alone, 0))
     )
-    forged = replace(forged, words=Words(alone[np.lexsort(alone.T[::-1])]))
+    forged = replace(forged, words=Messages(alone[np.lexsort(alone.T[::-1])]))
     world.log._partitions[Role.SHUFFLED, 1].records.clear()
     world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(forged)))
     world.settle()
     for each in sums(world, 1):
-        assert each.pieces is None
+        assert each.chunks is None
         assert set(each.contributors) == {CELLS // 2}
     record = world.published()[1]
-    assert record.fate is Fate.SPOILED
+    assert record.window_status is WindowStatus.CORRUPT
     assert record.summary.reports == 0
     # Nor if the stage claims that there were no more.
     manifest = replace(world.manifests()[1], contributors=CELLS // 2)
     first, second = (
         next(decode_partial(value).payload for value in world.log.values(role)) for role in SUMS
     )
-    reason = spoiled_reason(window_payload(job, manifest, (first, second)))
+    reason = corruption_reason(window_payload(job, manifest, (first, second)))
     assert reason == "shares are from fewer than 10 devices"
     world.shut()
 
 
-def test_what_either_party_and_everybody_else_sees_is_uniform(
+def test_observations_of_each_party_are_uniform(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables of zeros, of ones only, and sums of these; every seed is used once."""
@@ -501,7 +502,7 @@ def test_what_either_party_and_everybody_else_sees_is_uniform(
         seeds.append(secrets.token_bytes(size))
         return seeds[-1]
 
-    form = job.table_form
+    form = job.table_format
     locks = job.locks.of(PARTIES[0], 1), job.locks.of(PARTIES[1], 1)
     totals = [ShareSum.empty(form, party) for party in range(2)]
     for value in (0, 1):
@@ -514,61 +515,70 @@ def test_what_either_party_and_everybody_else_sees_is_uniform(
                 shown = np.frombuffer(b"".join(each[24:] for each in contents), "u1")
                 assert looks_uniform(shown)
         assert looks_uniform(np.frombuffer(rows.tobytes(), "u1"))
-    assert len(set(seeds)) == len(seeds) == 4 * form.pieces
+    assert len(set(seeds)) == len(seeds) == 4 * form.chunks
     for total in totals:
-        assert looks_uniform(total.pieces.view("u1"))
-    both = totals[0].pieces + totals[1].pieces
+        assert looks_uniform(total.chunks.view("u1"))
+    both = totals[0].chunks + totals[1].chunks
     assert (form.joined(both) == 1).all()
     assert not looks_uniform(both.view("u1"))
 
 
 def looks_uniform(data: np.ndarray[Any, Any]) -> bool:
-    found = np.bincount(data.ravel(), minlength=256)
-    return float(chisquare(found).pvalue) > 1e-12
+    counts = np.bincount(data.ravel(), minlength=256)
+    return float(chisquare(counts).pvalue) > 1e-12
 
 
 class TestRotation:
-    def test_every_epoch_is_sealed_to_the_keys_of_its_turn(self, folder: Path) -> None:
-        turns = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
-        job = deployed(sealed={"shares": turns, "rotate": 1})
-        world = begun(job, folder, keys=ring([1, 2, 3, 4]))
+    def test_epoch_is_sealed_to_the_keys_of_its_period(self, folder: Path) -> None:
+        periods = [[public_key(1), public_key(3)], [public_key(2), public_key(4)]]
+        job = deployed(sealed={"shares": periods, "rotate": 1})
+        world = new_world(job, folder, keys=ring([1, 2, 3, 4]))
         check(run(world))
         world.keys = ring([3, 4])
         for partition, epoch in ((1, 1), (0, 2)):
             chunk = decode_chunk(world.log.values(Role.SHUFFLED, partition)[0])
-            opener = BoxOpener(job, PARTIES[0], world.keys)
-            boxes = boxes_of(chunk.words.values, 0)
+            opener = Decryptor(job, PARTIES[0], world.keys)
+            ciphertexts = ciphertexts_of(chunk.words.values, 0)
             if epoch == 1:
                 with pytest.raises(WrongKeyError, match="cannot be read without that key"):
-                    opener.open_all(epoch, boxes)
+                    opener.open_all(epoch, ciphertexts)
             else:
-                assert None not in opener.open_all(epoch, boxes)
+                assert None not in opener.open_all(epoch, ciphertexts)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sealed": {"shares": [public_key(1)]}}, "sealed.shares.*give a list of 2 public keys"),
-        ({"sealed": {"shares": [public_key(1)] * 2}}, "a key is named twice"),
-        ({"sealed": {**SHARES, **sealed_section([[3]], [4])}}, "leave out aggregate and stages"),
+        (
+            {"sealed": {"shares": [public_key(1)]}},
+            "sealed.shares.*expected a list of 2 public keys",
+        ),
+        (
+            {"sealed": {"shares": [public_key(1)] * 2}},
+            ("a key is listed twice; expected a different key for every party and key period"),
+        ),
+        (
+            {"sealed": {**SHARES, **sealed_section([[3]], [4])}},
+            ("sealed.shares: cannot be combined with aggregate and stages"),
+        ),
         ({"sealed": {"aggregate": [public_key(1)]}}, "stages: is missing"),
         ({"shuffle": {"minimum": 10, "order": "random"}}, "shuffle.order is random"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(values: dict[str, Any], message: str) -> None:
+def test_unsupported_shares_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(**values)
 
 
-def test_tables_above_a_sensible_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_tables_above_the_maximum_size_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
-    assert deployed().table_form.cells == MOST_SHARED
+    assert deployed().table_format.cells == MOST_SHARED
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
-    with pytest.raises(JobError, match="4,194,305 different reports, at most 4,194,304 can be"):
+    with pytest.raises(JobError, match="different reports, expected at most 4,194,304"):
         deployed()
 
 
-def test_keys_belong_to_what_a_report_means() -> None:
+def test_keys_are_part_of_the_fingerprint() -> None:
     job = deployed()
     read = DeployedJob.from_bytes(job.to_bytes())
     assert read.sealed == job.sealed

@@ -6,16 +6,16 @@ import pytest
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_states import Event
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Punctuation
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
-from dpstream.topics.records import Drain, Farewell, Registration
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.records import Deregistration, Drain, Registration
 from tests.support.new_jobs import new_job
 
 DEPLOYMENT = bytes(range(16))
@@ -31,7 +31,7 @@ def deployed() -> DeployedJob:
     job = new_job(
         "decided",
         "future_rand",
-        {"epsilon": 1, "changes": 1},
+        {"epsilon": 1, "max_changes": 1},
         epochs={"count": 8},
         shuffle={"minimum": MINIMUM, "grace": "60 s", "producers": 2},
         topics={"partitions": PARTITIONS},
@@ -42,21 +42,21 @@ def deployed() -> DeployedJob:
 class Worker:
     def __init__(self, *producers: tuple[str, bytes]) -> None:
         self.job = deployed()
-        self.roster = Roster(self.job)
+        self.registry = ProducerRegistry(self.job)
         self.log = DecisionLog(self.job)
         timeline = Timeline(self.job, lambda: None)
-        self.decision = ShuffleDecision(self.job, self.roster, self.log, timeline)
+        self.decision = ShuffleDecision(self.job, self.registry, self.log, timeline)
         for name, enrollment in producers or (("north", NORTH), ("south", SOUTH)):
             self.read(Registration(DEPLOYMENT, name, enrollment, 1))
 
-    def read(self, record: Registration | Farewell | Drain) -> None:
-        self.roster.apply(LogRecord(0, record.to_bytes()))
+    def read(self, record: Registration | Deregistration | Drain) -> None:
+        self.registry.apply(LogRecord(0, record.to_bytes()))
 
     def append(self, manifest: Manifest) -> None:
         self.log.apply(LogRecord(0, encode_manifest(manifest)))
 
     def window(self, epoch: int = 1, *, offset: int | None = 3) -> Window:
-        window = Window(epoch, 0.0, lambda: WordMultiset(self.job.word_form))
+        window = Window(epoch, 0.0, lambda: MessageMultiset(self.job.message_format))
         if offset is not None:
             window.note_record(offset, 0.0)
         return window
@@ -72,7 +72,7 @@ class Worker:
         )
 
 
-def test_a_window_is_complete_once_every_producer_is_in() -> None:
+def test_window_is_complete_when_every_producer_is_included() -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, NORTH)
@@ -83,7 +83,7 @@ def test_a_window_is_complete_once_every_producer_is_in() -> None:
     assert not [*worker.decision.missing(window)]
 
 
-def test_a_window_is_decided_when_grace_has_passed_since_its_time_has_come() -> None:
+def test_window_closes_when_grace_has_passed_since_it_was_due() -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, NORTH)
@@ -96,7 +96,7 @@ def test_a_window_is_decided_when_grace_has_passed_since_its_time_has_come() -> 
     assert worker.decision.event(window, 4, 5.0 + GRACE) is None
 
 
-def test_the_first_record_of_a_window_that_is_closing_begins_its_grace_anew() -> None:
+def test_first_record_of_a_closing_window_restarts_grace() -> None:
     worker = Worker()
     window = worker.window(offset=None)
     window.happens(Event.TIME_HAS_COME)
@@ -111,17 +111,17 @@ def test_the_first_record_of_a_window_that_is_closing_begins_its_grace_anew() ->
     assert worker.decision.event(window, 5, 100.0 + GRACE) is Event.GRACE_OVER
 
 
-def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> None:
+def test_window_is_abandoned_when_all_its_producers_retire() -> None:
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)
-    worker.read(Farewell(DEPLOYMENT, SOUTH, 1))
+    worker.read(Deregistration(DEPLOYMENT, SOUTH, 1))
     assert worker.decision.event(window, 4, 0.0) is Event.COMPLETE
-    worker.read(Farewell(DEPLOYMENT, NORTH, 2))
+    worker.read(Deregistration(DEPLOYMENT, NORTH, 2))
     assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
 
 
-def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
+def test_logged_decision_precedes_that_of_the_worker() -> None:
     worker = Worker()
     window = worker.window()
     for enrollment in (NORTH, SOUTH):
@@ -131,21 +131,27 @@ def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contributors", "fate"),
-    [(0, Fate.EMPTY), (MINIMUM - 1, Fate.TOO_SMALL), (MINIMUM, Fate.RELEASED)],
+    ("contributors", "window_status"),
+    [
+        (0, WindowStatus.EMPTY),
+        (MINIMUM - 1, WindowStatus.SUPPRESSED),
+        (MINIMUM, WindowStatus.RELEASED),
+    ],
 )
-def test_the_minimum_of_contributors_decides_the_fate(contributors: int, fate: Fate) -> None:
+def test_minimum_of_contributors_determines_the_window_status(
+    contributors: int, window_status: WindowStatus
+) -> None:
     worker = Worker()
     window = worker.window()
     worker.close(window, SOUTH, contributors, population=12)
     manifest = worker.decision.manifest(window, 7, 1234)
-    assert manifest.fate is fate
+    assert manifest.window_status is window_status
     assert (manifest.producers, manifest.populations) == ((False, True), (12,))
     assert (manifest.contributors, manifest.population) == (contributors, 12)
     assert (manifest.first_offset, manifest.cut_offset, manifest.timestamp) == (3, 7, 1234)
 
 
-def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_in() -> None:
+def test_missing_producer_counts_with_its_latest_population() -> None:
     worker = Worker()
     first, later = worker.window(1), worker.window(3, offset=8)
     worker.close(first, NORTH, population=20)
@@ -153,10 +159,10 @@ def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_i
     worker.close(later, SOUTH, population=8)
     manifest = worker.decision.manifest(later, 9, 0)
     assert (manifest.producers, manifest.population) == ((False, True), 28)
-    assert manifest.contributors == 6, "for the minimum they do not count"
+    assert manifest.contributors == 6, "they do not count toward the minimum"
 
 
-def test_an_earlier_epoch_that_is_decided_later_is_nobodys_last_one() -> None:
+def test_earlier_epoch_finalized_later_updates_no_population() -> None:
     worker = Worker()
     earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
     for window, population in ((last, 25), (earlier, 20)):
@@ -166,13 +172,13 @@ def test_an_earlier_epoch_that_is_decided_later_is_nobodys_last_one() -> None:
     assert worker.decision.manifest(open_one, 9, 0).population == 33
 
 
-def test_an_epoch_without_a_record_is_due_before_a_decided_one_that_is_drained() -> None:
+def test_drain_makes_earlier_epochs_without_records_due() -> None:
     worker = Worker()
     window = worker.window(3)
     worker.close(window, NORTH)
     worker.append(worker.decision.manifest(window, 5, 0))
-    assert [*worker.decision.due_silent_epochs(PARTITION, 5, ())] == []
+    assert [*worker.decision.due_epochs_without_records(PARTITION, 5, ())] == []
     worker.read(Drain(DEPLOYMENT, PARTITION, 5))
-    assert [*worker.decision.due_silent_epochs(PARTITION, 5, ())] == [1]
-    assert [*worker.decision.due_silent_epochs(PARTITION, 5, (1,))] == []
-    assert [*worker.decision.due_silent_epochs(0, 5, ())] == []
+    assert [*worker.decision.due_epochs_without_records(PARTITION, 5, ())] == [1]
+    assert [*worker.decision.due_epochs_without_records(PARTITION, 5, (1,))] == []
+    assert [*worker.decision.due_epochs_without_records(0, 5, ())] == []

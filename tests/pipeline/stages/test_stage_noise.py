@@ -22,9 +22,9 @@ from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
+from dpstream.topics.messages import Messages, pack_messages, split_messages
 from dpstream.topics.names import Role
-from dpstream.topics.words import Words, pack_words, split_words
 from tests.support import noisy_cells
 from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, World, own_cells, world_job
@@ -41,8 +41,8 @@ def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpstream.pipeline.stages.multisets.split_words",
-        lambda words, payload_bytes: split_words(words, 16),
+        "dpstream.pipeline.stages.multisets.split_messages",
+        lambda words, payload_bytes: split_messages(words, 16),
     )
 
 
@@ -60,23 +60,23 @@ def dummies(job: DeployedJob, epoch: int) -> NDArray[np.int64]:
     return counts_of([StageNoise(job, KEY).dummies(epoch)])
 
 
-def counts_of(pieces: list[Words | None]) -> NDArray[np.int64]:
+def counts_of(chunks: list[Messages | None]) -> NDArray[np.int64]:
     counts = np.zeros(CELLS, np.int64)
-    for words in pieces:
+    for words in chunks:
         assert words is not None
         np.add.at(counts, words.values[:, 0], 1 if words.counts is None else words.counts)
     return counts
 
 
-def writings(world: World) -> dict[int, list[tuple[int, dict[int, Words]]]]:
-    found: dict[tuple[int, bytes], tuple[int, dict[int, Words]]] = {}
+def writings(world: World) -> dict[int, list[tuple[int, dict[int, Messages]]]]:
+    by_attempt: dict[tuple[int, bytes], tuple[int, dict[int, Messages]]] = {}
     for partition in (0, 1):
         for value in world.log.values(Role.SHUFFLED, partition):
             chunk = decode_chunk(value)
-            pieces = found.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
-            pieces[chunk.index] = chunk.words
-    attempts: dict[int, list[tuple[int, dict[int, Words]]]] = defaultdict(list)
-    for (epoch, _), attempt in found.items():
+            chunks = by_attempt.setdefault((chunk.epoch, chunk.attempt), (chunk.total, {}))[1]
+            chunks[chunk.index] = chunk.words
+    attempts: dict[int, list[tuple[int, dict[int, Messages]]]] = defaultdict(list)
+    for (epoch, _), attempt in by_attempt.items():
         attempts[epoch].append(attempt)
     return attempts
 
@@ -86,30 +86,30 @@ def check_noise(world: World) -> int:
     for epoch, attempts in writings(world).items():
         expected = dummies(world.job, epoch)
         inside = world.manifests()[epoch].producers
-        for producer, is_in in zip(world.roster(), inside, strict=False):
+        for producer, is_in in zip(world.registry(), inside, strict=False):
             if is_in:
                 expected[list(world.values[producer.name][epoch].values())] += 1
-        for total, pieces in attempts:
-            counts = counts_of(list(pieces.values()))
-            if len(pieces) == total:
+        for total, chunks in attempts:
+            counts = counts_of(list(chunks.values()))
+            if len(chunks) == total:
                 np.testing.assert_array_equal(counts, expected)
-            assert (counts <= expected).all(), "what is left of a writing belongs to another noise"
+            assert (counts <= expected).all(), "leftovers of a write belong to other noise"
             if world.job.shuffle.order == "sorted":
                 same = [other for other in attempts if other[0] == total]
                 assert len(same) == len(attempts)
-                for index, words in pieces.items():
+                for index, words in chunks.items():
                     for _, others in attempts:
                         assert index not in others or identical(words, others[index])
         written += len(attempts)
     return written
 
 
-def identical(one: Words, other: Words) -> bool:
-    return pack_words(one) == pack_words(other)
+def identical(one: Messages, other: Messages) -> bool:
+    return pack_messages(one) == pack_messages(other)
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
+def test_released_window_contains_the_dummies_of_its_epoch(folder: Path, order: str) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_noise(world) == 2
     for epoch, record in world.published().items():
@@ -130,7 +130,9 @@ def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: s
         pytest.param("random", False, id="random, unflushed lost", marks=pytest.mark.verify),
     ],
 )
-def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, stride: int) -> None:
+def test_stage_recovers_when_killed_between_actions(
+    folder: Path, order: str, keep: bool, stride: int
+) -> None:
     job = deployed(order=order)
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -141,22 +143,24 @@ def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, st
 
 @pytest.mark.verify
 @pytest.mark.usefixtures("small_records")
-def test_two_owners_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_agree_in_every_interleaving(folder: Path) -> None:
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_noise)
 
 
 @pytest.mark.usefixtures("small_records")
-def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):
         check_noise(world)
 
 
-def test_a_window_below_the_minimum_is_withheld_with_its_dummies(folder: Path) -> None:
+def test_window_below_the_minimum_is_suppressed_with_its_dummies(folder: Path) -> None:
     world = world_of(deployed(minimum=CELLS + 1), folder).run((1, 2))
-    assert [record.fate for record in world.published().values()] == [Fate.TOO_SMALL] * 2
+    assert [record.window_status for record in world.published().values()] == [
+        WindowStatus.SUPPRESSED
+    ] * 2
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
@@ -165,8 +169,10 @@ def test_present_devices_are_the_contributors(folder: Path) -> None:
     absent = own_cells(CELLS, 2)
     del absent["south"][2][f"south{CELLS - 1}"]
     world.values = absent
-    fates = {epoch: record.fate for epoch, record in world.run((1, 2)).published().items()}
-    assert fates == {1: Fate.RELEASED, 2: Fate.TOO_SMALL}
+    statuses = {
+        epoch: record.window_status for epoch, record in world.run((1, 2)).published().items()
+    }
+    assert statuses == {1: WindowStatus.RELEASED, 2: WindowStatus.SUPPRESSED}
     assert world.manifests()[2].contributors == CELLS - 1
     assert world.manifests()[2].population == CELLS
     assert check_noise(world) == 1
@@ -188,18 +194,18 @@ def world_of_silent_devices(folder: Path) -> World:
     return world
 
 
-def test_devices_that_have_nothing_to_say_are_contributors(folder: Path) -> None:
+def test_devices_without_messages_are_contributors(folder: Path) -> None:
     world = world_of_silent_devices(folder).run((1, 2))
     for epoch in (1, 2):
         manifest = world.manifests()[epoch]
-        assert (manifest.fate, manifest.contributors) == (Fate.RELEASED, CELLS)
-        ((_, pieces),) = writings(world)[epoch]
+        assert (manifest.window_status, manifest.contributors) == (WindowStatus.RELEASED, CELLS)
+        ((_, chunks),) = writings(world)[epoch]
         dummies = StageNoise(world.job, KEY).dummies(epoch)
         assert dummies is not None
-        assert sum(words.messages for words in pieces.values()) == dummies.messages > 0
+        assert sum(words.messages for words in chunks.values()) == dummies.messages > 0
 
 
-def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
+def test_heartbeats_count_devices_not_messages(folder: Path) -> None:
     """Before a release, and after suppression, the number of messages is secret."""
     world = world_of_silent_devices(folder)
     world.values["north"][1]["north0"] = 1  # type: ignore[index]
@@ -217,15 +223,15 @@ def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
     ]
     for world.now in (61.0, 122.0):
         world.settle(["shuffle"])
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     world.close_epoch("south", 1)
     world.settle(["shuffle"])
     counts = stage.heartbeat()["counts"]
-    assert counts == {"reports": half, "late_reports": half, "windows too small": 1}
+    assert counts == {"reports": half, "late_reports": half, "windows suppressed": 1}
     world.shut()
 
 
-def test_a_worker_with_another_key_or_none_refuses_to_start(folder: Path) -> None:
+def test_worker_does_not_start_without_the_right_key(folder: Path) -> None:
     world = world_of(deployed(), folder)
     for key in (None, NoiseKey(bytes(32))):
         world.noise_key = key
@@ -235,7 +241,7 @@ def test_a_worker_with_another_key_or_none_refuses_to_start(folder: Path) -> Non
     world.stage("shuffle")
 
 
-def test_a_job_deployed_without_a_key_is_not_run_with_any() -> None:
+def test_job_deployed_without_a_key_rejects_any_key() -> None:
     with pytest.raises(WrongKeyError, match="expected nothing"):
         StageNoise(deployed(key=None), KEY)
 
@@ -258,7 +264,7 @@ def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
     assert [counts_of([words]).tolist() for words in again] == [counts[1], counts[0]]
 
 
-def test_horizons_have_noise_of_their_own() -> None:
+def test_each_horizon_has_its_own_noise() -> None:
     """The protocol gets an epoch of its horizon, with randomness of the absolute epoch."""
     values = deployed().to_json()
     values["epochs"] = {"count": 2, "renew": True}
@@ -268,7 +274,7 @@ def test_horizons_have_noise_of_their_own() -> None:
     assert len(counts) == 3
 
 
-def test_what_a_key_draws_is_pinned() -> None:
+def test_noise_of_a_given_key_is_pinned() -> None:
     assert KEY.digest.hex().startswith("630dcd2966c43366")
     words = {
         epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]

@@ -22,7 +22,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledValueStreamLaw,
 )
 from dpstream.topics.chunks import decode_chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import Role
 from tests.support.killed_worlds import check_two_owners, check_writings_when_killed
 from tests.support.world import DEPLOYMENT, Accidents, World, world_job
@@ -32,7 +32,7 @@ KEY = NoiseKey(bytes(range(32)))
 
 
 def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
-    parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    parameters = {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     shuffle = {"minimum": 2, **shuffle}
     job = world_job("sums", "shuffled_counts", parameters, count=2, renew=renew, **shuffle)
     law = job.law
@@ -78,10 +78,10 @@ def check_sums(world: World) -> int:
             released[chunk.epoch, chunk.attempt].append(chunk.words.values.tolist())
     for (epoch, _), sums in released.items():
         manifest = world.manifests()[epoch]
-        assert manifest.fate is Fate.RELEASED
+        assert manifest.window_status is WindowStatus.RELEASED
         total = sum(
             256 * value - 128
-            for producer, is_in in zip(world.roster(), manifest.producers, strict=False)
+            for producer, is_in in zip(world.registry(), manifest.producers, strict=False)
             if is_in
             for value in world.values[producer.name][epoch].values()
             if value is not None
@@ -91,7 +91,7 @@ def check_sums(world: World) -> int:
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
+def test_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
     world = world_of(deployed(order=order), folder).run((1, 2))
     assert check_sums(world) == 2
     for epoch, record in world.published().items():
@@ -102,7 +102,7 @@ def test_a_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
     assert noise_of(world.job, 1) != noise_of(world.job, 2)
 
 
-def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) -> None:
+def test_horizons_keep_values_with_new_noise_and_budgets(folder: Path) -> None:
     """Two sums of the same words with the same noise would hide nothing."""
     job = deployed(renew=True)
     world = world_of(job, folder)
@@ -113,7 +113,7 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
             world.close_epoch(name, epoch)
             left = world.producers[name]._randomizer.state_arrays()["left"]
             # A word is 128 steps, at each epoch of a horizon.
-            assert (left == law.clock - 128**2 * (2 - epoch % 2)).all()
+            assert (left == law.squared_norm_budget - 128**2 * (2 - epoch % 2)).all()
         world.settle()
     assert check_sums(world) == 4
     assert len({noise_of(job, epoch) for epoch in (1, 2, 3, 4)}) == 4
@@ -127,7 +127,7 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True], ids=["unflushed lost", "unflushed kept"])
-def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -> None:
+def test_stage_recovers_when_killed_between_actions(folder: Path, keep: bool, stride: int) -> None:
     job = deployed()
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -137,38 +137,38 @@ def test_killed_between_any_two_actions(folder: Path, keep: bool, stride: int) -
 
 
 @pytest.mark.verify
-def test_two_owners_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_agree_in_every_interleaving(folder: Path) -> None:
     job = deployed()
     check_two_owners(lambda place: world_of(job, place), folder, check_sums)
 
 
-def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
     world = world_of(deployed(), folder).run((1, 2))
     with pytest.raises(AssertionError):
         check_sums(world)
 
 
-def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
+def test_window_below_the_minimum_stays_suppressed(folder: Path) -> None:
     world = world_of(deployed(minimum=USERS), folder)
     world.close_epoch("north", 1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
     world.surviving("south", lambda: world.producer("south"))
     for world.now in (0.0, 61.0, 122.0):
         world.settle()
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     world.close_epoch("south", 1)
     for value in sent:
         world.log.append(Append(Role.REPORTS, world.job.topics.partition_of(1), value))
     for world.now in (200.0, 261.0, 322.0):
         world.settle()
-    assert world.manifests()[1].fate is Fate.TOO_SMALL
+    assert world.manifests()[1].window_status is WindowStatus.SUPPRESSED
     assert check_sums(world) == 0
     assert world.published()[1].headline is None
     world.shut()
 
 
-def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
+def test_resent_records_are_not_added_after_a_release(folder: Path) -> None:
     """Simulates dead letters that an operator resends."""
     world = world_of(deployed(), folder)
     world.close_all(1)
@@ -184,13 +184,18 @@ def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
     world.shut()
 
 
-def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> None:
+def test_sum_stage_does_not_start_without_its_key() -> None:
     job = deployed()
     for key in (None, NoiseKey(bytes(32))):
         with pytest.raises(WrongKeyError, match="noise key of"):
             StageNoise(job, key)
 
 
-def test_several_instances_are_refused() -> None:
-    with pytest.raises(JobError, match="several of them cannot hide what each other sees"):
+def test_several_instances_are_rejected() -> None:
+    with pytest.raises(
+        JobError,
+        match=(
+            "the shuffler adds the dummies of this job, but one of several shufflers cannot hide"
+        ),
+    ):
         deployed(instances=2)

@@ -16,7 +16,7 @@ from dpstream.pipeline.stages import populations, tagged_contents
 from dpstream.pipeline.stages.device_admission import AdmittedReports
 from dpstream.pipeline.stages.device_windows import DeviceWindow
 from dpstream.pipeline.stages.environment import temporary_file
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.populations import Population
 from dpstream.pipeline.stages.tagged_contents import TaggedContents
 from dpstream.topics.loose_batches import Enrollments, encode_enrollments, horizon_tag
@@ -26,12 +26,12 @@ TAGS = st.lists(st.sampled_from([*range(5), *((n << 58) + n for n in range(1, 64
 
 
 def first_of_each(contents: TaggedContents) -> list[list[int]]:
-    return sorted(row for piece in contents.first_of_each() for row in piece.tolist())
+    return sorted(row for chunk in contents.first_of_each() for row in chunk.tolist())
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(TAGS, max_size=6), st.integers(1, 200))
-def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], limit: int) -> None:
+def test_first_content_of_every_tag_is_stored_once(batches: list[list[int]], limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tagged_contents, "_MEMORY_LIMIT", limit)
         contents = TaggedContents(2)
@@ -50,10 +50,12 @@ def test_the_first_content_of_every_tag_is_there_once(batches: list[list[int]], 
         assert first_of_each(contents) == []
 
 
-def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
+def test_contents_added_after_a_read_are_counted() -> None:
     job = device_job()
-    form = job.content_form
-    window = DeviceWindow(1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file)
+    form = job.content_format
+    window = DeviceWindow(
+        1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file
+    )
 
     def come(*tags: int) -> None:
         content = np.frombuffer(form.pack(np.array([[1]], form.dtype)), np.uint8)
@@ -67,32 +69,37 @@ def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     window.close()
 
 
-def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory() -> None:
+def test_memory_limit_does_not_change_which_copy_counts() -> None:
     job = device_job()
-    form = job.content_form
+    form = job.content_format
     rng = np.random.default_rng(3)
     tags = rng.integers(2**64, size=500, dtype=np.uint64)
-    boxes = rng.integers(100, size=500).astype(np.uint64)
+    ciphertexts = rng.integers(100, size=500).astype(np.uint64)
     words = rng.integers(2, size=500)
     packed = [form.pack(np.array([[word]], form.dtype)) for word in words.tolist()]
     contents = np.frombuffer(b"".join(packed), np.uint8).reshape(500, -1)
-    lowest = {box: words[boxes == box][np.argmin(tags[boxes == box])] for box in set(boxes)}
-    found = set()
+    lowest = {
+        ciphertext: words[ciphertexts == ciphertext][np.argmin(tags[ciphertexts == ciphertext])]
+        for ciphertext in set(ciphertexts)
+    }
+    results = set()
     for spilled_after in (None, 1, 250):
         window = DeviceWindow(
-            1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file, sealed=True
+            1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file, sealed=True
         )
         for at in range(0, 500, 50):
             part = slice(at, at + 50)
-            window.add(AdmittedReports(1, tags[part], contents[part], 0, boxes[part]))
+            window.add(AdmittedReports(1, tags[part], contents[part], 0, ciphertexts[part]))
             if spilled_after is not None and at >= spilled_after:
-                window.drop_words()
+                window.drop_messages()
         assert window.devices == len(lowest)
-        taken = window.take_words().sorted()
-        found.add(
+        taken = window.take_messages().sorted()
+        results.add(
             np.repeat(taken.values[:, 0], 1 if taken.counts is None else taken.counts).tobytes()
         )
-    assert found == {np.sort([int(word) for word in lowest.values()]).astype(form.dtype).tobytes()}
+    assert results == {
+        np.sort([int(word) for word in lowest.values()]).astype(form.dtype).tobytes()
+    }
 
 
 DEVICES = 10_000_000
@@ -103,29 +110,32 @@ DEVICES = 10_000_000
 @pytest.mark.parametrize(
     ("protocol", "parameters"),
     [
-        ("future_rand", {"epsilon": 4, "changes": 2}),
-        ("hadamard_values", {"epsilon": 4, "changes": 2, "domain": [f"{n}" for n in range(1_000)]}),
+        ("future_rand", {"epsilon": 4, "max_changes": 2}),
+        (
+            "hadamard_values",
+            {"epsilon": 4, "max_changes": 2, "domain": [f"{n}" for n in range(1_000)]},
+        ),
     ],
 )
-def test_a_window_of_ten_million_devices_stays_within_300_mb(
+def test_window_of_ten_million_devices_fits_in_300_mb(
     protocol: str, parameters: dict[str, object], sealed: bool
 ) -> None:
     job = device_job(protocol, parameters)
-    form = job.content_form
+    form = job.content_format
     rng = np.random.default_rng(1)
     packed = [form.pack(np.array([[word]], form.dtype)) for word in range(2)]
     contents = np.frombuffer(b"".join(packed), np.uint8).reshape(2, -1)
     tracemalloc.start()
     window = DeviceWindow(
-        1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file, sealed=sealed
+        1, 0.0, form, partial(MessageMultiset, job.message_format), temporary_file, sealed=sealed
     )
     for start in range(0, DEVICES, 50_000):
         numbers = np.arange(start, start + 50_000, dtype=np.uint64) + np.uint64(1)
         tags = numbers * np.uint64(0x9E3779B97F4A7C15)
-        boxes = numbers * np.uint64(0xBF58476D1CE4E5B9) if sealed else None
-        window.add(AdmittedReports(1, tags, contents[rng.integers(0, 2, 50_000)], 0, boxes))
+        ciphertexts = numbers * np.uint64(0xBF58476D1CE4E5B9) if sealed else None
+        window.add(AdmittedReports(1, tags, contents[rng.integers(0, 2, 50_000)], 0, ciphertexts))
     assert window.devices == DEVICES
-    words = window.take_words()
+    words = window.take_messages()
     assert words.sorted().messages == DEVICES
     words.close()
     _, peak = tracemalloc.get_traced_memory()
@@ -135,7 +145,7 @@ def test_a_window_of_ten_million_devices_stays_within_300_mb(
 
 
 @pytest.mark.verify
-def test_a_population_of_ten_million_devices_is_counted_within_120_mb() -> None:
+def test_population_of_ten_million_devices_fits_in_120_mb() -> None:
     population = Population(device_job())
     tracemalloc.start()
     job = device_job()
@@ -169,12 +179,12 @@ def test_population_counts_the_first_enrollment_of_every_tag(
             population.apply(LogRecord(0, encode_enrollments(record)))
             for tag in tags:
                 first.setdefault((job.epochs.horizon_of(epoch), tag), epoch)
-            for asked in range(1, 9):
+            for requested in range(1, 9):
                 expected = sum(
-                    horizon == job.epochs.horizon_of(asked) and epoch <= asked
+                    horizon == job.epochs.horizon_of(requested) and epoch <= requested
                     for (horizon, _), epoch in first.items()
                 )
-                assert population.count(asked) == expected
+                assert population.count(requested) == expected
         population.forget_before(5)
         assert population.count(4) == 0
         population.apply(
@@ -188,7 +198,7 @@ def test_population_counts_the_first_enrollment_of_every_tag(
         assert population.count(4) == 0
 
 
-def test_what_is_of_others_is_passed_over() -> None:
+def test_records_of_other_deployments_are_skipped() -> None:
     job = device_job()
     population = Population(job)
     tags = np.array([3], np.uint64)
@@ -202,14 +212,14 @@ def test_what_is_of_others_is_passed_over() -> None:
     assert population.count(8) == 0
 
 
-def test_tags_of_one_device_resemble_each_other_in_no_epoch() -> None:
+def test_tags_of_one_device_are_unrelated_across_epochs() -> None:
     device = os.urandom(16)
     tags = [horizon_tag(COLLECTOR_KEY, bytes(16), horizon, b"d" + device) for horizon in range(64)]
     assert len(set(tags)) == 64
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_rows_that_differ_from_the_first_of_their_tag_are_counted(spilled: bool) -> None:
+def test_rows_that_contradict_their_tag_are_counted(spilled: bool) -> None:
     contents = TaggedContents(content_bytes=1)
     tags = np.array([7, 9, 7, 7, 1 << 63], np.uint64)
     for values in ([1, 2, 1, 3, 4], [1, 2, 1, 1, 5]):

@@ -14,7 +14,7 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.producer_registry import ProducerRegistry
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -22,11 +22,11 @@ from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Punctuation, encode_punctuation
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.manifests import Manifest, WindowStatus, encode_manifest
+from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.records import DeadLetter, Drain, Farewell, Reason, Registration
-from dpstream.topics.words import Words
+from dpstream.topics.records import DeadLetter, Deregistration, Drain, Reason, Registration
 from tests.support import cells
 from tests.support.new_jobs import new_job
 from tests.support.world import BEGUN, World, memory_folder
@@ -93,7 +93,7 @@ def letters(world: World) -> list[DeadLetter]:
     return [DeadLetter.from_record(record.value, record.headers) for record in records]
 
 
-def test_a_producer_that_runs_ahead_decides_nothing_for_the_others(folder: Path) -> None:
+def test_producer_ahead_closes_no_window_of_others(folder: Path) -> None:
     world = World(deployed(), folder, values())
     for epoch in range(1, 6):
         close(world, epoch)
@@ -127,14 +127,14 @@ def test_half_of_the_producers_are_no_majority(folder: Path) -> None:
     close(world, 5, "east")
     settle(world, 300)
     decided = world.manifests()
-    assert {epoch: decided[epoch].fate for epoch in (2, 3, 4)} == dict.fromkeys(
-        (2, 3, 4), Fate.EMPTY
+    assert {epoch: decided[epoch].window_status for epoch in (2, 3, 4)} == dict.fromkeys(
+        (2, 3, 4), WindowStatus.EMPTY
     )
     assert decided[5].producers.count(True) == 3
     world.shut()
 
 
-def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -> None:
+def test_retiring_missing_producers_makes_a_window_due(folder: Path) -> None:
     world = World(deployed(), folder, values())
     close(world, 1)
     settle(world)
@@ -142,14 +142,14 @@ def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -
     settle(world, HOUR)
     assert sorted(world.manifests()) == [1]
     for name in ("east", "west"):
-        farewell = Farewell(DEPLOYMENT, world.producer(name).enrollment, 1)
-        world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+        deregistration = Deregistration(DEPLOYMENT, world.producer(name).enrollment, 1)
+        world.log.append(Append(Role.PRODUCERS, 0, deregistration.to_bytes()))
     settle(world)
     assert world.manifests()[2].contributors == 4
     world.shut()
 
 
-def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) -> None:
+def test_retiring_all_others_releases_no_window_below_minimum(folder: Path) -> None:
     """Any writer to the topic of producers can deregister and drain others, and force decisions."""
     world = World(deployed(minimum=3), folder, values())
     close(world, 1)
@@ -160,16 +160,16 @@ def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) 
         world.log.append(Append(Role.PRODUCERS, 0, Drain(DEPLOYMENT, partition, end).to_bytes()))
     settle(world)
     for name in ("south", "east", "west"):
-        farewell = Farewell(DEPLOYMENT, world.producer(name).enrollment, 1)
-        world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+        deregistration = Deregistration(DEPLOYMENT, world.producer(name).enrollment, 1)
+        world.log.append(Append(Role.PRODUCERS, 0, deregistration.to_bytes()))
     settle(world)
     close(world, 3)
     settle(world)
     decided = world.manifests()
-    assert [decided[epoch].fate for epoch in (1, 2, 3)] == [
-        Fate.RELEASED,
-        Fate.TOO_SMALL,
-        Fate.TOO_SMALL,
+    assert [decided[epoch].window_status for epoch in (1, 2, 3)] == [
+        WindowStatus.RELEASED,
+        WindowStatus.SUPPRESSED,
+        WindowStatus.SUPPRESSED,
     ]
     released = {
         decode_chunk(value).epoch
@@ -180,14 +180,14 @@ def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) 
     world.shut()
 
 
-def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Path) -> None:
+def test_retired_producer_does_not_block_the_commit_offset(folder: Path) -> None:
     world = World(deployed(), folder, values())
     close(world, 1)
     close(world, 2000, "north")
     settle(world)
     assert heartbeat(world)["open_windows"] == 1
-    farewell = Farewell(DEPLOYMENT, world.producer("north").enrollment, 1)
-    world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+    deregistration = Deregistration(DEPLOYMENT, world.producer("north").enrollment, 1)
+    world.log.append(Append(Role.PRODUCERS, 0, deregistration.to_bytes()))
     settle(world)
     assert heartbeat(world)["open_windows"] == 0
     assert world.log.committed[Role.REPORTS, 0] == world.log.end(Role.REPORTS, 0)
@@ -195,20 +195,20 @@ def test_what_a_producer_sent_ahead_holds_no_floor_once_it_is_retired(folder: Pa
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
+def test_windows_ahead_have_bounded_memory_and_are_released(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MEMORY_HELD", 40)
+    monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MAX_BUFFERED_BYTES", 40)
     world = World(deployed(64, order=order), folder, values(64))
-    held = []
+    buffered = []
     for epoch in range(1, 33):
         close(world, epoch, "north", "south")
         settle(world)
         stage = world.worker("shuffle").stage
         windows = [w for p in stage._partitions.values() for w in p.windows.values()]  # type: ignore[attr-defined]
-        held.append(sum(window.held_bytes for window in windows))
+        buffered.append(sum(window.buffered_bytes for window in windows))
         assert len(windows) == epoch
-    assert 0 < max(held) <= 40
+    assert 0 < max(buffered) <= 40
     for epoch in range(1, 33):
         close(world, epoch, "east", "west")
     settle(world)
@@ -225,7 +225,7 @@ def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
     jumps=st.lists(st.integers(1, 3000), min_size=1, max_size=4),
     pauses=st.lists(st.floats(0.0, 5_000.0), min_size=4, max_size=4),
 )
-def test_no_single_producer_costs_the_others_an_epoch(
+def test_single_producer_cannot_exclude_others_from_an_epoch(
     jumps: list[int], pauses: list[float]
 ) -> None:
     with memory_folder() as path:
@@ -246,7 +246,7 @@ def test_no_single_producer_costs_the_others_an_epoch(
     assert max(decided) == len(pauses)
 
 
-def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_much(
+def test_future_epoch_is_rejected_with_producer_and_lead(
     folder: Path,
 ) -> None:
     world = World(deployed(calendar=True), folder, values())
@@ -254,12 +254,12 @@ def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_mu
     close(world, 1)
     close(world, 9, "north")
     settle(world)
-    refused = letters(world)
-    assert {letter.reason.value for letter in refused} == {"epoch"}
-    assert len(refused) == 2
-    assert refused[0].detail == (
-        "producer north is ahead of time: epoch 9 begins at 2023-11-15 06:13:20 UTC, 7.5 h later "
-        "by the broker's clock (60 s before is early enough)"
+    rejected = letters(world)
+    assert {letter.reason.value for letter in rejected} == {"epoch"}
+    assert len(rejected) == 2
+    assert rejected[0].detail == (
+        "producer north is ahead of time: epoch 9 starts at 2023-11-15 06:13:20 UTC, 7.5 h ahead "
+        "of the broker's clock; expected at most 60 s"
     )
     assert heartbeat(world)["ahead"] == [{"producer": "north", "epochs": 8}]
     assert sorted(world.manifests()) == [1]
@@ -275,17 +275,17 @@ def test_an_epoch_that_the_calendar_has_not_begun_is_refused_with_who_and_how_mu
     world.shut()
 
 
-def test_an_epoch_is_taken_from_the_tolerance_before_it_begins(folder: Path) -> None:
-    for early, refusals in ((60.0, 0), (60.001, 2)):
+def test_epoch_is_accepted_within_the_tolerance(folder: Path) -> None:
+    for early, rejections in ((60.0, 0), (60.001, 2)):
         world = World(deployed(calendar=True), folder / str(early), values())
         world.now = HOUR - early
         close(world, 2, "north")
         settle(world)
-        assert len(letters(world)) == refusals, early
+        assert len(letters(world)) == rejections, early
         world.shut()
 
 
-def test_a_window_waits_for_its_end_by_the_broker_and_then_for_grace(folder: Path) -> None:
+def test_window_waits_for_its_end_by_broker_time_plus_grace(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = 0.1 * HOUR
     close(world, 1, "north", "south", "east")
@@ -296,7 +296,7 @@ def test_a_window_waits_for_its_end_by_the_broker_and_then_for_grace(folder: Pat
     world.shut()
 
 
-def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> None:
+def test_epoch_without_records_is_not_empty_before_its_end(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = HOUR - 30
     close(world, 2)
@@ -305,11 +305,11 @@ def test_an_epoch_without_a_record_is_not_empty_before_its_end(folder: Path) -> 
     settle(world, 30 + 59, every=1.0)
     assert sorted(world.manifests()) == [2]
     settle(world, 3, every=1.0)
-    assert world.manifests()[1].fate is Fate.EMPTY
+    assert world.manifests()[1].window_status is WindowStatus.EMPTY
     world.shut()
 
 
-def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None:
+def test_past_calendar_epochs_do_not_wait(folder: Path) -> None:
     world = World(deployed(20, calendar=True), folder, {"north": values(20)["north"]})
     world.now = 21 * HOUR
     for epoch in range(1, 21):
@@ -317,11 +317,11 @@ def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None
     settle(world, 120)
     settle(world)
     assert sorted(world.published()) == [*range(1, 21)]
-    assert all(each.fate is Fate.RELEASED for each in world.manifests().values())
+    assert all(each.window_status is WindowStatus.RELEASED for each in world.manifests().values())
     world.shut()
 
 
-def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> None:
+def test_calendar_closes_no_window_without_the_broker_clock(folder: Path) -> None:
     """If topics have their writers' times, the majority decides."""
     world = World(deployed(calendar=True), folder, values())
     world.now = 100 * HOUR
@@ -354,7 +354,7 @@ def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> N
     world.shut()
 
 
-def test_a_producer_refuses_an_epoch_that_has_not_begun_before_it_draws(folder: Path) -> None:
+def test_producer_rejects_a_future_epoch_before_drawing(folder: Path) -> None:
     now = BEGUN
     log = MemoryLog(clock=lambda: now)
     with Producer(
@@ -366,7 +366,7 @@ def test_a_producer_refuses_an_epoch_that_has_not_begun_before_it_draws(folder: 
     ) as producer:
         producer.enroll(["ann"])
         with pytest.raises(
-            ProducerError, match=r"epoch 2 begins at 2023-11-14 23:13:20 UTC, 60 min"
+            ProducerError, match=r"epoch 2 starts at 2023-11-14 23:13:20 UTC, 60 min ahead"
         ):
             producer.close(2)
         with pytest.raises(ProducerError, match="nothing was drawn"):
@@ -384,7 +384,7 @@ def manifest(job: DeployedJob, epoch: int, first_epoch: int = 1) -> Manifest:
         fingerprint=job.fingerprint,
         deployment=job.deployment,
         epoch=epoch,
-        fate=Fate.EMPTY,
+        window_status=WindowStatus.EMPTY,
         first_offset=0,
         cut_offset=0,
         first_epoch=first_epoch,
@@ -420,8 +420,8 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             return Role.MANIFESTS, encode_manifest(record)
         case "registration":
             return Role.PRODUCERS, Registration(DEPLOYMENT, "other", enrollment, epoch).to_bytes()
-        case "farewell":
-            return Role.PRODUCERS, Farewell(DEPLOYMENT, enrollment, epoch).to_bytes()
+        case "deregistration":
+            return Role.PRODUCERS, Deregistration(DEPLOYMENT, enrollment, epoch).to_bytes()
         case "drain":
             return Role.PRODUCERS, Drain(DEPLOYMENT, epoch, first).to_bytes()
         case "punctuation":
@@ -429,7 +429,7 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             punctuation = Punctuation(*identity, epoch, 0, 0, 0, bytes(8))
             return Role.REPORTS, encode_punctuation(punctuation)
         case "chunk":
-            words = Words(np.array([[0]], "<u2"))
+            words = Messages(np.array([[0]], "<u2"))
             chunk = Chunk(job.fingerprint, DEPLOYMENT, epoch, 0, bytes(16), 0, 1, words)
             return Role.SHUFFLED, encode_chunk(chunk)
         case "partial":
@@ -445,14 +445,14 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             )
             return Role.PARTIALS, encode_partial(partial)
         case _:
-            estimate = EstimateRecord(DEPLOYMENT, epoch, Fate.EMPTY, 0, 0, 0, None, {})
+            estimate = EstimateRecord(DEPLOYMENT, epoch, WindowStatus.EMPTY, 0, 0, 0, None, {})
             return Role.ESTIMATES, estimate.to_bytes()
 
 
 KINDS = (
     "manifest",
     "registration",
-    "farewell",
+    "deregistration",
     "drain",
     "punctuation",
     "chunk",
@@ -468,7 +468,7 @@ KINDS = (
 @example(epoch=20_000, first=1, renew=True)
 @example(epoch=20_000, first=20_000, renew=True)
 @given(epoch=EPOCHS, first=EPOCHS, renew=st.booleans())
-def test_no_well_formed_record_makes_work_without_end(
+def test_well_formed_record_causes_bounded_work(
     kind: str, renew: bool, epoch: int, first: int
 ) -> None:
     job = deployed(64, renew=renew)
@@ -494,7 +494,7 @@ def test_no_well_formed_record_makes_work_without_end(
         world.shut()
 
 
-def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> None:
+def test_job_continues_after_a_poison_manifest(folder: Path) -> None:
     for number, poison in enumerate((1 << 40, 4097)):
         world = World(deployed(), folder / str(number), values())
         close(world, 1)
@@ -506,19 +506,19 @@ def test_a_poison_manifest_is_passed_over_and_the_job_goes_on(folder: Path) -> N
         world.shut()
 
 
-def test_what_a_job_does_not_have_is_passed_over_in_the_producers_topic() -> None:
-    roster = Roster(deployed(64))
+def test_out_of_range_producer_records_are_skipped() -> None:
+    registry = ProducerRegistry(deployed(64))
     for record in (
         Registration(DEPLOYMENT, "beyond", bytes([1] * 16), 65),
         Registration(DEPLOYMENT, "last", bytes([2] * 16), 64),
         Drain(DEPLOYMENT, 2, 1),
     ):
-        roster.apply(LogRecord(0, record.to_bytes()))
-    assert [producer.name for producer in roster] == ["last"]
-    assert roster.drains == {}
+        registry.apply(LogRecord(0, record.to_bytes()))
+    assert [producer.name for producer in registry] == ["last"]
+    assert registry.drains == {}
 
 
-def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> None:
+def test_invalid_partial_is_skipped(folder: Path) -> None:
     world = World(deployed(64), folder, values(64))
     job = world.job
     for part in split_partial(
@@ -543,11 +543,11 @@ def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> N
     world.shut()
 
 
-def test_chunks_of_others_and_of_epochs_or_partitions_of_none_are_dead_letters(
+def test_foreign_and_out_of_range_chunks_become_dead_letters(
     folder: Path,
 ) -> None:
     world = World(deployed(64), folder, values(64))
-    own, words = (world.job.fingerprint, DEPLOYMENT), Words(np.array([[0]], "<u2"))
+    own, words = (world.job.fingerprint, DEPLOYMENT), Messages(np.array([[0]], "<u2"))
     for identity, epoch, partition in (
         ((bytes(16), DEPLOYMENT), 1, 1),
         ((world.job.fingerprint, bytes(16)), 1, 1),
@@ -571,4 +571,4 @@ def test_no_epoch_is_too_large_for_the_calendar(epoch: int, now: int) -> None:
     assert times is not None
     times.has_ended(epoch, now)
     times.epoch_of(now)
-    assert (times.refusal(epoch, now) is None) == (times.early_by(epoch, now) is None)
+    assert (times.rejection(epoch, now) is None) == (times.early_by(epoch, now) is None)

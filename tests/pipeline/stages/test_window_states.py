@@ -15,51 +15,54 @@ from dpstream.pipeline.stages.window_states import (
     after_decision,
     next_state,
 )
-from dpstream.topics.manifests import DECIDED_FATES, Fate
+from dpstream.topics.manifests import MANIFEST_STATUSES, WindowStatus
 
 
 def reached_from(state: State) -> set[State]:
-    found, unseen = {state}, [state]
+    reached, unseen = {state}, [state]
     while unseen:
-        after = {target for target, _ in TRANSITIONS[unseen.pop()].values()} - found
-        found |= after
+        after = {target for target, _ in TRANSITIONS[unseen.pop()].values()} - reached
+        reached |= after
         unseen += after
-    return found
+    return reached
 
 
-def test_every_state_has_a_row_and_is_reached() -> None:
+def test_every_window_state_has_a_row_and_is_reached() -> None:
     assert set(TRANSITIONS) == set(State)
     assert reached_from(State.COLLECTING) == set(State)
 
 
-def test_what_is_decided_is_never_open_again() -> None:
+def test_finalized_window_never_reopens() -> None:
     for state in set(State) - OPEN:
         assert not reached_from(state) & OPEN
 
 
 @pytest.mark.parametrize("state", [State.COLLECTING, State.IN_GRACE, State.CLOSING])
-def test_an_open_window_can_be_decided_in_every_way(state: State) -> None:
+def test_open_window_can_reach_every_outcome(state: State) -> None:
     assert next_state(state, Event.SETTLED)[1] is Reaction.DECIDE
     assert next_state(state, Event.DRAINED)[1] is Reaction.DECIDE
     assert next_state(state, Event.COMPLETE)[1] is Reaction.DECIDE_IF_COMPLETE
-    assert next_state(state, Event.RELEASED) == (State.OWED, Reaction.WRITE)
-    for withheld in (Event.TOO_SMALL, Event.EMPTY):
-        assert next_state(state, withheld) == (State.WITHHELD, Reaction.NOTHING)
+    assert next_state(state, Event.RELEASED) == (State.PENDING, Reaction.WRITE)
+    for suppressed in (Event.SUPPRESSED, Event.EMPTY):
+        assert next_state(state, suppressed) == (State.SUPPRESSED, Reaction.NOTHING)
 
 
-def test_words_are_written_of_released_windows_alone() -> None:
-    assert {after_decision(fate) is Reaction.WRITE: fate for fate in DECIDED_FATES} == {
-        True: Fate.RELEASED,
-        False: Fate.EMPTY,
+def test_only_released_windows_write_words() -> None:
+    assert {
+        after_decision(window_status) is Reaction.WRITE: window_status
+        for window_status in MANIFEST_STATUSES
+    } == {
+        True: WindowStatus.RELEASED,
+        False: WindowStatus.EMPTY,
     }
     written = {
         (state, event)
         for state, event in product(State, Event)
         if TRANSITIONS[state].get(event, (None, None))[0] is State.WRITTEN
     }
-    assert written == {(State.OWED, Event.WORDS_WRITTEN)}
+    assert written == {(State.PENDING, Event.WORDS_WRITTEN)}
 
 
-def test_what_cannot_happen_is_refused() -> None:
+def test_impossible_transitions_are_rejected() -> None:
     with pytest.raises(ValueError, match="GRACE_OVER cannot occur in a window that is COLLECTING"):
         next_state(State.COLLECTING, Event.GRACE_OVER)

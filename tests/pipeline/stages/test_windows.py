@@ -9,24 +9,24 @@ import pytest
 
 from dpstream.pipeline.stages.attempts import Attempts
 from dpstream.pipeline.stages.epoch_sets import EpochSet
-from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import MessageMultiset
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, batch_id
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.word_forms import WordForm
-from dpstream.topics.words import Words
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import Messages
 
-FORM = WordForm(np.dtype("u1"))
+FORM = MessageFormat(np.dtype("u1"))
 ONE, OTHER = b"drawing1", b"drawing2"
 PRODUCER = bytes(16)
 
 
 def window() -> Window:
-    return Window(1, 0.0, lambda: WordMultiset(FORM))
+    return Window(1, 0.0, lambda: MessageMultiset(FORM))
 
 
 def batch(drawing: bytes, index: int, word: int) -> Batch:
-    words = Words(np.array([[word]], np.uint8))
+    words = Messages(np.array([[word]], np.uint8))
     return Batch(bytes(16), bytes(16), batch_id(drawing, index), PRODUCER, 1, words)
 
 
@@ -34,33 +34,33 @@ def punctuation(drawing: bytes, batches: int, contributors: int) -> Punctuation:
     return Punctuation(bytes(16), bytes(16), PRODUCER, 1, batches, contributors, 9, drawing)
 
 
-def words_of(window: Window) -> list[int]:
+def messages_of(window: Window) -> list[int]:
     words = window.words.sorted()
     counts = np.ones(words.rows, np.uint32) if words.counts is None else words.counts
     repeated: list[int] = np.repeat(words.values[:, 0], counts).tolist()
     return repeated
 
 
-def test_a_drawing_is_not_ended_by_what_another_one_said() -> None:
+def test_drawing_is_not_ended_by_punctuation_of_another() -> None:
     one = window()
     assert one.add(punctuation(OTHER, 1, 4))
     assert one.add(batch(ONE, 0, 7))
     assert one.complete(PRODUCER) is None
     assert one.add(punctuation(ONE, 1, 5))
     assert one.complete(PRODUCER) == punctuation(ONE, 1, 5)
-    assert (words_of(one), one.contributors, one.messages) == ([7], 5, 1)
+    assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_a_batch_that_comes_again_before_its_producer_is_in_counts_once() -> None:
+def test_repeated_batch_counts_once_before_inclusion() -> None:
     one = window()
     assert one.add(batch(ONE, 0, 7))
     assert not one.add(batch(ONE, 0, 7))
     assert one.add(batch(ONE, 1, 8))
     assert one.add(punctuation(ONE, 2, 5))
-    assert (words_of(one), one.messages) == ([7, 8], 2)
+    assert (messages_of(one), one.messages) == ([7, 8], 2)
 
 
-def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
+def test_later_drawing_is_a_duplicate_after_inclusion() -> None:
     one = window()
     assert one.add(batch(OTHER, 0, 8))
     assert one.add(batch(ONE, 0, 7))
@@ -73,10 +73,10 @@ def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
     ]
     for record in late:
         assert not one.add(record)
-    assert (words_of(one), one.contributors, one.messages) == ([7], 5, 1)
+    assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_a_drawing_that_contradicts_itself_is_refused() -> None:
+def test_contradictory_drawing_is_rejected() -> None:
     one = window()
     one.add(punctuation(ONE, 2, 5))
     assert not one.add(punctuation(ONE, 2, 5))
@@ -89,7 +89,7 @@ def test_a_drawing_that_contradicts_itself_is_refused() -> None:
         one.add(punctuation(ONE, 3, 5))
 
 
-def test_more_batches_than_announced_are_refused() -> None:
+def test_more_batches_than_announced_are_rejected() -> None:
     one = window()
     one.add(batch(OTHER, 0, 1))
     one.add(batch(OTHER, 1, 1))
@@ -103,10 +103,10 @@ ID = bytes(16)
 
 
 def chunk(index: int, total: int) -> Chunk:
-    return Chunk(ID, ID, 1, 0, ID, index, total, Words(np.ones((2, 1), np.uint8)))
+    return Chunk(ID, ID, 1, 0, ID, index, total, Messages(np.ones((2, 1), np.uint8)))
 
 
-def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing() -> None:
+def test_contradictory_chunk_is_rejected_without_effect() -> None:
     added: list[int] = []
     attempts = Attempts(lambda: added, lambda content, each: content.append(each.index))
     assert attempts.take_in(5, chunk(0, 3)) is None
@@ -121,7 +121,7 @@ def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing()
     assert (done.first_offset, done.indices) == (5, {0, 1, 2})
 
 
-def test_the_set_stays_small_over_many_epochs() -> None:
+def test_set_stays_small_over_many_epochs() -> None:
     tested = EpochSet()
     for epoch in range(1, 100_001):
         tested.add(epoch ^ 1 if epoch < 100_000 else epoch)

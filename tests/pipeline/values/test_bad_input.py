@@ -20,8 +20,8 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
 PARAMETERS = {
-    "future_rand": "epsilon: 2, changes: 2",
-    "hadamard_values": "epsilon: 2, changes: 2, domain: [walk, bus, car], boosted: 2",
+    "future_rand": "epsilon: 2, max_changes: 2",
+    "hadamard_values": "epsilon: 2, max_changes: 2, domain: [walk, bus, car], boosted: 2",
 }
 VALUES = {"future_rand": ("0", "1"), "hadamard_values": ("walk", "bus")}
 EPOCHS = 8
@@ -74,7 +74,7 @@ def job_file(tmp_path: Path) -> Path:
 
 
 @every_protocol
-def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_else(
+def test_exhausted_devices_are_counted_locally_only(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path, protocol: str
 ) -> None:
     changes = change_log(tmp_path / "changes.csv", protocol, often=150)
@@ -85,28 +85,28 @@ def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_els
 
     said = dpstream("produce", job_file, "--input", changes, "--name", "one")
     assert said.code == 0
-    frozen = " ".join(said.output.split())
-    assert "devices frozen: they changed more often than the job follows" in frozen
-    assert "deploy a job with more parameters.changes" in frozen
+    exhausted = " ".join(said.output.split())
+    assert "devices exhausted: they changed more often than the job follows" in exhausted
+    assert "deploy a job with more parameters.max_changes" in exhausted
     told = dpstream("produce", job_file, "--input", changes, "--name", "two", "--json").json
     # Those with order 0 are exhausted, in the half of the rows in which walk and bus differ.
-    assert 0 < told["frozen"] <= 150
+    assert 0 < told["exhausted"] <= 150
 
     calm = change_log(tmp_path / "calm.csv", protocol, often=0)
     said = dpstream("produce", job_file, "--input", calm, "--name", "three")
-    assert "frozen" not in said.output
+    assert "exhausted" not in said.output
     everything = b"".join(
         record.value for partition in cluster.records.values() for record in partition
     )
     # Neither the job nor any record of its topics reveals exhausted devices.
-    assert b"frozen" not in everything
+    assert b"exhausted" not in everything
 
 
-def test_nothing_on_the_wire_but_coins_depends_on_who_is_frozen() -> None:
+def test_wire_format_does_not_reveal_exhausted_devices() -> None:
     """All records are the same, except for bits that are fair coins independent of the stream."""
     calm, busy = (Wire(often=often) for often in (0, 100))
-    assert calm.frozen == 0
-    assert busy.frozen >= 10
+    assert calm.exhausted == 0
+    assert busy.exhausted >= 10
     assert list(busy.visible()) == list(calm.visible())
 
 
@@ -132,7 +132,7 @@ class Wire:
                 producer.report_all(epoch, values)
                 producer.close(epoch)
             producer.leave(EPOCHS)
-            self.frozen = producer.frozen
+            self.exhausted = producer.exhausted
 
     def visible(self) -> Iterator[object]:
         """Return all records of the topics, without the lowest bit of each report, its sign."""

@@ -17,8 +17,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerp
 from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
-from dpstream.pipeline.results.asked import Asked
-from dpstream.pipeline.results.questions import Items, Top
+from dpstream.pipeline.results.counts_queries import Items, Top
+from dpstream.pipeline.results.query_options import QueryOptions
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.pipeline.values.durations import parse_duration
@@ -59,7 +59,7 @@ def named(items: list[int]) -> set[str]:
     return {NAMES[item - 1] for item in items if item}
 
 
-def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
+def test_value_meets_every_true_condition() -> None:
     domain = job().domain
     assert domain.items == NAMES
     items, problems = domain.parse(list(MET))
@@ -67,7 +67,7 @@ def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
     assert dict(zip(MET, map(named, items.tolist()), strict=True)) == MET
 
 
-def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
+def test_items_do_not_depend_on_condition_order() -> None:
     first = job().domain
     mirrored = "{predicates: {b: [x], a: [y]}}"
     deployed = deploy_job(job(1, mirrored), deployed_at=0)
@@ -78,39 +78,39 @@ def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
     assert first.numbers_of(["young", "adult"]) == (5, 1)
 
 
-def test_a_row_of_a_file_gives_several_items(tmp_path: Path) -> None:
+def test_file_row_yields_several_items(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,50\nb,2,\nc,2,17\nc,2,17\nd,1,whatever\n")
     log = load_value_log(path, domain=job().domain, last_epoch=2)
     assert isinstance(log, ItemLog)
     assert log.users == ("a", "b", "c", "d")
-    assert not log.notices
+    assert not log.warnings
     held = [[named(items) for items in values.tolist()] for values in log.values_by_epoch()]
     assert held[0] == [MET["18"], MET["50"], set(), set()]
     assert held[1] == [set(), set(), MET["17"], set()]
-    assert log.truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
+    assert log.ground_truth(job().domain).tolist() == [[2, 2, 1, 0, 1], [0, 0, 0, 0, 1]]
 
 
-def test_more_items_than_allowed_are_not_used_and_the_number_is_told(tmp_path: Path) -> None:
+def test_items_beyond_the_limit_are_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("user,epoch,value\na,1,18\nb,1,17\nb,1,60\nb,1,none\n")
     log = load_value_log(path, domain=job(items=2).domain, last_epoch=1)
     assert isinstance(log, ItemLog)
     (values,) = (each.copy() for each in log.values_by_epoch())
     assert [named(items) for items in values.tolist()] == [{"adult", "jubilee"}, {"young", "adult"}]
-    assert log.notices == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
+    assert log.warnings == (f"{path}: 2 items of users with more than 2 in an epoch: not used",)
 
 
-def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
+def test_producer_accepts_values_and_rejects_too_many_items() -> None:
     deployed = deploy_job(job(items=2), deployed_at=0)
     run = SimulatedCluster(deployed, generators)
     with Producer(
         deployed, None, name="p", transport=MemoryDriver(run.log), generators=generators
     ) as producer:
         producer.enroll(["a", "b"])
-        with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
+        with pytest.raises(ProducerError, match="user 'a': got 3 items; job sets allows 2"):
             producer.report(1, {"a": "18"})
-        with pytest.raises(ProducerError, match="user 'a' holds 3 items, job sets allows 2"):
+        with pytest.raises(ProducerError, match="user 'a': got 3 items; job sets allows 2"):
             producer.report(1, {"a": ["60", "none", "17"]})
         producer.report(1, {"a": ["60", "none"], "b": "29.9"})
         assert [named(items) for items in producer._values.tolist()] == [
@@ -122,23 +122,23 @@ def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        ("{predicates: {}}", "predicates are 0, must be from 1 to 4096"),
-        ("{predicates: {a: []}}", "'a' holds for nothing: give a list of values"),
-        ("{predicates: {a: {from: 3, below: 3}}}", "from must be less than below"),
+        ("{predicates: {}}", "got 0 predicates; expected 1 to 4096"),
+        ("{predicates: {a: []}}", "'a' is empty; expected a list of values"),
+        ("{predicates: {a: {from: 3, below: 3}}}", "expected from < below"),
         ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
-        ("{predicates: {a: __import__('os')}}", "is not allowed: give a list of values"),
-        ("{bits: 99}", "bits is 99, must be from 1 to 61"),
-        ("{bitz: 9}", "is not allowed: give a list of labels, {file: NAME}, {bits: b}"),
-        ("{low: 3, high: 2, buckets: 4}", "numbers from 3 to 2, low must be below high"),
-        ("{grid: [1]}", "grid is [1], must be 1 to 6 numbers of at least 2"),
+        ("{predicates: {a: __import__('os')}}", "is not allowed; expected a list of values"),
+        ("{bits: 99}", "bits is 99; expected 1 to 61"),
+        ("{bitz: 9}", "is not allowed; expected a list of labels, {file: NAME}, {bits: b}"),
+        ("{low: 3, high: 2, buckets: 4}", "low is 3 and high is 2; expected low < high"),
+        ("{grid: [1]}", "grid is [1]; expected 1 to 6 numbers of at least 2"),
     ],
 )
-def test_what_is_no_domain_is_refused_in_one_line(domain: str, message: str) -> None:
-    with pytest.raises(JobError) as refused:
+def test_invalid_domain_is_rejected_in_one_line(domain: str, message: str) -> None:
+    with pytest.raises(JobError) as rejected:
         job(1, domain)
-    assert message in str(refused.value)
-    assert str(refused.value).startswith("job:3: parameters.domain")
-    assert "\n" not in str(refused.value)
+    assert message in str(rejected.value)
+    assert str(rejected.value).startswith("job:3: parameters.domain")
+    assert "\n" not in str(rejected.value)
 
 
 ATTRIBUTES = "{attributes: {region: [north, south], age: [17, old, '']}}"
@@ -161,13 +161,16 @@ def test_values_of_attributes_are_items() -> None:
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        (ATTRIBUTES, "'age' needs values, each of them once, and none empty"),
-        ("{attributes: {'a=b': [c]}}", "'a=b' is no name: give one without '='"),
-        ("{attributes: {a: b}}", '"b" is not allowed: give {NAME: \\[VALUE, ...\\], ...}'),
-        ("{attributes: {a: [[b]]}}", "is not a label: give text"),
+        (ATTRIBUTES, "'age' has invalid values; expected distinct, non-empty values"),
+        (
+            "{attributes: {'a=b': [c]}}",
+            "'a=b' is not a valid name; expected a non-empty name without '='",
+        ),
+        ("{attributes: {a: b}}", '"b" is not allowed; expected {NAME: \\[VALUE, ...\\], ...}'),
+        ("{attributes: {a: [[b]]}}", "is not a label; expected text"),
     ],
 )
-def test_what_are_no_attributes_is_refused(domain: str, message: str) -> None:
+def test_invalid_attributes_are_rejected(domain: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         parse_job(text(domain))
 
@@ -189,7 +192,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_row_is_of_a_crowd(tmp_path: Path) -> None:
+def test_row_belongs_to_a_crowd(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "version,user,epoch,value\n"
@@ -199,8 +202,8 @@ def test_a_row_is_of_a_crowd(tmp_path: Path) -> None:
     first, second = (values.copy() for values in log.values_by_epoch())
     assert first.tolist() == [[1, 3, 2], [4, 5, 0], [4, 0, 0], [0, 0, 0]]
     assert second[0].tolist() == [4, 5, 0]
-    truth = log.truth(DOMAIN)
-    assert truth[0].tolist() == [1, 1, 1, 2, 1, 0]
+    ground_truth = log.ground_truth(DOMAIN)
+    assert ground_truth[0].tolist() == [1, 1, 1, 2, 1, 0]
 
 
 def test_a_user_is_in_the_crowd_of_its_first_row_of_an_epoch(tmp_path: Path) -> None:
@@ -212,10 +215,10 @@ def test_a_user_is_in_the_crowd_of_its_first_row_of_an_epoch(tmp_path: Path) -> 
         [4, 5, 0],
         [1, 3, 0],
     ]
-    assert any("in another version" in notice for notice in log.notices)
+    assert any("in another version" in notice for notice in log.warnings)
 
 
-def test_rows_that_cannot_be_say_why(tmp_path: Path) -> None:
+def test_invalid_rows_are_rejected_with_the_reason(tmp_path: Path) -> None:
     path = written(
         tmp_path, "user,epoch,value,version\nann,1,dark,3.0\nbob,1,blue,2.0\ncid,1,dark,\n"
     )
@@ -224,12 +227,12 @@ def test_rows_that_cannot_be_say_why(tmp_path: Path) -> None:
     said = str(caught.value)
     assert "version '3.0' is not in crowds.values" in said
     assert "value 'blue' is not in the domain" in said
-    assert "value 'dark' is of no crowd: version is empty" in said
+    assert "value 'dark' has no crowd: version is empty" in said
     with pytest.raises(InputError, match="expected the column version"):
         load_item_log(written(tmp_path, "user,epoch,value\n"), domain=DOMAIN, last_epoch=2)
 
 
-def test_rows_as_they_come_are_of_a_crowd() -> None:
+def test_live_rows_belong_to_a_crowd() -> None:
     noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
     calendar = EpochCalendar(noon, parse_duration("PT1M"))
     source = LiveSource(calendar, first_epoch=1, domain=DOMAIN)
@@ -237,22 +240,22 @@ def test_rows_as_they_come_are_of_a_crowd() -> None:
     assert events == [Held(1, "ann", (4, 6)), Held(1, "bob", (1,))]
 
 
-def test_questions_of_a_crowd() -> None:
-    assert Asked(crowd="2.0").question(DOMAIN) == Items((4, 5, 6))
-    assert Asked(["light"], crowd="2.0").question(DOMAIN) == Items((6,))
-    assert Asked(["1.0: light", "2.0"]).question(DOMAIN) == Items((3, 4))
-    assert Asked(top=2, crowd="1.0").question(DOMAIN) == Top(2, range(1, 4))
+def test_queries_of_a_crowd() -> None:
+    assert QueryOptions(crowd="2.0").counts_query(DOMAIN) == Items((4, 5, 6))
+    assert QueryOptions(["light"], crowd="2.0").counts_query(DOMAIN) == Items((6,))
+    assert QueryOptions(["1.0: light", "2.0"]).counts_query(DOMAIN) == Items((3, 4))
+    assert QueryOptions(top=2, crowd="1.0").counts_query(DOMAIN) == Top(2, range(1, 4))
     with pytest.raises(QueryError, match=r"did you mean|not in the domain"):
-        Asked(crowd="2").question(DOMAIN)
-    with pytest.raises(QueryError, match="this one has none"):
-        Asked(crowd="2.0").question(SetDomain(("dark",), slots=1))
+        QueryOptions(crowd="2").counts_query(DOMAIN)
+    with pytest.raises(QueryError, match="this job has no crowds"):
+        QueryOptions(crowd="2.0").counts_query(SetDomain(("dark",), slots=1))
 
 
 def deployed(**changes: Any) -> DeployedJob:
     return deploy_job(make_job({**JOB, **changes}), deployed_at=0, deployment=bytes(16))
 
 
-def test_producers_are_told_crowds_and_items() -> None:
+def test_producer_accepts_crowds_and_items() -> None:
     job, log = deployed(), MemoryLog(lambda: 0)
     producer = Producer(
         job,
@@ -275,35 +278,38 @@ def test_producers_are_told_crowds_and_items() -> None:
 @pytest.mark.parametrize(
     ("crowds", "problem"),
     [
-        ({"by": "value"}, "crowds.by: is value: crowds are of a column that is public, and never"),
+        (
+            {"by": "value"},
+            "crowds.by: is value; expected a public column, different from those of the value",
+        ),
         ({"by": " User "}, "crowds.by"),
         ({"values": ["a", "a"]}, "crowds.values: must be distinct"),
-        ({"values": ["a: b"]}, "give labels without"),
+        ({"values": ["a: b"]}, "expected labels without"),
         ({"values": {"file": "not there.txt"}}, "crowds.values.file"),
         ({"epsilon": 0}, "crowds.epsilon"),
         ({"delta": 0}, "crowds.delta"),
     ],
 )
-def test_crowds_that_cannot_be_are_refused(crowds: dict[str, Any], problem: str) -> None:
+def test_invalid_crowds_are_rejected(crowds: dict[str, Any], problem: str) -> None:
     with pytest.raises(JobError) as caught:
         make_job({**JOB, "crowds": {**JOB["crowds"], **crowds}})
     assert problem in str(caught.value)
 
 
-def test_only_protocols_with_one_message_a_device_have_crowds() -> None:
+def test_crowds_require_one_message_per_device() -> None:
     for protocol, parameters in (
         ("count_min", {"epsilon": 1, "delta": 1e-3, "domain": ["a"]}),
         ("fragments", {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}),
-        ("future_rand", {"epsilon": 1, "changes": 1}),
+        ("future_rand", {"epsilon": 1, "max_changes": 1}),
     ):
-        with pytest.raises(JobError, match=r"one message of each device.*single_message"):
+        with pytest.raises(JobError, match=r"one message per device.*single_message"):
             make_job({**JOB, "protocol": protocol, "parameters": parameters})
     many = {**JOB["parameters"], "domain": [str(item) for item in range(20_000)]}
-    with pytest.raises(JobError, match="give fewer crowds or items"):
+    with pytest.raises(JobError, match="Use fewer crowds or items"):
         make_job({**JOB, "parameters": many})
 
 
-def test_crowds_of_a_file(tmp_path: Path) -> None:
+def test_crowds_are_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "versions.txt").write_text("1.0\n\n 2.0 \n")
     text = """
 name: crowds
@@ -316,7 +322,7 @@ crowds: {by: Version, values: {file: versions.txt}, epsilon: 0.5, delta: 1.0e-3}
     assert parse_job(text, folder=tmp_path) == make_job(JOB)
 
 
-def test_deployed_jobs_hold_their_crowds_and_others_know_of_none() -> None:
+def test_deployed_job_stores_its_crowds() -> None:
     job = deployed()
     again = DeployedJob.from_bytes(job.to_bytes())
     assert again == job

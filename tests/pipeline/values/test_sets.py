@@ -32,7 +32,7 @@ LABELS = ("a", "b c")
     ],
     ids=str,
 )
-def test_every_text_is_an_item_and_an_empty_one_is_none(
+def test_every_text_except_empty_is_an_item(
     domain: ItemDomain, texts: list[str], items: list[int]
 ) -> None:
     known = SetDomain(domain, 2)
@@ -47,23 +47,27 @@ def test_every_text_is_an_item_and_an_empty_one_is_none(
     ("domain", "texts", "complaint"),
     [
         (LABELS, ["c", "B c", "a;b"], "is not in the domain"),
-        (Bits(8), ["256", "-1", "x", "1.5", "1e3", "0x10"], "is no whole number from 0 to 2"),
+        (
+            Bits(8),
+            ["256", "-1", "x", "1.5", "1e3", "0x10"],
+            ("is invalid; expected a whole number from 0 to 2"),
+        ),
         (
             Strings(StringLength(3)),
             ["abcd", "日本", "a\0"],
-            "is no string of at most 3 UTF-8 bytes",
+            "is invalid; expected a string of at most 3 UTF-8 bytes without zeros",
         ),
-        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is not from 0 to below 80"),
+        (Numbers(0, 80, 8), ["80", "-0.1", "inf"], "is out of range; expected 0 to below"),
         (Numbers(0, 80, 8), ["x", "nan", "1_0"], "is not a number"),
         (
             Points((3, 4)),
             ["3;0", "0;4", "-1;0", "1", "1;2;0", "a;b", ";", "1.0;2", "9" * 30 + ";1"],
-            "is no point of the grid 3 x 4, such as '2;3'",
+            "is not a point of the grid 3 x 4; expected one like",
         ),
     ],
     ids=str,
 )
-def test_what_is_no_item_is_named_where_it_stands(
+def test_invalid_item_is_named_with_its_position(
     domain: ItemDomain, texts: list[str], complaint: str
 ) -> None:
     good = {"a", "0", "0;0"}
@@ -84,9 +88,7 @@ def test_what_is_no_item_is_named_where_it_stands(
     ],
     ids=str,
 )
-def test_items_have_the_labels_that_stand_for_them(
-    domain: ItemDomain, labels: tuple[str, ...]
-) -> None:
+def test_items_have_their_labels(domain: ItemDomain, labels: tuple[str, ...]) -> None:
     known = SetDomain(domain, 1)
     assert known.items == labels
     assert tuple(known.label(item) for item in range(1, known.size)) == labels
@@ -94,7 +96,7 @@ def test_items_have_the_labels_that_stand_for_them(
         assert known.parse(labels)[0].tolist() == list(range(1, known.size))
 
 
-def test_domains_too_large_to_be_listed_label_items_one_by_one() -> None:
+def test_large_domains_label_items_on_demand() -> None:
     assert SetDomain(Bits(30), 1).items is None
     assert SetDomain(Bits(30), 1).label(1 << 30) == str((1 << 30) - 1)
     strings = SetDomain(Strings(StringLength(3)), 1)
@@ -104,7 +106,7 @@ def test_domains_too_large_to_be_listed_label_items_one_by_one() -> None:
     assert strings.label(1 << 24) == f"#{1 << 24}"
 
 
-def test_a_value_lies_in_the_bucket_that_begins_at_or_below_it() -> None:
+def test_value_lies_in_the_bucket_starting_at_or_below_it() -> None:
     domain = NumericDomain(low=-1, high=1, buckets=8)
     texts = ["-1", "-0.76", "-0.75", "0", "0.999", " 0.25 ", "1e-3", "+0.5"]
     values, problems = domain.parse(texts)
@@ -123,16 +125,16 @@ def test_the_largest_value_below_the_end_lies_in_the_last_bucket() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("80", "value '80' is not from 0 to below 80"),
-        ("-0.1", "value '-0.1' is not from 0 to below 80"),
-        ("inf", "value 'inf' is not from 0 to below 80"),
+        ("80", "value '80' is out of range; expected 0 to below 80"),
+        ("-0.1", "value '-0.1' is out of range; expected 0 to below 80"),
+        ("inf", "value 'inf' is out of range; expected 0 to below 80"),
         ("ten", "value 'ten' is not a number"),
         ("", "value '' is not a number"),
         ("nan", "value 'nan' is not a number"),
         ("1_0", "value '1_0' is not a number"),
     ],
 )
-def test_what_is_wrong_is_said_by_row(text: str, reason: str) -> None:
+def test_invalid_values_are_reported_by_row(text: str, reason: str) -> None:
     assert NumericDomain(0, 80, 8).parse(["1", text, "2"])[1] == {1: reason}
 
 

@@ -100,9 +100,7 @@ def seen_twice(collector: SmallCollector) -> list[object]:
 
 
 @pytest.mark.parametrize("job", [STREAM, SETS], ids=["stream", "epochs"])
-def test_killed_at_any_step_it_goes_on_where_it_was(
-    make_phone: MakePhone, job: dict[str, Any]
-) -> None:
+def test_device_resumes_after_kill_at_any_step(make_phone: MakePhone, job: dict[str, Any]) -> None:
     told = {"values": job}
     undisturbed = make_phone(told)
     steps = days(undisturbed, kill=None)
@@ -308,12 +306,12 @@ def test_lies_of_all_kinds() -> None:
     )
 
 
-def test_what_arrives_is_of_the_known_form(phone: Phone) -> None:
+def test_received_messages_have_the_known_format(phone: Phone) -> None:
     device = phone.joined()
     device.report(True)
     (body,) = phone.collector.taken.values()
     envelopes = decode_body(body)
-    form = phone.collector.job.content_form
+    form = phone.collector.job.content_format
     slots, counts, good = form.unpack(envelopes.contents)
     assert good.all()
     assert counts[0] <= form.slots

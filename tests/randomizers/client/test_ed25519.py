@@ -40,7 +40,7 @@ def test_a_signature_of_the_standard() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=100))
-def test_what_is_signed_is_good(seed: bytes, message: bytes) -> None:
+def test_valid_signatures_verify(seed: bytes, message: bytes) -> None:
     signature, key = signed(message, seed)
     assert is_good(signature, message, key)
     assert not is_good(signature, message + b"!", key)
@@ -59,14 +59,14 @@ def test_no_bit_can_be_changed(bit: int) -> None:
     assert not library_says(*parts)
 
 
-def test_what_has_a_second_form_is_not_good() -> None:
+def test_malleable_signatures_are_rejected() -> None:
     signature, key = signed(b"hello")
     scalar = int.from_bytes(signature[32:], "little") + ORDER
     assert not is_good(signature[:32] + scalar.to_bytes(32, "little"), b"hello", key)
 
 
 @pytest.mark.parametrize("message", [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
-def test_the_opposite_of_what_was_signed_is_not_good(message: bytes) -> None:
+def test_signature_of_negated_message_is_rejected(message: bytes) -> None:
     """Its point has the other sign, which is above the right one for about half of them."""
     signature, key = signed(message)
     scalar = ORDER - int.from_bytes(signature[32:], "little")

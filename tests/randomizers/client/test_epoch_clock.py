@@ -38,7 +38,7 @@ def test_epochs_are_those_of_durations(
     assert clock.epoch_at(milliseconds(moment)) == duration.epoch_of(start, moment)
 
 
-def test_horizons_begin_anew() -> None:
+def test_horizons_start_from_scratch() -> None:
     clock = EpochClock(0, 0, 1000, 4, 3, 9)
     assert [clock.horizon(epoch) for epoch in (1, 4, 5, 8, 9)] == [0, 0, 1, 1, 2]
     assert [clock.local(epoch) for epoch in (1, 4, 5, 8, 9)] == [1, 4, 1, 4, 1]
@@ -58,6 +58,6 @@ def test_horizons_begin_anew() -> None:
         (10**18, 0, 5, 4, 1, None),
     ],
 )
-def test_what_is_no_calendar_is_refused(parts: tuple[int, int, int, int, int, int | None]) -> None:
+def test_invalid_calendar_is_rejected(parts: tuple[int, int, int, int, int, int | None]) -> None:
     with pytest.raises(ValueError, match="epoch"):
         EpochClock(*parts)

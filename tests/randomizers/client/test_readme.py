@@ -43,7 +43,9 @@ def test_the_example_in_python_runs(
     program = indented("from dpstream.randomizers", "</nothing>").replace("PUBLIC KEY", SIGNER)
     exec(program, {})
     said = capsys.readouterr().out
-    assert said.startswith("Job first-report asks every minute, without end, from 2026-03-01 ")
+    assert said.startswith(
+        "Job first-report asks every minute, with no end date, starting 2026-03-01 "
+    )
     assert "waiting=0" in said
     assert "population first-report: epsilon 4 spent, epsilon 8 allowed" in said
     exec(program, {})
@@ -60,12 +62,12 @@ def test_the_example_in_python_ends_with_a_sentence_before_a_collector_is_up(
         closed.bind(("127.0.0.1", 0))
         program = program.replace(":8300", f":{closed.getsockname()[1]}")
         with pytest.raises(
-            SystemExit, match=r"^no answer .* \(ConnectionRefusedError\): try again"
+            SystemExit, match=r"^no response .* \(ConnectionRefusedError\): try again"
         ):
             exec(program, {})
 
 
-def test_the_page_says_one_job_and_one_address_in_both_languages() -> None:
+def test_readme_names_one_job_and_address_in_both_languages() -> None:
     python, page = (
         indented("from dpstream.randomizers", "</nothing>"),
         indented("<!doctype html>", "x{9}"),

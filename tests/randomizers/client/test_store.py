@@ -73,7 +73,7 @@ def test_a_file_keeps_the_latest_text(tmp_path: Path) -> None:
     assert b"one" not in data
 
 
-def test_what_is_replaced_is_nowhere_in_the_file(tmp_path: Path) -> None:
+def test_replaced_content_is_erased_from_the_file(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "device")
     secret = "a value that nobody shall find " * 1000
     assert store.replace(0, secret)
@@ -81,7 +81,7 @@ def test_what_is_replaced_is_nowhere_in_the_file(tmp_path: Path) -> None:
     assert secret[:31].encode() not in (tmp_path / "device").read_bytes()
 
 
-def test_files_that_others_can_read_are_refused(tmp_path: Path) -> None:
+def test_files_that_others_can_read_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.touch(0o644)
     path.chmod(0o644)
@@ -91,11 +91,11 @@ def test_files_that_others_can_read_are_refused(tmp_path: Path) -> None:
         FileStore(tmp_path / "missing" / "device")
 
 
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "device"
     path.write_bytes(b"nothing of SQLite" * 100)
     path.chmod(0o600)
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreError, match="cannot use the device state"):
         FileStore(path).read()
     assert path.read_bytes() == b"nothing of SQLite" * 100
 
@@ -107,7 +107,7 @@ def test_answers_of_all_kinds_are_answers() -> None:
         assert transport.request("GET", "/v1/jobs/logins", None, {}).status == 200
         missing = transport.request("GET", "/v1/jobs/other", None, {})
         assert (missing.status, json.loads(missing.body)["type"]) == (404, "/problems/unknown-job")
-    with pytest.raises(UnreachableError, match=r"no answer .* \(\w+\): try again") as error:
+    with pytest.raises(UnreachableError, match=r"no response .* \(\w+\): try again") as error:
         transport.request("GET", "/v1/jobs/logins", None, {})
     assert "127.0.0.1" not in str(error.value)
 
@@ -118,19 +118,19 @@ def test_redirects_are_not_followed() -> None:
         assert HttpTransport(url).request("POST", "/v1/jobs/logins/reports", b"", {}).status == 307
 
 
-def test_an_answer_without_end_is_none() -> None:
+def test_endless_response_is_rejected() -> None:
     endless = ServerResponse(200, b"x" * (8 * 1024 * 1024 + 1))
     with (
         served(lambda *_: endless) as url,
-        pytest.raises(UnreachableError, match="no end"),
+        pytest.raises(UnreachableError, match="is too long"),
     ):
         HttpTransport(url).request("GET", "/", None, {})
 
 
-def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_response_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes arrive one by one, each within the timeout."""
     with served(SmallCollector(deployed()).request) as url:
-        late = pytest.raises(UnreachableError, match="no end")
+        late = pytest.raises(UnreachableError, match="took too long")
         for taken, expected in ((29.0, nullcontext()), (31.0, late)):
             clock = SimpleNamespace(monotonic=chain([100.0], repeat(100.0 + taken)).__next__)
             monkeypatch.setattr("dpstream.randomizers.client.transport.time", clock)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpstream.pipeline.values.numeric_values import NumericDomain
-from dpstream.randomizers.client import ValueRefusedError
+from dpstream.randomizers.client import ValueRejectedError
 from dpstream.randomizers.client.values import DeviceValues
 
 YES = DeviceValues("value", 2, None)
@@ -52,7 +52,7 @@ def test_values_as_people_know_them() -> None:
 @example(float("inf"))
 @example(10**400)
 @example(8.0)
-def test_no_number_is_refused(number: float) -> None:
+def test_no_number_is_rejected(number: float) -> None:
     for values in (NUMBERS, OPTIONAL):
         bucket = values.number(number)
         if number != number:
@@ -62,7 +62,7 @@ def test_no_number_is_refused(number: float) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", "e", 1, 2, 3, 4, 5, None])))
-def test_no_set_of_items_is_refused(items: list[Any]) -> None:
+def test_no_set_of_items_is_rejected(items: list[Any]) -> None:
     numbers = {1 + "abcde".index(each) if isinstance(each, str) else each for each in items}
     expected = sorted(number for number in numbers if number)[:2]
     assert SETS.number(items) == SETS.number(set(items)) == SETS.number(tuple(items)) == expected
@@ -90,8 +90,8 @@ def test_no_set_of_items_is_refused(items: list[Any]) -> None:
         (OPTIONAL, [1.0]),
     ],
 )
-def test_others_are_refused_without_being_named(values: DeviceValues, value: object) -> None:
-    with pytest.raises(ValueRefusedError) as refusal:
+def test_others_are_rejected_without_being_named(values: DeviceValues, value: object) -> None:
+    with pytest.raises(ValueRejectedError) as rejection:
         values.number(value)  # type: ignore[arg-type]
-    assert "bicycle" not in str(refusal.value)
-    assert "3" not in str(refusal.value) or values is not NUMBERS
+    assert "bicycle" not in str(rejection.value)
+    assert "3" not in str(rejection.value) or values is not NUMBERS

@@ -30,12 +30,12 @@ from dpstream.pipeline.jobs.descriptions import described, restated
 from dpstream.pipeline.values.durations import Duration
 from dpstream.randomizers.client import Device, DeviceError, Limit, ServerResponse
 from dpstream.randomizers.client.amounts import allowed, read, spent, written
-from dpstream.randomizers.client.device_errors import ValueRefusedError
+from dpstream.randomizers.client.device_errors import ValueRejectedError
 from dpstream.randomizers.client.epoch_clock import EpochClock
 from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     outcome_of,
-    seconds_to_begin,
+    seconds_to_start,
     seconds_to_wait,
 )
 from dpstream.randomizers.client.values import DeviceValues
@@ -63,7 +63,7 @@ KINDS: Final = {
     "LimitError": "limit",
     "NotJoinedError": "not-joined",
     "ClosedError": "closed",
-    "ValueRefusedError": "value",
+    "ValueRejectedError": "value",
     "StoreError": "store",
     "UnreachableError": "unreachable",
     "DeviceError": "app",
@@ -78,13 +78,13 @@ def _job(protocol: str, length: str = "1d", **parameters: Any) -> dict[str, Any]
 
 JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
     "future_rand": (STREAM, [True, False, True, True]),
-    "value_stream": (_job("value_stream", epsilon=0.1, changes=2), [1, 0]),
+    "value_stream": (_job("value_stream", epsilon=0.1, max_changes=2), [1, 0]),
     "hadamard_values": (
-        _job("hadamard_values", "P1M", epsilon=2, changes=1, domain=["a", "b", "c"]),
+        _job("hadamard_values", "P1M", epsilon=2, max_changes=1, domain=["a", "b", "c"]),
         ["a", None, "c", 2],
     ),
     "range_values": (
-        _job("range_values", "P1MT1H", epsilon=2, changes=1, low=-1, high=1, buckets=8),
+        _job("range_values", "P1MT1H", epsilon=2, max_changes=1, low=-1, high=1, buckets=8),
         [-1, 0, 0.999, 0.25],
     ),
     "count_min": (
@@ -108,7 +108,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.collector, self.store = SmallCollector(self.job, self.time), MemoryStore()
         self.source = CountedBytes(self.label)
-        self.asked: list[dict[str, Any]] = []
+        self.requested: list[dict[str, Any]] = []
         self.kept: str | None = None
         self.device = Device(
             "https://example.org",
@@ -129,7 +129,7 @@ class Recorder:
         entry: dict[str, Any] = {"method": method, "path": path}
         if body is not None:
             entry["body"] = base64.b64encode(body).decode()
-        self.asked.append(entry)
+        self.requested.append(entry)
         answer = self.collector.request(method, path, body, headers)
         entry["status"], entry["text"] = answer.status, answer.body.decode()
         entry["retryAfter"] = answer.headers.get("retry-after")
@@ -139,7 +139,7 @@ class Recorder:
         step: dict[str, Any] = {"do": action, "now": self.time, "seconds": self.seconds}
         if value is not None or action == "report":
             step["value"] = value
-        self.asked = step["requests"] = []
+        self.requested = step["requests"] = []
         actions: dict[str, Callable[[], Any]] = {
             "terms": lambda: str(self.device.terms()),
             "join": lambda: self.device.join() and None,
@@ -419,7 +419,7 @@ def values() -> list[dict[str, Any]]:
                 continue
             try:
                 pairs.append([value, domain.number(value)])
-            except ValueRefusedError:
+            except ValueRejectedError:
                 pairs.append([value, None])
         rows.append({"values": each, "numbers": pairs})
     return rows
@@ -464,7 +464,7 @@ def outcomes() -> list[list[Any]]:
 def pauses_before_epochs() -> list[list[Any]]:
     """List the start of an epoch, now, jitter, and seconds to wait."""
     return [
-        [begins, START, jitter, seconds_to_begin(begins, START, jitter)]
+        [begins, START, jitter, seconds_to_start(begins, START, jitter)]
         for begins in (0, START, START + 1500, START + DAY, START + 2 * DAY)
         for jitter in (0, 0.25, 1)
     ]
@@ -472,9 +472,9 @@ def pauses_before_epochs() -> list[list[Any]]:
 
 def pauses() -> list[list[Any]]:
     return [
-        [failures, asked, jitter, seconds_to_wait(failures, asked, jitter)]
+        [failures, requested, jitter, seconds_to_wait(failures, requested, jitter)]
         for failures in (1, 2, 7, 13, 60)
-        for asked in (None, 0, 20, 10**8)
+        for requested in (None, 0, 20, 10**8)
         for jitter in (0, 0.25, 1)
     ]
 

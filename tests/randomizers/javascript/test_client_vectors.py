@@ -18,11 +18,11 @@ from tests.randomizers.javascript.client_vectors import (
 VECTORS = json.loads(FILE.read_text())
 
 
-def test_devices_send_and_keep_what_the_vectors_say() -> None:
+def test_devices_match_reports_and_states_of_vectors() -> None:
     assert json.loads(json.dumps(client_vectors(VECTORS))) == VECTORS
 
 
-def test_there_is_a_device_of_every_protocol() -> None:
+def test_every_protocol_has_a_device() -> None:
     assert sorted(JOBS) == sorted(PROTOCOLS)
     labels = [scenario["label"] for scenario in VECTORS["scenarios"]]
     assert set(labels) >= {f"client {protocol}" for protocol in PROTOCOLS}

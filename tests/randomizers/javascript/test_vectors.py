@@ -28,13 +28,13 @@ def runs_of(protocol: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(case["law"], run) for case in body["cases"] for run in case["runs"]]
 
 
-def test_there_are_vectors_of_every_protocol_that_a_device_can_run() -> None:
+def test_every_device_protocol_has_vectors() -> None:
     assert set(PROTOCOLS) == set(CASES) == {path.stem for path in FOLDER.glob("*.json")} - {RARE}
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 400_000
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_devices_draw_what_the_vectors_say(protocol: str) -> None:
+def test_devices_match_drawing_vectors(protocol: str) -> None:
     for law, run in runs_of(protocol):
         stream = [(epoch, value) for epoch, value, _, _ in run["epochs"]]
         assert recorded(protocol, law, stream, run["label"]) == run
@@ -53,7 +53,7 @@ def test_devices_go_on_from_the_states_of_vectors(protocol: str) -> None:
         assert device.state() == run["state"]
 
 
-def test_rare_draws_are_what_the_vectors_say() -> None:
+def test_rare_draws_match_vectors() -> None:
     assert json.loads((FOLDER / f"{RARE}.json").read_text()) == rare_draws()
 
 

@@ -186,8 +186,8 @@ def every(epochs: int, values: Callable[[int], Value]) -> Stream:
     return [(epoch, values(epoch)) for epoch in range(1, epochs + 1)]
 
 
-def without(stream: Stream, silent: Callable[[int], bool]) -> Stream:
-    return [(epoch, value) for epoch, value in stream if not silent(epoch)]
+def without(stream: Stream, absent: Callable[[int], bool]) -> Stream:
+    return [(epoch, value) for epoch, value in stream if not absent(epoch)]
 
 
 def of_booleans(epochs: int) -> list[Stream]:
@@ -235,7 +235,7 @@ def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
         yield value_stream(ValueStreamParameters(epsilon, changes), epochs), of_booleans(epochs)
     # A squared-norm budget that runs out, unlike that of a calibrated law: its limits apply, too.
     law = value_stream(ValueStreamParameters(8.0, 2), 40)
-    yield replace(law, clock=law.clock / 3), of_booleans(40)
+    yield replace(law, squared_norm_budget=law.squared_norm_budget / 3), of_booleans(40)
     law = value_stream(ValueStreamParameters(6.0, 3), 1500)
     yield law, [without(every(1500, lambda epoch: epoch // 100 & 1), lambda epoch: epoch % 97 == 5)]
 
@@ -285,29 +285,29 @@ def _single_message() -> Iterator[tuple[Any, list[Stream]]]:
 
 def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
     booleans = of_booleans(24)
-    for asked in (
+    for requested in (
         ShuffledCountsParameters(1.0, 1e-6),
         ShuffledCountsParameters(1.0, 1e-6, dummies="negative_binomial"),
-        ShuffledCountsParameters(1.0, 1e-6, changes=2, boost=3),
-        ShuffledCountsParameters(1.0, 1e-6, changes=2, boost=3, dummies="shuffle"),
+        ShuffledCountsParameters(1.0, 1e-6, max_changes=2, boost=3),
+        ShuffledCountsParameters(1.0, 1e-6, max_changes=2, boost=3, dummies="shuffle"),
     ):
-        yield shuffled_counts(asked, 24, 1000), booleans
-    summed = ShuffledCountsParameters(1.0, 1e-6, changes=3, dummies="shuffle")
+        yield shuffled_counts(requested, 24, 1000), booleans
+    summed = ShuffledCountsParameters(1.0, 1e-6, max_changes=3, dummies="shuffle")
     yield shuffled_value_stream(summed, 200, 100), of_booleans(200)
     few = shuffled_value_stream(summed, 40, 100)
-    yield replace(few, clock=few.clock // 3), of_booleans(40)
+    yield replace(few, squared_norm_budget=few.squared_norm_budget // 3), of_booleans(40)
     items = of_items(24, 4)
-    for asked in (
+    for requested in (
         ShuffledCountsParameters(1.0, 1e-6, domain=tuple("abcd"), buckets=3),
         ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=tuple("abcd"), cells="count_min"),
         ShuffledCountsParameters(1.0, 1e-6, dummies="shuffle", domain=tuple("abcd"), buckets=3),
     ):
-        yield shuffled_item_counts(asked, 24, 5000), items
-    for asked in (
+        yield shuffled_item_counts(requested, 24, 5000), items
+    for requested in (
         ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 4), dummies="shuffle"),
         ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=Numbers(0, 80, 4)),
     ):
-        yield shuffled_level_counts(asked, 24, 5000), items
+        yield shuffled_level_counts(requested, 24, 5000), items
     # Hashes of two digits and words of eight bytes; hashes of five digits.
     for size, buckets in ((1 << 20, 104_729), (200, 3)):
         noise = CellNoiseLaw("poisson", 43.7, 1_000_000)

@@ -69,7 +69,7 @@ class FreshResponse(Devices[FreshResponseLaw]):
             delta=0.0,
             unit="stream",
             neighbors="any two streams of a user's values",
-            trust="nobody; which devices exist and when they report is public",
+            trust="none; which devices exist and when they report is public",
             basis="exact",
         )
 

@@ -9,7 +9,7 @@ from dpstream.pipeline.protocols.protocol import (
     Example,
     Planning,
     Protocol,
-    fixed_words,
+    fixed_format,
 )
 
 from . import FreshResponse, FreshResponseLaw, FreshResponseParameters
@@ -19,8 +19,8 @@ PROTOCOL = Protocol(
     name="fresh_response",
     parameters=FreshResponseParameters,
     calibrate=calibrate,
-    law=lambda asked: FreshResponseLaw,
-    word_form=fixed_words(FreshResponse),
+    law=lambda requested: FreshResponseLaw,
+    message_format=fixed_format(FreshResponse),
     randomizer=FreshResponse,
     aggregation=Aggregation.of(EpochResponsesAggregator),
     planning=Planning.of(EpochResponsesForecast),

@@ -49,14 +49,14 @@ export function draw(svg, epochs, timeOf, most) {
   }
   for (const run of runs(shown.filter(({ value }) => value !== null))) {
     const band = [
-      ...run.map(({ epoch, high }) => [x(epoch), y(high)]),
-      ...run.toReversed().map(({ epoch, low }) => [x(epoch), y(low)]),
+      ...run.map(({ epoch, ci95_high: high }) => [x(epoch), y(high)]),
+      ...run.toReversed().map(({ epoch, ci95_low: low }) => [x(epoch), y(low)]),
     ];
     children.push(element('path', { class: 'band', d: `${path(band)}Z` }));
     children.push(element('path', { class: 'estimate', d: path(run.map(({ epoch, value }) => [x(epoch), y(value)])) }));
   }
   for (const run of runs(shown.filter((each) => each.true !== null))) {
-    children.push(element('path', { class: 'truth', d: path(run.map((each) => [x(each.epoch), y(each.true)])) }));
+    children.push(element('path', { class: 'ground-truth', d: path(run.map((each) => [x(each.epoch), y(each.true)])) }));
   }
   svg.replaceChildren(...children);
 }

@@ -119,7 +119,7 @@ async function showSeen() {
   const epochs = await (await fetch('/estimates.json')).json();
   const last = epochs.filter(({ value }) => value !== null).at(-1);
   if (!last) return;
-  $('seen-words').textContent = `At ${clock(beginsAt(last.epoch))}: ${last.words}.`;
+  $('seen-words').textContent = `At ${clock(beginsAt(last.epoch))}: ${last.description}.`;
   $('seen-words').dataset.epoch = String(last.epoch);
   $('seen-assumes').textContent = [last.assumption, last.warning].filter(Boolean).join(' ');
   draw($('chart'), epochs, (epoch) => clock(beginsAt(epoch)), config.devices);

@@ -18,7 +18,7 @@ export function watched(urls, seen) {
         const answer = await way(method, path, body, headers);
         const now = new Date().toLocaleTimeString('en-US', { hourCycle: 'h23' });
         if (answer.status === 202) left('taken', `Acknowledged at ${now}: the report counts once.`);
-        else left('refused', `The collector responded with status ${answer.status}: the report is resent or dropped.`);
+        else left('rejected', `The collector responded with status ${answer.status}: the report is resent or dropped.`);
         return answer;
       } catch {
         continue;

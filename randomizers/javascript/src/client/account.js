@@ -101,8 +101,8 @@ export function checkRoom(account, statement, limit) {
       'limit',
       `job ${statement.job} costs ${inWords(statement)} for ` +
         `${statement.guarantee.unit === 'stream' ? 'each horizon' : 'each epoch'}; of population ` +
-        `${statement.population}, ${inWords(soFar)} is spent already and the app allows ${inWords(limit)}: ` +
-        'the device stays silent',
+        `${statement.population}, ${inWords(soFar)} is already spent and the app allows ${inWords(limit)}: ` +
+        'the device does not report',
     );
   }
 }
@@ -119,10 +119,10 @@ export function checkRoom(account, statement, limit) {
  */
 export function charged(account, statement, index, limit) {
   const entry = entryOf(account, statement);
-  if (!entry) throw new ClientError('app', 'an account without an entry for what was joined: nothing is drawn');
+  if (!entry) throw new ClientError('app', 'the account has no entry for the joined deployment: the device does not draw');
   if (index === entry.last && entry.unit === 'stream') return account;
   if (index <= entry.last) {
-    throw new ClientError('app', `job ${statement.job} was drawn beyond this epoch: the device stays silent`);
+    throw new ClientError('app', `job ${statement.job} was already drawn past this epoch: the device does not report`);
   }
   let { charges } = entry;
   // The charge on joining pays for the first horizon.

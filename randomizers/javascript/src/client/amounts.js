@@ -15,7 +15,7 @@ export const DELTA_DIGITS = 18;
  */
 export function amount(number, digits, up) {
   if (typeof number !== 'number' || !(number >= 0 && number < Infinity)) {
-    throw new Error('no loss: give a number from 0 on');
+    throw new Error('the loss is invalid; expected a number, at least 0');
   }
   const [significand, exponent = '0'] = String(number).split('e');
   const [whole, part = ''] = significand.split('.');
@@ -46,6 +46,6 @@ export function written(units, digits) {
 export function read(text, digits) {
   const [whole, part = ''] = String(text).split('.');
   const units = /^\d+$/.test(whole + part) ? BigInt(whole + part.padEnd(digits, '0')) : -1n;
-  if (units < 0n || written(units, digits) !== text) throw new Error('no amount');
+  if (units < 0n || written(units, digits) !== text) throw new Error('not an amount');
   return units;
 }

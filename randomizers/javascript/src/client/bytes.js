@@ -9,7 +9,7 @@ export const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).pa
  */
 export function fromHex(text, length) {
   if (typeof text !== 'string' || text.length !== 2 * length || /[^0-9a-f]/.test(text)) {
-    throw new Error(`not ${length} bytes in hexadecimal`);
+    throw new Error(`expected ${length} bytes in hexadecimal`);
   }
   return Uint8Array.from({ length }, (_, index) => parseInt(text.substr(2 * index, 2), 16));
 }

@@ -51,7 +51,7 @@ export class Device {
     monotonic = () => performance.now() / 1000,
     jitter = () => new DataView(systemRandom(4).buffer).getUint32(0) / 2 ** 32,
   }) {
-    if (!/^[a-z0-9][a-z0-9_-]*$/.test(job)) throw new ClientError('app', 'no name of a job');
+    if (!/^[a-z0-9][a-z0-9_-]*$/.test(job)) throw new ClientError('app', "not a job name; expected lower-case letters, digits, '-' and '_', starting with a letter or digit");
     this.job = job;
     this.#signers = [signers].flat();
     this.#limit = limitOf(limit);
@@ -68,7 +68,7 @@ export class Device {
 
   /** Return the terms of joining, as numbers and sentences, from the server's verified statement. */
   async terms() {
-    const told = await this.#told(await this.#signed());
+    const told = await this.#checkedStatement(await this.#signed());
     const document = await this.#document();
     steps.checkNewer(document, told);
     return termsOf(told, document.account, this.#limit);
@@ -85,7 +85,7 @@ export class Device {
       const { epochs, guarantee } = readStatement(member.statement);
       if (epochs.last === null || epochAt(epochs, this.#now()) <= epochs.last) return guarantee;
     }
-    const told = await this.#told(statement ?? (await this.#signed()));
+    const told = await this.#checkedStatement(statement ?? (await this.#signed()));
     const device = this.#read(16);
     const now = await this.#time(told.deployed);
     await this.#change((document) => steps.joined(document, told, device, this.#limit, now, again));
@@ -202,19 +202,19 @@ export class Device {
   }
 
   /** Parse a statement; throw unless it matches the app's options and the app supports it. @param {string} text */
-  async #told(text) {
+  async #checkedStatement(text) {
     const told = readStatement(text);
     if (told.job !== this.job || told.population !== this.#population) {
       throw new ClientError(
         'statement',
-        `the statement is about job ${told.job} and population ${told.population}, the app means job ` +
+        `the statement is about job ${told.job} and population ${told.population}; the app expects job ` +
           `${this.job} and population ${this.#population}`,
       );
     }
     if (told.deployed < this.#since) {
       throw new ClientError(
         'statement',
-        `the deployment of job ${told.job} that the server tells of is older than the app allows: it is not joined`,
+        `the server offers a deployment of job ${told.job} that is older than the app allows: the device does not join`,
       );
     }
     // Loaded now, while there is a network and before any charge.
@@ -238,9 +238,9 @@ export class Device {
   /** @param {string} path */
   async #ask(path) {
     const { status, text } = await this.#transport('GET', `/v1/jobs/${this.job}${path}`, null, {}).catch(() => {
-      throw new ClientError('unreachable', 'no answer from the server: try again later');
+      throw new ClientError('unreachable', 'no response from the server: try again later');
     });
-    if (status !== 200) throw new ClientError('unreachable', `the server answers ${status} to a question about a job`);
+    if (status !== 200) throw new ClientError('unreachable', `the server returned status ${status} for a job request`);
     return text;
   }
 

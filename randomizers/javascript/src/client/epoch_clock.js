@@ -78,7 +78,7 @@ export function readEpochs({ start, months, milliseconds, count, first, last }) 
     (last !== null && last < first) ||
     !(start >= FIRST_MOMENT && start <= LAST_MOMENT)
   ) {
-    throw new Error('no calendar of epochs');
+    throw new Error('not a calendar of epochs');
   }
   return epochs;
 }

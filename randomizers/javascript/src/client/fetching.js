@@ -19,7 +19,7 @@ export function fetching(url, { timeout = 30, plain = false } = {}) {
   const { protocol, hostname } = new URL(url);
   const own = ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
   if (protocol !== 'https:' && !(protocol === 'http:' && (plain || own))) {
-    throw new ClientError('app', 'the address of a collector begins with https');
+    throw new ClientError('app', 'the collector address is not encrypted; expected an address that starts with https');
   }
   return async (method, path, body, headers) => {
     try {
@@ -42,14 +42,14 @@ export function fetching(url, { timeout = 30, plain = false } = {}) {
         size += value.length;
         if (size > ANSWER_MAX) {
           await reader.cancel();
-          throw new Error('no end');
+          throw new Error('the response is too long');
         }
         text += decoder.decode(value, { stream: true });
       }
       return { status: response.status, text: text + decoder.decode(), retryAfter: response.headers.get('retry-after') };
     } catch {
       // The original message may contain the address.
-      throw new ClientError('unreachable', 'no answer from the server: try again later');
+      throw new ClientError('unreachable', 'no response from the server: try again later');
     }
   };
 }

@@ -139,7 +139,7 @@ export interface Terms {
   values: Values;
   epochs: Epochs;
   /** True if another horizon follows and is charged. */
-  renews: boolean;
+  recurring: boolean;
   /** True if collectors cannot read reports. */
   sealed: boolean;
   /** True if collectors require a token. */
@@ -150,7 +150,7 @@ export interface Terms {
   /** Number of further charges within the limit; null: any number. */
   charges: bigint | null;
   /** All terms as sentences for people. */
-  words: string;
+  description: string;
 }
 
 export interface Sending {

@@ -72,4 +72,4 @@ export class IndexedDbStore {
 }
 
 const unusable = () =>
-  new ClientError('store', 'this browser does not keep anything for this page: the device stays silent');
+  new ClientError('store', 'this browser does not store data for this page: the device does not report');

@@ -12,7 +12,7 @@ const LOADED = {
   count_min: async () => (await import('../protocols/count_min.js')).CountMin,
   single_message: async () => (await import('../protocols/single_message.js')).SingleMessage,
   shuffled_counts: async (law) => {
-    if ('clock' in law) return (await import('../protocols/shuffled_value_stream.js')).ShuffledValueStream;
+    if ('squared_norm_budget' in law) return (await import('../protocols/shuffled_value_stream.js')).ShuffledValueStream;
     const { ShuffledCounts, ShuffledItemCounts } = await import('../protocols/shuffled_counts.js');
     return 'noise' in law ? ShuffledCounts : ShuffledItemCounts;
   },
@@ -31,7 +31,7 @@ export async function randomizer({ job, protocol, law }) {
     const Randomizer = await LOADED[protocol](law);
     return new Randomizer(law);
   } catch {
-    throw new ClientError('app', `this app has no randomizer for job ${job}: update the app`);
+    throw new ClientError('app', `this app has no randomizer for job ${job}. Update the app`);
   }
 }
 
@@ -57,7 +57,7 @@ export async function checkRandomizer(statement) {
     throw new ClientError(
       'statement',
       `the statement promises epsilon ${guarantee.epsilon}, delta ${guarantee.delta} for each ${guarantee.unit}, ` +
-        `the law of job ${job} loses epsilon ${loss.epsilon}, delta ${loss.delta} for each ${loss.unit}: the ` +
+        `but the law of job ${job} loses epsilon ${loss.epsilon}, delta ${loss.delta} for each ${loss.unit}: the ` +
         'device does not join',
     );
   }
@@ -71,14 +71,14 @@ export async function checkRandomizer(statement) {
   if (assumedContributors > minimum) {
     throw new ClientError(
       'statement',
-      `the law of job ${job} assumes ${assumedContributors} contributors of each window, the statement ` +
+      `the law of job ${job} assumes ${assumedContributors} contributors in each window, but the statement ` +
         `requires ${minimum}: the device does not join`,
     );
   }
   if (device.lastEpoch < epochs.count) {
     throw new ClientError(
       'statement',
-      `the law of job ${job} ends with epoch ${device.lastEpoch} of a horizon of ${epochs.count}: the device ` +
+      `the law of job ${job} ends with epoch ${device.lastEpoch}, but the horizon has ${epochs.count} epochs: the device ` +
         'does not join',
     );
   }

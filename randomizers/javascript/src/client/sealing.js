@@ -9,7 +9,7 @@ export async function sealing() {
     // @ts-ignore: an optional dependency
     hpke = await import('@hpke/core');
   } catch {
-    throw new ClientError('app', 'reports of this job are sealed, for which @hpke/core is needed: npm install @hpke/core');
+    throw new ClientError('app', 'reports of this job are sealed, which requires the package @hpke/core. Install it: npm install @hpke/core');
   }
   const { Aes128Gcm, CipherSuite, DhkemX25519HkdfSha256, HkdfSha256 } = hpke;
   const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: new Aes128Gcm() });

@@ -25,7 +25,7 @@ export async function signedStatement(description, signers) {
     const body = JSON.parse(description);
     [statement, signature] = [fromBase64(body.statement), fromBase64(body.signature)];
   } catch {
-    throw new ClientError('statement', "the server's answer is no description of a job");
+    throw new ClientError('statement', "the server's response is not a job description");
   }
   for (const signer of signers) {
     if (await isGood(signature, joined(LABEL, statement), fromHex(signer, 32))) {
@@ -34,8 +34,8 @@ export async function signedStatement(description, signers) {
   }
   throw new ClientError(
     'statement',
-    'the description of the job is not signed by the key that this app has built in: the server is ' +
-      "not the operator's, or the operator has a new key and the app is too old",
+    'the job description is not signed by the key built into this app: the server does not belong to ' +
+      'the operator, or the operator has a new key and the app is outdated',
   );
 }
 
@@ -48,8 +48,8 @@ async function isGood(signature, message, signer) {
   } catch {
     throw new ClientError(
       'app',
-      'this browser cannot check signatures of Ed25519, without which no job is joined: Chrome 137, ' +
-        'Firefox 129, Safari 17, Node 20 and later ones can',
+      'this browser cannot check Ed25519 signatures, which are required to join a job. Use Chrome 137, ' +
+        'Firefox 129, Safari 17, Node 20 or later',
     );
   }
   return subtle.verify('Ed25519', key, signature, message);
@@ -71,27 +71,27 @@ export function readStatement(text) {
   } catch (error) {
     if (error instanceof ClientError) throw error;
     const why = error instanceof Error ? error.message : '';
-    throw new ClientError('statement', `the statement of the job is not of the known form: ${why}`);
+    throw new ClientError('statement', `the job statement is malformed: ${why}`);
   }
 }
 
 /** @param {string} text @param {any} body */
 function read(text, body) {
   if (body.version !== 1) {
-    throw new ClientError('statement', 'a statement of another version, this app knows 1: update the app');
+    throw new ClientError('statement', 'the job statement has another version; this app supports 1. Update the app');
   }
   const { content, guarantee } = body;
   const sizes = [content.slots, content.width, content.word_bytes];
-  if (!sizes.every((size) => Number.isSafeInteger(size) && size > 0)) throw new Error('content of no size');
+  if (!sizes.every((size) => Number.isSafeInteger(size) && size > 0)) throw new Error('the content has an invalid size');
   if (!['stream', 'epoch'].includes(guarantee.unit)) {
-    throw new Error('a loss that no account can be kept of');
+    throw new Error('the loss has an unknown unit; expected stream or epoch');
   }
-  if (!/^[a-z0-9][a-z0-9_-]*$/.test(body.job)) throw new Error('job without a name');
+  if (!/^[a-z0-9][a-z0-9_-]*$/.test(body.job)) throw new Error('the job name is invalid');
   for (const name of [body.job, body.population, body.protocol]) {
     if (typeof name !== 'string') throw new Error('names are not text');
   }
   if (![body.deployed, body.revision, body.minimum].every((number) => Number.isSafeInteger(number) && number >= 0)) {
-    throw new Error('no number of a statement');
+    throw new Error('the statement number is invalid');
   }
   return {
     text,
@@ -110,7 +110,7 @@ function read(text, body) {
     width: sizes[1],
     wordBytes: sizes[2],
     epochs: readEpochs(body.epochs),
-    renews: Boolean(body.epochs.renew),
+    recurring: Boolean(body.epochs.renew),
     guarantee,
     epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
     delta: amount(guarantee.delta, DELTA_DIGITS, true),

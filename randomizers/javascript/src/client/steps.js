@@ -26,7 +26,7 @@ const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
 const IDENTITY_BYTES = 16;
-const REFUSALS = [400, 403, 413, 415];
+const REJECTIONS = [400, 403, 413, 415];
 /** Prefix of the problem types of collectors; intermediaries also respond with 400 and 403. */
 const PROBLEMS = '/problems/';
 
@@ -45,7 +45,7 @@ export function documentOf(text) {
     body = {};
   }
   if (Number.isInteger(body?.version) && body.version > 1) {
-    throw new ClientError('store', 'what the device keeps was written by a later version of the app: update it');
+    throw new ClientError('store', 'the device state was written by a later version of the app. Update the app');
   }
   const members = body?.members;
   if (
@@ -55,8 +55,8 @@ export function documentOf(text) {
   ) {
     throw new ClientError(
       'store',
-      'what the device keeps is damaged. Drawing anew could cost more privacy than the app allows, so ' +
-        'the device stays silent',
+      'the device state is damaged. Drawing again could cost more privacy than the app allows, so '  +
+        'the device does not report',
     );
   }
   return { ...body, members: membersOf(members) };
@@ -105,21 +105,21 @@ export function checkNewer(document, statement) {
     if (!differInLastEpochAlone(pinned, statement)) {
       throw new ClientError(
         'statement',
-        'the server tells another thing of this deployment than when it was joined: the device stays ' +
-          'with what it has joined',
+        "the server's statement of this deployment changed since the device joined: the device keeps the " +
+          'statement it joined with',
       );
     }
     if (revision <= pinned.revision) {
       throw new ClientError(
         'statement',
-        'the server tells an older thing of this deployment than is known: the device stays with what it knows',
+        "the server's statement of this deployment is older than the device's: the device keeps its own",
       );
     }
   } else if (deployed < newest(document.account, job)) {
     throw new ClientError(
       'statement',
-      `the deployment of job ${job} that the server tells of is older than one that the device has joined: it ` +
-        'is not joined',
+      `the server offers a deployment of job ${job} that is older than one the device joined: the device ` +
+        'does not join',
     );
   }
 }
@@ -144,13 +144,13 @@ export function joined(document, statement, device, limit, now, again) {
     return withMember(document, job, { ...member, statement: text, gone: false });
   }
   if (member === null && !again) {
-    throw new ClientError('not-joined', 'the user has left this job: join again only if they want to');
+    throw new ClientError('not-joined', 'the user has left this job. Join again only with the user\'s consent');
   }
   if (entryOf(document.account, statement)) {
     throw new ClientError(
       'statement',
-      'this deployment was joined before and left: drawing anew would cost privacy again, so the device ' +
-        'waits for another one',
+      'the device has already joined and left this deployment: drawing again would cost privacy again, so the device ' +
+        'waits for another deployment',
     );
   }
   const epoch = Math.max(epochAt(epochs, now), epochs.first);
@@ -173,11 +173,11 @@ export const left = (document, job) => withMember(document, job, null);
 /** Return the membership in a running deployment; throw outside of one. @param {Document} document @param {string} job */
 export function presentMember(document, job) {
   const member = document.members[job];
-  if (!member) throw new ClientError('not-joined', `the device is not in job ${job}: call join first`);
+  if (!member) throw new ClientError('not-joined', `the device has not joined job ${job}: call join first`);
   if (member.gone) {
     throw new ClientError(
       'not-joined',
-      `the deployment of job ${job} that the device was in has ended: call join for another`,
+      `the deployment of job ${job} that the device joined has ended: call join for the next one`,
     );
   }
   return member;
@@ -202,7 +202,7 @@ export function corrected(own, server, deployed) {
 /** Return the epoch to report; throw if the deployment has none at that time. @param {Statement} statement @param {number} now */
 export function reportedEpoch({ job, epochs }, now) {
   const epoch = epochAt(epochs, now);
-  if (epoch < epochs.first) throw new ClientError('closed', `job ${job} has not begun`);
+  if (epoch < epochs.first) throw new ClientError('closed', `job ${job} has not started`);
   if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} is over`);
   return epoch;
 }
@@ -229,7 +229,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   const horizon = horizonOf(epochs, epoch);
   const fresh = horizon !== member.horizon;
   if (statement.guarantee.unit === 'stream' && fresh === (account === document.account)) {
-    throw new ClientError('app', `the account of job ${job} does not fit what was drawn: nothing is drawn`);
+    throw new ClientError('app', `the account of job ${job} does not match the saved draws: the device does not draw`);
   }
   let device, content;
   try {
@@ -241,8 +241,8 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
     // The original message may contain the value.
     throw new ClientError(
       'app',
-      `the randomizer of this app cannot report to job ${job}: the app is too old for it, or what it ` +
-        'keeps is damaged; nothing was sent',
+      `the randomizer of this app cannot report to job ${job}: the app is outdated or the device ` +
+        'state is damaged; nothing was sent',
     );
   }
   const report = read(IDENTITY_BYTES);
@@ -250,7 +250,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
   let keyId = new Uint8Array(8);
   if (statement.seal.length) {
     const key = keyAt(statement, epoch);
-    if (!key || !seal) throw new ClientError('app', `job ${job} names no key that epoch ${epoch} is sealed to`);
+    if (!key || !seal) throw new ClientError('app', `job ${job} has no sealing key for epoch ${epoch}`);
     const info = bytesOf(
       utf8('dpstream sealed report\0device\0'),
       identity,
@@ -287,7 +287,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
  */
 function contentOf({ slots, width, wordBytes }, words, device) {
   const count = words.length / width;
-  if (device.width !== width || device.wordBytes !== wordBytes || count > slots) throw new Error('other words');
+  if (device.width !== width || device.wordBytes !== wordBytes || count > slots) throw new Error('the words do not match the statement');
   const content = new Uint8Array(2 + slots * width * wordBytes);
   content.set(littleEndian(count, 2));
   Array.from(words, (word, index) => content.set(littleEndian(Number(word), wordBytes), 2 + index * wordBytes));
@@ -300,7 +300,7 @@ function contentOf({ slots, width, wordBytes }, words, device) {
  *
  * @param {number} status
  * @param {any} problem - JSON of the answer, if any
- * @returns {{ kind: 'acknowledged' | 'refused' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
+ * @returns {{ kind: 'acknowledged' | 'rejected' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
  *   `others`: true if other reports can be sent at once; `begins`: start of an early report's epoch
  */
 export function outcomeOf(status, problem) {
@@ -310,13 +310,13 @@ export function outcomeOf(status, problem) {
   const begins = problem?.begins;
   if (status === 202) return { kind: 'acknowledged', others: true, begins: null };
   if (status === 410) return { kind: 'gone', others: false, begins: null };
-  if (kind && (REFUSALS.includes(status) || (status === 409 && ['late', 'fingerprint'].includes(kind)))) {
-    return { kind: 'refused', others: true, begins: null };
+  if (kind && (REJECTIONS.includes(status) || (status === 409 && ['late', 'fingerprint'].includes(kind)))) {
+    return { kind: 'rejected', others: true, begins: null };
   }
   if (status === 409 && kind === 'early' && isCount(begins) && begins <= LAST_MOMENT) {
     return { kind: 'early', others: true, begins };
   }
-  return { kind: 'again', others: status === 409 || REFUSALS.includes(status), begins: null };
+  return { kind: 'again', others: status === 409 || REJECTIONS.includes(status), begins: null };
 }
 
 /**

@@ -22,14 +22,14 @@ const SPANS = /** @type {[string, number][]} */ ([
  * @param {Losses} limit
  */
 export function termsOf(told, account, limit) {
-  const { text: statement, job, population, deployed, guarantee, values, epochs, renews, tokens } = told;
+  const { text: statement, job, population, deployed, guarantee, values, epochs, recurring, tokens } = told;
   const spent = spentOf(account, population);
   const costs = /** @type {('epsilon' | 'delta')[]} */ (['epsilon', 'delta']).filter((name) => told[name] > 0n);
   const room = costs.map((name) => (limit[name] > spent[name] ? (limit[name] - spent[name]) / told[name] : 0n));
   const charges = room.length ? room.reduce((one, other) => (one < other ? one : other)) : null;
   const sealed = told.seal.length > 0;
-  const words = inSentences(told, spent, limit, charges);
-  return { statement, job, population, deployed, guarantee, values, epochs, renews, sealed, tokens, spent, limit, charges, words };
+  const description = inSentences(told, spent, limit, charges);
+  return { statement, job, population, deployed, guarantee, values, epochs, recurring, sealed, tokens, spent, limit, charges, description };
 }
 
 /** @param {Statement} told @param {Losses} spent @param {Losses} limit @param {bigint | null} charges */
@@ -37,25 +37,25 @@ function inSentences(told, spent, limit, charges) {
   const { job, population, epochs, guarantee } = told;
   /** @param {number} epoch */
   const moment = (epoch) => `${new Date(begins(epochs, epoch)).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
-  const last = epochs.last === null ? 'without end' : `${epochs.last - epochs.first + 1} times at most`;
-  const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, from ${moment(epochs.first)} on.`];
+  const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
+  const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
   if (guarantee.unit === 'stream') {
     // The first horizon of a deployment may be the rest of one that the calendar started before.
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
-    const until = told.renews ? ` before ${moment(later)}` : '';
-    const anew = told.renews ? `; every ${epochs.count} times after that cost as much again` : '';
-    sentences.push(`All answers${until} together cost ${inWords(told)}${anew}.`);
+    const until = told.recurring ? ` before ${moment(later)}` : '';
+    const further = told.recurring ? `; every further ${epochs.count} times cost the same again` : '';
+    sentences.push(`All answers${until} together cost ${inWords(told)}${further}.`);
   } else {
     sentences.push(`Each answer costs ${inWords(told)}.`);
   }
   const enough = charges === null ? 'any number' : `${charges}`;
   sentences.push(
-    `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}. Charges of this size for which there is room: ${enough}.`,
-    `What cannot be told apart: ${guarantee.neighbors}.`,
-    `Who has to be trusted: ${guarantee.trust}.`,
+    `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}. Remaining charges of this size: ${enough}.`,
+    `Protected: the difference between ${guarantee.neighbors}.`,
+    `Trusted party: ${guarantee.trust}.`,
   );
   if (told.seal.length) sentences.push('Collectors cannot read the answers.');
-  if (told.tokens) sentences.push('Collectors are told who reports.');
+  if (told.tokens) sentences.push('Collectors learn who reports.');
   return sentences.join(' ');
 }
 

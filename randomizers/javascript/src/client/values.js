@@ -19,7 +19,7 @@ export function readValues({ kind, size, slots, labels = [], low = 0, high = 1, 
     !(Array.isArray(labels) && labels.every((label) => typeof label === 'string')) ||
     (numbers && !(size === buckets + 1 && Number.isFinite(low) && Number.isFinite(high) && low < high))
   ) {
-    throw new Error('values of no known kind');
+    throw new Error('values have an unknown kind or an invalid size');
   }
   return { kind, size, slots, labels, low, high, buckets, optional };
 }
@@ -54,7 +54,7 @@ function one(values, value) {
   else if (typeof value === 'string') number = labels.indexOf(value.normalize('NFC')) + 1 || NaN;
   else if (typeof value === 'boolean') number = kind === 'value' ? +value : NaN;
   else if (Number.isSafeInteger(value)) number = value;
-  if (!(number >= 0 && number < size)) throw new ClientError('value', `the value must be ${allowed(values)}`);
+  if (!(number >= 0 && number < size)) throw new ClientError('value', `the value is invalid; expected ${allowed(values)}`);
   return number;
 }
 

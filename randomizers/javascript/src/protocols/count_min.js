@@ -14,7 +14,7 @@ export class CountMin extends Device {
     constants('count_min', body, names);
     checkApproximate(body);
     oneOf('calibration', body.calibration, ['exact', 'published']);
-    check(body.stream_epsilon >= body.epsilon, `stream_epsilon is ${body.stream_epsilon}, less than that of an epoch`);
+    check(body.stream_epsilon >= body.epsilon, `stream_epsilon is ${body.stream_epsilon}; expected at least the epsilon of an epoch`);
     super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
     this.loss = perEpoch(body.epsilon, body.delta);
     this.items = whole('items', body.items, 1, 1024);

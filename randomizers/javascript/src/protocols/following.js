@@ -10,13 +10,13 @@ const NOTHING = 2 ** -64;
 export class FollowingDevice extends Device {
   /**
    * @param {number} lastEpoch
-   * @param {number} changes
+   * @param {number} maxChanges
    * @param {number} boost
    * @param {number} decay
    */
-  constructor(lastEpoch, changes, boost, decay) {
+  constructor(lastEpoch, maxChanges, boost, decay) {
     super(lastEpoch);
-    this.changes = changes;
+    this.maxChanges = maxChanges;
     this.boost = boost;
     this.decay = decay;
   }
@@ -26,7 +26,7 @@ export class FollowingDevice extends Device {
     return {
       followed: { dtype: '<f8' },
       value: { dtype: '|u1' },
-      changes: { dtype: narrowest(this.changes + 2) },
+      changes: { dtype: narrowest(this.maxChanges + 2) },
     };
   }
 
@@ -50,8 +50,8 @@ export class FollowingDevice extends Device {
     if (epoch > this.epoch + 1 && before < UNKNOWN) before |= UNKNOWN;
     if (before === NEW) before = 0;
     const changed = (before & 1) !== now;
-    const boosted = changed && before < UNKNOWN && changes[0] < this.changes;
-    changes[0] = Math.min(changes[0] + Number(changed), this.changes + 1);
+    const boosted = changed && before < UNKNOWN && changes[0] < this.maxChanges;
+    changes[0] = Math.min(changes[0] + Number(changed), this.maxChanges + 1);
     f *= this.decay;
     if (Math.abs(f) < NOTHING) f = 0;
     if (boosted) f += now ? this.boost : -this.boost;

@@ -25,7 +25,7 @@ export function readComposed(body) {
     return new Array(whole('a run of weights', length, 1, MOST_SIGNS + 1)).fill(large('weight', weight, 1n));
   });
   const k = weights.length - 1;
-  check(k >= 1 && k <= MOST_SIGNS, `${k + 1} weights, must be from 2 to ${MOST_SIGNS + 1}`);
+  check(k >= 1 && k <= MOST_SIGNS, `${k + 1} weights; expected 2 to ${MOST_SIGNS + 1}`);
   let ways = 1n;
   const masses = weights.map((weight, distance) => {
     const mass = ways * weight;
@@ -42,7 +42,7 @@ export function readFutureRandLaw(body) {
   const horizon = large('horizon', body.horizon, 1n);
   check(
     (horizon & (horizon - 1n)) === 0n && horizon <= 1n << 63n,
-    `a horizon of ${horizon} epochs, must be a power of two up to 2^63`,
+    `horizon is ${horizon} epochs; expected a power of two up to 2^63`,
   );
   const laws = list('laws', body.laws).map(readComposed);
   const weights = list('order_weights', body.order_weights).map((weight) => large('order weight', weight));
@@ -50,9 +50,9 @@ export function readFutureRandLaw(body) {
   const orders = bitLength(horizon);
   check(
     weights.length === orders && composed.length === orders,
-    `${weights.length} order weights, a horizon of ${horizon} epochs has ${orders} orders`,
+    `${weights.length} order weights; expected ${orders} for a horizon of ${horizon} epochs`,
   );
-  check(weights.some((weight) => weight > 0n), 'one order weight at least must be positive');
+  check(weights.some((weight) => weight > 0n), 'at least one order weight must be positive');
   const epsilon = float('epsilon', body.epsilon);
   const loss = Math.max(...composed.filter((_, order) => weights[order] > 0n).map((law) => law.loss));
   checkLoss(loss, epsilon);

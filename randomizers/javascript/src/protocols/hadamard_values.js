@@ -28,7 +28,7 @@ export function tracked(row, item) {
 export class HadamardValues extends ValueStream {
   /** @param {any} body */
   constructor(body) {
-    constants('hadamard_values', body, ['items', 'changes', 'unboosted_share', 'booleans']);
+    constants('hadamard_values', body, ['items', 'max_changes', 'unboosted_share', 'booleans']);
     const items = whole('items', body.items, 2, MOST_ITEMS);
     float('unboosted_share', body.unboosted_share);
     super(body.booleans);
@@ -60,7 +60,7 @@ export class HadamardValues extends ValueStream {
    */
   words(epoch, item, random) {
     const row = this.kept.row[0];
-    const [letter] = super.words(epoch, tracked(row, item), random);
-    return Uint32Array.of(row * ROW + letter);
+    const [symbol] = super.words(epoch, tracked(row, item), random);
+    return Uint32Array.of(row * ROW + symbol);
   }
 }

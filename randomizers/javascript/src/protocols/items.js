@@ -12,7 +12,7 @@ import { check, shown } from '../laws.js';
 export function checkedItem(value, items) {
   check(
     Number.isSafeInteger(value) && value >= 0 && value <= items,
-    `value ${shown(value)}, must be from 1 to ${items}, or 0 for none`,
+    `value is ${shown(value)}; expected 1 to ${items}, or 0 for none`,
   );
   return value;
 }

@@ -21,7 +21,7 @@ export class RangeValues extends Device {
       levels.length && levels.every(({ items }, index) => items === 2 ** (index + 1)),
       'levels must have 2, 4, 8, ... nodes',
     );
-    check(weights.length === levels.length, `${weights.length} level weights for ${levels.length} levels`);
+    check(weights.length === levels.length, `${weights.length} level weights do not match ${levels.length} levels`);
     check(weights[weights.length - 1] > 0n, 'the weight of the last level must be positive');
     const [{ lastEpoch }] = levels;
     check(levels.every((level) => level.lastEpoch === lastEpoch), 'all levels must have one horizon');
@@ -57,11 +57,11 @@ export class RangeValues extends Device {
 
   /** @param {Record<string, any>} kept */
   checkKept(kept) {
-    const { rows, clock } = this.levels[kept.level[0] - 1];
-    check(kept.row[0] < rows, `state array row has the value ${kept.row[0]}, must be below ${rows}`);
+    const { rows, squaredNormBudget } = this.levels[kept.level[0] - 1];
+    check(kept.row[0] < rows, `state array row has the value ${kept.row[0]}; expected a number below ${rows}`);
     check(
-      kept.left[0] >= 0 && kept.left[0] <= clock,
-      `state array left has the value ${kept.left[0]}, must be from 0 to ${clock}: it is of another law`,
+      kept.left[0] >= 0 && kept.left[0] <= squaredNormBudget,
+      `state array left has the value ${kept.left[0]}; expected 0 to ${squaredNormBudget}. The state belongs to another law`,
     );
   }
 

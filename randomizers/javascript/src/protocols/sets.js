@@ -11,13 +11,13 @@ import { check, shown } from '../laws.js';
  * @returns {bigint[]}
  */
 export function checkedSet(value, most, size) {
-  check(Array.isArray(value), `value ${shown(value)}, must be a list of items, [] for none`);
+  check(Array.isArray(value), `value is ${shown(value)}; expected a list of items, [] for none`);
   const items = new Set();
   for (const item of value) {
     const known = (typeof item === 'bigint' || Number.isSafeInteger(item)) && item >= 0 && item <= size;
-    check(known, `item ${shown(item)}, must be from 1 to ${size}`);
+    check(known, `item is ${shown(item)}; expected 1 to ${size}`);
     if (item) items.add(BigInt(item));
   }
-  check(items.size <= most, `a set of ${items.size} items, must be at most ${most}`);
+  check(items.size <= most, `the set has ${items.size} items; expected at most ${most}`);
   return [...items].sort((one, other) => (one < other ? -1 : 1));
 }

@@ -13,7 +13,7 @@ import { checkedItem } from './items.js';
 const MOST_CHANGES = 1 << 20;
 const MOST_BOOST = 1 << 16;
 /** Flags of the stored value: the device was absent since then, or is new. */
-const SILENT = 2;
+const ABSENT = 2;
 const NEW = 4;
 /** Time of the stored item: last epoch, before, never. */
 const KNOWN = 0;
@@ -22,14 +22,14 @@ const NEVER = 2;
 
 /** @param {any} body @param {string} name @param {string[]} others */
 function readCommon(body, name, others) {
-  constants(name, body, ['last_epoch', 'epsilon', 'delta', 'changes', 'boost', ...others]);
+  constants(name, body, ['last_epoch', 'epsilon', 'delta', 'max_changes', 'boost', ...others]);
   checkApproximate(body);
-  const changes = whole('changes', body.changes, 0, MOST_CHANGES);
+  const maxChanges = whole('max_changes', body.max_changes, 0, MOST_CHANGES);
   const boost = whole('boost', body.boost, 0, MOST_BOOST);
-  check((boost === 0) === (changes === 0), `a boost of ${boost} for ${changes} changes`);
+  check((boost === 0) === (maxChanges === 0), `boost ${boost} does not match ${maxChanges} changes`);
   // JavaScript's clock does not reach later epochs.
   const lastEpoch = Math.min(Number(body.last_epoch), Number.MAX_SAFE_INTEGER);
-  return { changes, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
+  return { maxChanges, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
 }
 
 /** @param {{ dummies: string, minimum: number }} noise */
@@ -38,12 +38,12 @@ const assumedBy = ({ dummies, minimum }) => (dummies === 'shuffle' ? 0 : minimum
 export class ShuffledCounts extends Device {
   /** @param {any} body */
   constructor(body) {
-    const { changes, boost, lastEpoch } = readCommon(body, 'shuffled_counts', ['calibration', 'noise']);
+    const { maxChanges, boost, lastEpoch } = readCommon(body, 'shuffled_counts', ['calibration', 'noise']);
     oneOf('calibration', body.calibration, ['rigorous', 'exact']);
-    check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} with a boost of ${boost}`);
+    check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} does not match boost ${boost}`);
     super(lastEpoch);
     this.loss = perStream(body.epsilon, body.delta);
-    this.changes = changes;
+    this.maxChanges = maxChanges;
     this.boost = boost;
     this.noise = readNoise(body.noise);
     this.assumedContributors = assumedBy(this.noise);
@@ -51,8 +51,8 @@ export class ShuffledCounts extends Device {
   }
 
   leastDelta() {
-    const { boost, changes, lastEpoch, loss, noise } = this;
-    const turns = Math.floor((Math.min(changes, lastEpoch) + 1) / 2);
+    const { boost, maxChanges, lastEpoch, loss, noise } = this;
+    const turns = Math.floor((Math.min(maxChanges, lastEpoch) + 1) / 2);
     const tests = [[lastEpoch, lastEpoch + boost]];
     if (turns) tests.push([turns, (2 * turns - 1) * boost + turns]);
     return Math.max(...tests.map(([cells, shift]) => ofCells(noise, cells, shift, loss.epsilon)));
@@ -60,7 +60,7 @@ export class ShuffledCounts extends Device {
 
   /** @returns {Record<string, import('../device.js').Field>} */
   fields() {
-    return { value: { dtype: '|u1' }, changes: { dtype: narrowest(this.changes + 2) } };
+    return { value: { dtype: '|u1' }, changes: { dtype: narrowest(this.maxChanges + 2) } };
   }
 
   /** @param {ByteGenerator} random @returns {Record<string, any>} */
@@ -84,11 +84,11 @@ export class ShuffledCounts extends Device {
   #boosted(epoch, now) {
     const { value, changes } = this.kept;
     let before = value[0];
-    if (epoch > this.epoch + 1 && before < SILENT) before |= SILENT;
+    if (epoch > this.epoch + 1 && before < ABSENT) before |= ABSENT;
     if (before === NEW) before = 0;
     const changed = (before & 1) !== now;
-    const boosted = changed && before < SILENT && changes[0] < this.changes;
-    changes[0] = Math.min(changes[0] + Number(changed), this.changes + 1);
+    const boosted = changed && before < ABSENT && changes[0] < this.maxChanges;
+    changes[0] = Math.min(changes[0] + Number(changed), this.maxChanges + 1);
     value[0] = now;
     return boosted ? 2 * now - 1 : 0;
   }
@@ -100,20 +100,20 @@ export class ShuffledItemCounts extends Device {
   constructor(body) {
     const tree = 'levels' in body;
     const own = tree ? ['levels'] : ['size', 'buckets'];
-    const { changes, boost, lastEpoch } = readCommon(
+    const { maxChanges, boost, lastEpoch } = readCommon(
       body,
       tree ? 'shuffled_level_counts' : 'shuffled_item_counts',
       ['held', 'left', ...own],
     );
     const noises = [body.held, ...(body.left === null ? [] : [body.left])].map(readNoise);
-    check((boost === 0) === (noises.length === 1), `a boost of ${boost} with noise of ${noises.length} kinds of words`);
+    check((boost === 0) === (noises.length === 1), `boost ${boost} does not match noise for ${noises.length} kinds of words`);
     check(
       noises.every(({ minimum }) => minimum === noises[0].minimum),
       'noise of other numbers of contributors',
     );
     super(lastEpoch);
     this.loss = perStream(body.epsilon, body.delta);
-    this.changes = changes;
+    this.maxChanges = maxChanges;
     this.boost = boost;
     this.noise = noises[0];
     this.assumedContributors = assumedBy(this.noise);
@@ -135,7 +135,7 @@ export class ShuffledItemCounts extends Device {
     } else {
       this.size = whole('size', body.size, 1, 1 << 20);
       const hashes = AffineHashes.forItems(body.buckets, this.size);
-      check(!boost || hashes.digits === 1, `a boost of ${boost} for items that share buckets`);
+      check(!boost || hashes.digits === 1, `boost is ${boost}; expected 0 for items that share buckets`);
       this.wordCount = hashes.words;
       noisyCells = body.buckets;
       this.encode = (items, random) => hashes.draw(items, random);
@@ -145,8 +145,8 @@ export class ShuffledItemCounts extends Device {
   }
 
   leastDelta() {
-    const { apart, boost, changes, lastEpoch, loss, noise } = this;
-    const turns = Math.floor((Math.min(changes, lastEpoch) + 1) / 2);
+    const { apart, boost, maxChanges, lastEpoch, loss, noise } = this;
+    const turns = Math.floor((Math.min(maxChanges, lastEpoch) + 1) / 2);
     const tests = [[lastEpoch, lastEpoch + boost]];
     if (turns) tests.push([turns, turns * (boost + 1)]);
     return Math.max(...tests.map(([cells, shift]) => ofCells(noise, cells * apart, shift * apart, loss.epsilon)));
@@ -157,7 +157,7 @@ export class ShuffledItemCounts extends Device {
     return {
       item: { dtype: '<u4' },
       seen: { dtype: '|u1' },
-      changes: { dtype: narrowest(this.changes + 2) },
+      changes: { dtype: narrowest(this.maxChanges + 2) },
     };
   }
 
@@ -206,8 +206,8 @@ export class ShuffledItemCounts extends Device {
     const { item: before, seen, changes } = this.kept;
     if (epoch > this.epoch + 1 && seen[0] === KNOWN) seen[0] = SILENT_SINCE;
     const changed = before[0] !== item;
-    const boosted = changed && seen[0] !== SILENT_SINCE && changes[0] < this.changes;
-    changes[0] = Math.min(changes[0] + Number(changed), this.changes + 1);
+    const boosted = changed && seen[0] !== SILENT_SINCE && changes[0] < this.maxChanges;
+    changes[0] = Math.min(changes[0] + Number(changed), this.maxChanges + 1);
     return boosted;
   }
 }

@@ -13,7 +13,7 @@ const ALL = 2 ** 64;
 export class ShuffledValueStream extends FollowingDevice {
   /** @param {any} body */
   constructor(body) {
-    const names = ['last_epoch', 'epsilon', 'delta', 'changes', 'calibration', 'clock', 'deviation', 'boost', 'decay'];
+    const names = ['last_epoch', 'epsilon', 'delta', 'max_changes', 'calibration', 'squared_norm_budget', 'deviation', 'boost', 'decay'];
     constants('shuffled_value_stream', body, names);
     checkApproximate(body);
     oneOf('calibration', body.calibration, ['normal']);
@@ -21,29 +21,29 @@ export class ShuffledValueStream extends FollowingDevice {
     const decay = hexadecimal('decay', body.decay);
     check(
       boost >= 0 && boost <= MOST_BOOST && decay >= 0 && decay < 1,
-      `a boost of ${boost} and a decay of ${decay}`,
+      `boost ${boost} or decay ${decay} is out of range`,
     );
     const lastEpoch = whole('last_epoch', body.last_epoch, 1, 1 << 20);
-    super(lastEpoch, whole('changes', body.changes, 1, 1 << 20), boost, decay);
+    super(lastEpoch, whole('max_changes', body.max_changes, 1, 1 << 20), boost, decay);
     this.loss = perStream(body.epsilon, body.delta);
-    this.clock = whole('clock', body.clock, 1, 2 ** 52);
+    this.squaredNormBudget = whole('squared_norm_budget', body.squared_norm_budget, 1, 2 ** 52);
     this.deviation = whole('deviation', body.deviation, 1, 2 ** 48);
     this.most = Math.ceil((boost + 0.5) * STEPS);
     this.wordType = Uint16Array;
   }
 
   leastDelta() {
-    return ofNormal(2 * Math.sqrt(this.clock), this.deviation, this.loss.epsilon);
+    return ofNormal(2 * Math.sqrt(this.squaredNormBudget), this.deviation, this.loss.epsilon);
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */
   fields() {
-    return { ...super.fields(), left: { dtype: '<i8', least: 0n, most: BigInt(this.clock) } };
+    return { ...super.fields(), left: { dtype: '<i8', least: 0n, most: BigInt(this.squaredNormBudget) } };
   }
 
   /** @param {import('../byte_generator.js').ByteGenerator} random */
   draw(random) {
-    return { ...super.draw(random), left: [BigInt(this.clock)] };
+    return { ...super.draw(random), left: [BigInt(this.squaredNormBudget)] };
   }
 
   /**

@@ -22,10 +22,10 @@ export class SingleMessage extends Device {
     this.slots = whole('slots', body.slots, 1, this.items);
     oneOf('response', body.response, ['randomized_response', 'rappor']);
     const { k, weights } = readComposed(body.odds);
-    check(k === 1 && weights[0] >= weights[1], `odds of ${weights}, must be two weights, the larger first`);
+    check(k === 1 && weights[0] >= weights[1], `odds are ${weights}; expected two weights, the larger first`);
     this.bits = body.response === 'rappor';
-    check(this.bits || this.slots === 1, `randomized response is about one item, not ${this.slots}`);
-    check(!this.bits || this.items <= MOST_BITS, `rappor is for up to ${MOST_BITS} items, not ${this.items}`);
+    check(this.bits || this.slots === 1, `randomized_response supports one item per user, not ${this.slots}`);
+    check(!this.bits || this.items <= MOST_BITS, `rappor supports at most ${MOST_BITS} items, not ${this.items}`);
     const [own, other] = weights;
     /** Probabilities that a message supports an item its user has, and one it does not have. */
     this.probabilities = weights.map((weight) => Number(weight) / Number(own + other * BigInt(this.bits ? 1 : this.items)));

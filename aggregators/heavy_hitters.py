@@ -1,0 +1,94 @@
+"""The top items of a domain too large to list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.counts import EstimatedCounts
+from dpstream.aggregators.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeavyHitters(EstimatedCounts):
+    """Items with their numbers of users, in descending order.
+
+    Attributes:
+        items: int64, item numbers, starting with 1.
+        values: float64, of the same shape, in users.
+        standard_error: Standard error of each value.
+        half_width: Of the 95 % interval around each value.
+        detection_threshold: Detection threshold: an item that more users have is included with a
+            probability of 95 %.
+        reports: Number of contributors.
+        population: Number of users the estimates describe.
+    """
+
+    items: NDArray[np.int64]
+    values: NDArray[np.float64]
+    standard_error: float
+    half_width: float
+    detection_threshold: float
+    reports: int
+    population: int
+    flags: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        return self.items
+
+    @property
+    def headline(self) -> Estimate | None:
+        return self.estimate(0) if len(self.items) else None
+
+    def estimate(self, index: int) -> Estimate:
+        """Return the estimate of the item at a zero-based position."""
+        value = float(self.values[index])
+        return Estimate.around(value, self.standard_error, self.half_width, *self.about)
+
+    def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
+        """Return the requested items, always in descending order of their estimates."""
+        for place, item in enumerate(self.items.tolist()):
+            if items is None or item in items:
+                yield item, self.estimate(place)
+
+    def top(self, count: int) -> HeavyHitters:
+        return replace(self, items=self.items[:count], values=self.values[:count])
+
+    @property
+    def intervals(self) -> NDArray[np.float64]:
+        width = np.array([[0.0], [-self.half_width], [self.half_width]])
+        return np.asarray(self.values + width, np.float64)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values, with values rounded to a tenth of a user."""
+        return {
+            "found": self.items.tolist(),
+            "values": np.round(self.values, 1).tolist(),
+            "standard_error": self.standard_error,
+            "half_width": self.half_width,
+            "detection_threshold": self.detection_threshold,
+            "reports": self.reports,
+            "population": self.population,
+            "flags": list(self.flags),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        items, values = np.array(body["found"], np.int64), np.array(body["values"], np.float64)
+        if items.shape != values.shape or items.ndim != 1:
+            raise ValueError(f"{items.size} items do not match {values.size} values")
+        return cls(
+            items=items,
+            values=values,
+            standard_error=float(body["standard_error"]),
+            half_width=float(body["half_width"]),
+            detection_threshold=float(body["detection_threshold"]),
+            reports=int(body["reports"]),
+            population=int(body["population"]),
+            flags=tuple(body["flags"]),
+        )

@@ -1,0 +1,57 @@
+"""Ground truth from the input, for comparison with estimates; never published itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.estimate import Published
+
+
+class GroundTruths(ABC):
+    """Ground truth for every estimate, up to `last_epoch` of the input."""
+
+    last_epoch: int
+
+    @abstractmethod
+    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
+        """Return the true counts for an epoch's estimates: int64, shape (estimates,), same order.
+
+        None if the input lacks the estimated quantity, such as the accuracy of a learned model.
+        """
+
+    def known(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
+        """Return the result of `of`, or None after the last epoch of the input."""
+        return None if epoch > self.last_epoch else self.of(epoch, estimate)
+
+
+class CountedGroundTruths(GroundTruths):
+    """Ground truth of inputs that are counted completely.
+
+    `counts` is int64 (epochs,), the number of users with value 1 at epochs 1, 2, ..., or (epochs,
+    items). Without items, the estimated quantity is unknown.
+    """
+
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self._counts = counts
+        self.last_epoch = len(counts)
+
+    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
+        known = np.atleast_1d(self._counts[epoch - 1])
+        return known if known.size else None
+
+
+class ChangedGroundTruths(GroundTruths):
+    """Increase of the ground truth over `lag` epochs."""
+
+    def __init__(self, ground_truths: GroundTruths, lag: int) -> None:
+        self._ground_truths, self._lag = ground_truths, lag
+        self.last_epoch = ground_truths.last_epoch
+
+    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
+        """See `GroundTruths`; for estimates of `dpstream.pipeline.results.changes`."""
+        now = self._ground_truths.of(epoch, estimate)
+        before = self._ground_truths.of(epoch - self._lag, estimate)
+        return None if now is None or before is None else now - before

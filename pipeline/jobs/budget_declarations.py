@@ -1,0 +1,192 @@
+"""Budget declarations of a population, and the binding one.
+
+A budget belongs to a population, not to a job file. The smallest that any deployment has declared
+binds every later one, whatever its own file declares or omits, and after the job is undeployed.
+Only an operator who names the population and the new number can change that.
+
+Each is in the ledger (`dpstream.pipeline.ledger`). A copy in ``dpstream.jobs`` is never deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from dpstream.pipeline.errors import one_line
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.listed_jobs import BUDGET_KEY
+from dpstream.topics.frames import CodecError
+
+QUANTITIES = ("epsilon", "delta")
+BY_COMMAND = "0" * 32
+"""Placeholder for the deployment of a budget set by ``dpstream budget``: no job is deployed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetDeclaration:
+    """Declared budget limit of a population.
+
+    Attributes:
+        epsilon: Limit; None, as delta, if an operator has lifted the budget.
+        job: Job whose file declares it, or which an operator deployed when setting it.
+        deployment: Deployment of that job, 32 hexadecimal digits.
+        at: Time of declaration, milliseconds since 1970.
+        operator: Whether an operator has set it explicitly, which ends earlier declarations.
+        composed: Whether a filter may compose charges, where that is less than their sum; half of
+            delta is reserved for it.
+    """
+
+    population: str
+    epsilon: float | None
+    delta: float | None
+    job: str
+    deployment: str
+    at: int
+    operator: bool = False
+    reason: str = ""
+    composed: bool = False
+
+    @classmethod
+    def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
+        """Return the declaration of a job's file; None without one, or for a replay."""
+        if job.budget is None or job.replay_of is not None:
+            return None
+        return cls(
+            population=job.population_name,
+            epsilon=job.budget.epsilon,
+            delta=job.budget.delta,
+            job=job.name,
+            deployment=job.deployment.hex(),
+            at=at,
+        )
+
+    @property
+    def key(self) -> bytes:
+        return BUDGET_KEY + hashlib.sha256(self.to_bytes()).hexdigest()[:32].encode()
+
+    @property
+    def who(self) -> str:
+        """Description of who declared the budget, and when."""
+        day = datetime.fromtimestamp(self.at / 1000, UTC).date()
+        job = one_line(self.job)
+        deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
+        if self.deployment == BY_COMMAND:
+            done = "lifted" if self.epsilon is None else "set"
+            return f"an operator {done} it by {job} ({day}: {one_line(self.reason)})"
+        if self.operator:
+            return f"an operator set it with job {job} ({deployment})"
+        return f"job {job} declared it ({deployment})"
+
+    def most(self, quantity: str) -> float | None:
+        """Return the limit of the sum of charges' epsilons, or of their own deltas."""
+        amount: float | None = getattr(self, quantity)
+        if amount is not None and quantity == "delta" and self.composed:
+            return amount / 2
+        return amount
+
+    def repeats(self, other: BudgetDeclaration) -> bool:
+        return (
+            not self.operator
+            and not other.operator
+            and self.deployment == other.deployment
+            and (self.epsilon, self.delta) == (other.epsilon, other.delta)
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> BudgetDeclaration:
+        """Read a record's value; unknown keys are ignored."""
+        try:
+            values = json.loads(data)
+            declared = cls(*(values[name] for name in cls.__slots__))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise CodecError(f"not a declared budget: {error!r}") from None
+        declared._check()
+        return declared
+
+    def _check(self) -> None:
+        texts = (self.population, self.job, self.deployment)
+        if not all(isinstance(text, str) and text for text in texts):
+            raise CodecError(
+                "not a declared budget: expected names for population, job and deployment"
+            )
+        if not isinstance(self.reason, str) or type(self.composed) is not bool:
+            raise CodecError(
+                "not a declared budget: expected text for reason, and true or false for composed"
+            )
+        if type(self.operator) is not bool or type(self.at) is not int or self.at < 0:
+            raise CodecError(
+                "not a declared budget: expected true or false for operator, and a time for at"
+            )
+        amounts = (self.epsilon, self.delta)
+        if self.operator and amounts == (None, None):
+            return
+        for amount in amounts:
+            if type(amount) not in (int, float) or not 0 <= amount < math.inf:  # type: ignore[operator]
+                raise CodecError(
+                    "not a declared budget: expected numbers, at least 0, for epsilon and delta"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """Budget set by an operator; epsilon None lifts it, delta None keeps the current delta."""
+
+    population: str
+    epsilon: float | None
+    delta: float | None = None
+
+
+def binding_budget(
+    population: str, declared: Iterable[BudgetDeclaration]
+) -> dict[str, BudgetDeclaration]:
+    """Return the smallest declarations since an operator set a budget, by "epsilon" and "delta".
+
+    Empty without a budget. `declared` is in order of declaration and may include other populations.
+
+    >>> def state(epsilon, delta, operator=False):
+    ...     return BudgetDeclaration("all", epsilon, delta, "a", "0" * 32, 0, operator)
+    >>> strictest = binding_budget("all", [state(4, 1e-6), state(9, 0), state(3, 0.1)])
+    >>> strictest["epsilon"].epsilon, strictest["delta"].delta
+    (3, 0)
+    >>> binding_budget("all", [state(4, 0), state(8, 0, operator=True)])["epsilon"].epsilon
+    8
+    >>> binding_budget("all", [state(4, 0), state(None, None, operator=True)])
+    {}
+    """
+    binding: dict[str, BudgetDeclaration] = {}
+    for each in standing_budgets(population, declared):
+        for quantity in QUANTITIES:
+            amount, holder = each.most(quantity), binding.get(quantity)
+            least = None if holder is None else holder.most(quantity)
+            if amount is not None and (least is None or amount < least):
+                binding[quantity] = each
+    return binding
+
+
+def standing_budgets(
+    population: str, declared: Iterable[BudgetDeclaration]
+) -> list[BudgetDeclaration]:
+    """Return a population's declarations since an operator last set or lifted its budget."""
+    standing: list[BudgetDeclaration] = []
+    for each in declared:
+        if each.population == population:
+            standing = [each] if each.operator else [*standing, each]
+    return standing
+
+
+def standing_for(
+    job: DeployedJob, declared: Iterable[BudgetDeclaration]
+) -> list[BudgetDeclaration]:
+    """Return the standing budgets of a job's population, its own new declaration included."""
+    earlier = list(declared)
+    own = BudgetDeclaration.of(job, job.deployed_at)
+    if own is not None and not any(own.repeats(each) for each in earlier):
+        earlier.append(own)
+    return standing_budgets(job.population_name, earlier)

@@ -1,0 +1,93 @@
+"""Find expired private keys: every epoch sealed to them in deployed jobs is published.
+
+Erasing an expired key makes the remaining ciphertexts permanently unreadable. Copies of these
+epochs on a broker's disk, in a backup or in a recording can no longer be opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealed import sealing_periods
+from dpstream.pipeline.jobs.sealing_keys import private_keys_in, public_bytes
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
+from dpstream.pipeline.results.follow import EstimateReader
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPeriod:
+    """A private key and a key period that a deployed job assigns to it.
+
+    Attributes:
+        party: Party that decrypts with it, as in `Sealed.parties`.
+        last_epoch: Last epoch sealed to it; None for an open-ended period.
+        published: Last published epoch of the job; 0 before the first.
+    """
+
+    path: Path
+    job: str
+    party: str
+    last_epoch: int | None
+    published: int
+
+    @property
+    def expired(self) -> bool:
+        """True if no unpublished epoch is sealed to it."""
+        return self.last_epoch is not None and self.published >= self.last_epoch
+
+
+def key_periods(
+    keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]
+) -> list[KeyPeriod]:
+    """Return the key periods of some private keys, sorted by file.
+
+    Each job comes with its last published epoch.
+    """
+    periods = [
+        KeyPeriod(keys[key], job.name, party, _last_epoch(job, last), published)
+        for job, published in jobs
+        for party, key, last in sealing_periods(job)
+        if key in keys
+    ]
+    return sorted(periods, key=lambda period: (period.path, period.job))
+
+
+def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
+    """Return the last epoch sealed to a key: the end of its period or of the job."""
+    ends = [each for each in (last, job.last_epoch) if each is not None]
+    return min(ends, default=None)
+
+
+def expired_in_all_jobs(periods: Iterable[KeyPeriod]) -> list[Path]:
+    expired: dict[Path, bool] = {}
+    for period in periods:
+        expired[period.path] = expired.get(period.path, True) and period.expired
+    return [path for path, whole in expired.items() if whole]
+
+
+def key_periods_on(cluster: Cluster, folder: Path) -> list[KeyPeriod]:
+    """Return the key periods that jobs deployed on a cluster assign to the keys in a folder.
+
+    Raises WrongKeyError if a file holds no usable private key, or if a deployed job of another
+    version may need any of the keys.
+    """
+    keys = {public_bytes(key): path for path, key in private_keys_in(folder).items()}
+    state = read_jobs(cluster)
+    if state.unreadable:
+        names = ", ".join(sorted(state.unreadable))
+        raise WrongKeyError(
+            f"{names}: deployed by an incompatible version of dpstream, which may need any of "
+            "these keys: use that version, or undeploy finished jobs"
+        )
+    sealed = [job for job in state.jobs.values() if sealing_periods(job)]
+    return key_periods(keys, ((job, _last_published(cluster, job)) for job in sealed))
+
+
+def _last_published(cluster: Cluster, job: DeployedJob) -> int:
+    # Epochs are published in order: no earlier one is still pending.
+    return max((record.epoch for record in EstimateReader(cluster, job).read()), default=0)

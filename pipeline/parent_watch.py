@@ -1,0 +1,92 @@
+"""Child processes that exit with their parent and report why.
+
+The parent keeps one of two connected sockets and passes the other to the child. When the parent
+ends for any reason, the operating system closes its socket, and the child notices at once. In the
+other direction, the child sends its exit reason as data, so nothing has to parse its output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from functools import cache
+
+VARIABLE = "DPSTREAM_PARENT_WATCH"
+"""Environment variable that names the descriptor of a process."""
+
+# A socket buffers this much without waiting for its reader.
+_CHARACTERS_TOLD = 4096
+
+
+def follow(timeout: float = 4.0) -> None:
+    """End this process when its parent ends, if the parent passed it a socket.
+
+    Sends itself SIGTERM, then exits hard if still running after `timeout` seconds.
+    """
+    parent_watch = _handed_down()
+    if parent_watch is None:
+        return
+
+    def watch() -> None:
+        with suppress(OSError):
+            while parent_watch.recv(1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(timeout)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def tell(reason: str) -> None:
+    """Send the parent the reason why this process is about to end."""
+    parent_watch = _handed_down()
+    if parent_watch is not None:
+        with suppress(OSError):
+            parent_watch.sendall(json.dumps(reason[:_CHARACTERS_TOLD]).encode() + b"\n")
+
+
+def told(parent_watch: socket.socket) -> str:
+    """Return the last reason that the child process sent; empty if none."""
+    parent_watch.setblocking(False)
+    received = b""
+    with suppress(OSError):
+        while more := parent_watch.recv(1 << 16):
+            received += more
+    # A process killed while sending leaves its last line incomplete.
+    *lines, _ = received.split(b"\n")
+    return str(json.loads(lines[-1])) if lines else ""
+
+
+def fork_for_another(answer: int) -> bool:
+    """Fork a process for a subreaper to adopt, and return True in that process."""
+    parent = -1
+    # The requester detects a failure by the end of the answer.
+    with suppress(OSError):
+        parent = os.fork()
+        if parent == 0:
+            number = os.fork()
+            if number == 0:
+                os.close(answer)
+                return True
+            os.write(answer, str(number).encode())
+    if parent == 0:
+        os._exit(0)
+    if parent > 0:
+        # It fails if SIGCHLD is ignored.
+        with suppress(ChildProcessError):
+            os.waitpid(parent, 0)
+    os.close(answer)
+    return False
+
+
+@cache
+def _handed_down() -> socket.socket | None:
+    # Children of this process must not inherit it: they have none, or one of their own.
+    descriptor = os.environ.pop(VARIABLE, None)
+    return None if descriptor is None else socket.socket(fileno=int(descriptor))

@@ -1,0 +1,395 @@
+"""Queries about counts, from published data or from windows.
+
+A query is about one count, items, the most frequent items, ranges and boxes, or quantiles. Each
+kind reads its answers from any `Counts`, with the ground truth, and defines its names and curves.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.counts import Counts, NoValuesError
+from dpstream.aggregators.estimate import Estimate, Published
+from dpstream.aggregators.item_estimates import norm_sub
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.boxes import Box
+from dpstream.pipeline.values.item_sums import NO_SUMS, ItemSums
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.equal_buckets import number_text
+
+QUARTILES = (0.25, 0.5, 0.75)
+_NAMED_SHARES = {"0.5": "median"}
+
+_LABELS_MEASURED = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One number about an epoch.
+
+    Attributes:
+        name: Item, range or share of the quantile.
+        value: Estimate, in users; for a quantile, a value.
+        ci95_low, ci95_high: Ends of its 95 % interval.
+        standard_error: Standard error; None for quantiles.
+        norm_sub: Estimate after Norm-Sub, if requested.
+        item: Number of the item, from 1; 0 for other answers.
+    """
+
+    name: str
+    value: float
+    standard_error: float | None
+    ci95_low: float
+    ci95_high: float
+    norm_sub: float | None = None
+    ground_truth: float | None = None
+    item: int = 0
+
+    @classmethod
+    def of(cls, name: str, estimate: Estimate, item: int = 0) -> Answer:
+        assert estimate.value is not None
+        assert estimate.ci95_low is not None
+        assert estimate.ci95_high is not None
+        numbers = estimate.value, estimate.standard_error, estimate.ci95_low, estimate.ci95_high
+        return cls(name, *numbers, item=item)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values, without those not requested."""
+        body = {
+            "name": self.name,
+            "estimate": self.value,
+            "standard_error": self.standard_error,
+            "ci95_low": self.ci95_low,
+            "ci95_high": self.ci95_high,
+        }
+        more = {"norm_sub": self.norm_sub, "ground_truth": self.ground_truth}
+        return body | {name: value for name, value in more.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to a query.
+
+    Attributes:
+        answers: In the requested order, or the largest first.
+        detection_threshold: With `Top`, items of more users are included with probability 95 %
+            each; None if all items are.
+        bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
+        suppressed: Suppressed crowds.
+    """
+
+    counts_query: CountsQuery
+    answers: tuple[Answer, ...]
+    estimator: str
+    detection_threshold: float | None = None
+    bucket_width: float | None = None
+    suppressed: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Further notes for readers, in sentences."""
+        notes = []
+        if self.detection_threshold is not None:
+            notes.append(
+                f"an item of more than {self.detection_threshold:,.0f} users is listed with a "
+                "probability of 95 %; selecting the largest items biases their estimates upward"
+            )
+        if self.bucket_width is not None:
+            notes.append(
+                f"a quantile is the start of its bucket, which is {number_text(self.bucket_width)} "
+                "wide; the interval reaches to the end of its last bucket"
+            )
+        if self.suppressed:
+            notes.append(
+                "suppressed, because too few messages remained after deletion: "
+                f"{', '.join(self.suppressed)}"
+            )
+        return tuple(notes)
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            self.counts_query.plural: self.answers,
+            "estimator": self.estimator,
+        }
+        more = {
+            "detection_threshold": self.detection_threshold,
+            "bucket_width": self.bucket_width,
+            "suppressed_crowds": list(self.suppressed) or None,
+        }
+        return body | {name: value for name, value in more.items() if value is not None}
+
+
+class CountsQuery(ABC):
+    __slots__ = ()
+
+    in_values: ClassVar[bool] = False
+    """True if the answers are values of the domain rather than numbers of users."""
+
+    selects: ClassVar[bool] = False
+    """True if the query selects the largest, which biases them upwards."""
+
+    of_tree: ClassVar[str] = ""
+    """Description of the queried items if their cells must be those of a tree; otherwise empty."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Noun for each answer."""
+
+    @property
+    def plural(self) -> str:
+        return f"{self.kind}s"
+
+    @property
+    def column(self) -> str | None:
+        """Table column with the names of answers; None for a single answer."""
+        return self.kind
+
+    @abstractmethod
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
+        """Return the answers.
+
+        Raises:
+            UnsupportedQueryError: If the counts are of another kind.
+            NoValuesError: If no user has a value, so there are no quantiles.
+        """
+
+    def ground_truths(
+        self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
+    ) -> Iterator[float | None]:
+        items = np.array([answer.item for answer in answers], np.int64)
+        yield from map(float, sums.of(items))
+
+    def names(self, domain: ValueDomain) -> list[str]:
+        """Return the names of the answers, as far as they are known beforehand."""
+        return []
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
+        """Return a query about at most `count` answers, the same at every epoch."""
+        return self
+
+    def label_of(self, answer: Answer) -> str:
+        """Return the label that distinguishes an answer if a job has one number or a few."""
+        return answer.name
+
+
+@dataclass(frozen=True, slots=True)
+class Count(CountsQuery):
+    """Number of users with the single counted value."""
+
+    kind: ClassVar[str] = "value"
+    column: ClassVar[None] = None
+
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
+        answers = (Answer.of("1", estimate, item) for item, estimate in counts.of_items())
+        return Answers(self, tuple(answers), counts.method)
+
+    def label_of(self, answer: Answer) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Items(CountsQuery):
+    """Number of users with each of these items, numbered from 1; None for all known items."""
+
+    items: tuple[int, ...] | None = None
+
+    kind: ClassVar[str] = "item"
+
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
+        answers = _labeled(domain, counts.of_items(self.items))
+        return Answers(self, answers, counts.method, suppressed=_suppressed(domain, counts))
+
+    def names(self, domain: ValueDomain) -> list[str]:
+        items: Sequence[int] = self.items or ()
+        if self.items is None and domain.items is not None:
+            items = range(1, min(domain.size, _LABELS_MEASURED))
+        return [domain.label(item) for item in items]
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
+        return Items(tuple(range(1, count + 1)) if self.items is None else self.items[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Top(CountsQuery):
+    """At most `count` of the most frequent items.
+
+    `numbers` are those of a crowd and its items; None for all items.
+    """
+
+    count: int
+    numbers: range | None = None
+
+    kind: ClassVar[str] = "item"
+    selects: ClassVar[bool] = True
+
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
+        if self.numbers is None:
+            largest, items = counts.top(self.count), domain.size - 1
+        else:
+            # Among them is the crowd, which is not an item.
+            largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
+        answers, suppressed = _labeled(domain, largest.of_items()), _suppressed(domain, counts)
+        # Suppressed crowds are reported instead.
+        above = None if len(answers) == items or suppressed else largest.detection_threshold
+        return Answers(
+            self, answers, counts.method, detection_threshold=above, suppressed=suppressed
+        )
+
+    def names(self, domain: ValueDomain) -> list[str]:
+        return Items().names(domain)
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
+        """Return those with the largest mean over all epochs."""
+        sums = NO_SUMS
+        for record in records:
+            if record.estimate is not None:
+                sums = sums.plus(record.estimate.numbers, record.estimate.intervals[0])
+        return Items(tuple(sums.most(min(count, self.count)).tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes(CountsQuery):
+    """Number of users whose values or points are in each of these boxes, at least one."""
+
+    boxes: tuple[Box, ...]
+
+    of_tree: ClassVar[str] = "ranges and boxes"
+
+    @property
+    def kind(self) -> str:
+        return "range" if len(self.boxes[0].starts) == 1 else "box"
+
+    @property
+    def plural(self) -> str:
+        return "ranges" if self.kind == "range" else "boxes"
+
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
+        answers = (Answer.of(each.name, counts.box(each.starts, each.ends)) for each in self.boxes)
+        return Answers(self, tuple(answers), counts.method)
+
+    def ground_truths(
+        self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
+    ) -> Iterator[float | None]:
+        yield from (sums.within(box, domain.grid) for box in self.boxes)
+
+    def names(self, domain: ValueDomain) -> list[str]:
+        return [box.name for box in self.boxes]
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Boxes:
+        return Boxes(self.boxes[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles(CountsQuery):
+    """Values below which these shares of all values are, between 0 and 1."""
+
+    shares: tuple[float, ...]
+
+    kind: ClassVar[str] = "quantile"
+    in_values: ClassVar[bool] = True
+    of_tree: ClassVar[str] = "quantiles"
+
+    def evaluate(self, counts: Counts, domain: ValueDomain) -> Answers:
+        answers = []
+        for share, name in zip(self.shares, self.names(domain), strict=True):
+            estimate = counts.quantile(share)
+            value, low, high = domain.quantile(
+                estimate.value, estimate.ci95_low, estimate.ci95_high
+            )
+            answers.append(Answer(name, float(value), None, float(low), float(high)))
+        return Answers(self, tuple(answers), counts.method, bucket_width=domain.step)
+
+    def ground_truths(
+        self, answers: Sequence[Answer], sums: ItemSums, domain: ValueDomain
+    ) -> Iterator[float | None]:
+        for share in self.shares:
+            yield domain.true_quantile(sums.items, sums.counts, share)
+
+    def names(self, domain: ValueDomain) -> list[str]:
+        return [f"{share:g}" for share in self.shares]
+
+    def label_of(self, answer: Answer) -> str:
+        return _NAMED_SHARES.get(answer.name, answer.name)
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Quantiles:
+        return Quantiles(self.shares[:count])
+
+
+def _labeled(domain: ValueDomain, found: Iterator[tuple[int, Estimate]]) -> tuple[Answer, ...]:
+    # A tree may have more leaves than there are items.
+    return tuple(
+        Answer.of(domain.label(item), estimate, item)
+        for item, estimate in found
+        if item < domain.size
+    )
+
+
+def _suppressed(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
+    return tuple(map(domain.label, counts.suppressed))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Query of every published epoch; `norm_sub` adds estimates after Norm-Sub."""
+
+    domain: ValueDomain
+    counts_query: CountsQuery
+    norm_sub: bool = False
+
+    def answers(
+        self, estimate: Published | None, ground_truth: NDArray[np.integer] | None = None
+    ) -> tuple[Answer, ...]:
+        """Return the answers for an epoch; empty without an estimate.
+
+        `ground_truth` has the users with each estimated item or bucket, shape (items,), or one
+        number, if known.
+        """
+        if estimate is None or not (estimate.population or estimate.single):
+            return ()
+        try:
+            answers = self.counts_query.evaluate(estimate, self.domain).answers
+        except NoValuesError:
+            return ()
+        if self.norm_sub and estimate.detection_threshold is None:
+            fitted = norm_sub(estimate.intervals[0], estimate.population)
+            paired = self._paired(answers, estimate, fitted)
+            answers = tuple(replace(each, norm_sub=value) for each, value in paired)
+        if answers and ground_truth is not None:
+            paired = self._paired(answers, estimate, np.atleast_1d(ground_truth))
+            answers = tuple(replace(each, ground_truth=value) for each, value in paired)
+        return answers
+
+    def _paired(
+        self, answers: Sequence[Answer], estimate: Published, numbers: NDArray[Any]
+    ) -> Iterable[tuple[Answer, float | None]]:
+        sums = ItemSums.of_each(estimate.numbers, numbers)
+        return zip(
+            answers, self.counts_query.ground_truths(answers, sums, self.domain), strict=True
+        )
+
+    def to_json(
+        self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
+    ) -> Mapping[str, Any]:
+        """Return the answers for an epoch; names of the largest items differ between epochs."""
+        body: dict[str, Any] = {
+            "epoch": record.epoch,
+            "window_status": record.window_status,
+            "population": record.population,
+            "flags": record.flags,
+            self.counts_query.plural: self.answers(record.estimate, ground_truth),
+        }
+        width = self.simultaneous_half_width(record)
+        return body if width is None else body | {"simultaneous_half_width": width}
+
+    def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
+        """Return the half-width of intervals that hold for all counts; None unless ranked."""
+        if record.estimate is None or not self.counts_query.selects:
+            return None
+        return record.estimate.simultaneous_half_width

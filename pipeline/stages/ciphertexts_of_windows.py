@@ -1,0 +1,209 @@
+"""Open the ciphertexts of a window's reports: one layer per stage, the innermost at the last.
+
+A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has its own
+key, so the order reveals nothing. One that occurs twice was copied on its way and counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from dpstream.pipeline.actions import Steps, Yield
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.key_ring import KeyRing
+from dpstream.pipeline.jobs.sealed import AGGREGATE
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.stages.multisets import MessageMultiset, distinct_of_all
+from dpstream.pipeline.stages.ordered_chunks import Chunks
+from dpstream.pipeline.stages.window_writer import WindowRelease
+from dpstream.topics.message_formats import MessageFormat
+from dpstream.topics.messages import MessageArray, Messages, split_messages
+from dpstream.topics.sealed_messages import (
+    NAME_WORDS,
+    open_named_rows,
+    open_rows,
+    sealed_format,
+    strictly_increases,
+    unpack_reports,
+)
+from dpstream.topics.sealing import key_id, unseal_all
+
+
+@dataclass(slots=True)
+class IncreasingCiphertexts:
+    """Check that the received chunks of an attempt increase from first to last.
+
+    `ends` has the first and last row of each chunk, by index.
+    """
+
+    ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+
+    def add(self, index: int, words: Messages, form: MessageFormat) -> None:
+        """Add a chunk; raises `ValueError` for another format, or if it does not fit the others."""
+        rows = words.values
+        if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
+            raise ValueError(f"messages: got {rows.shape[1]} x {rows.dtype}; expected {form}")
+        if not len(rows):
+            return
+        first, last = rows[0].tolist(), rows[-1].tolist()
+        _, before = self.ends.get(index - 1, (None, None))
+        after, _ = self.ends.get(index + 1, (None, None))
+        if not (
+            strictly_increases(rows)
+            and (before is None or before < first)
+            and (after is None or last < after)
+        ):
+            raise ValueError("ciphertexts do not increase strictly: one may be duplicated")
+        self.ends[index] = first, last
+
+
+def distinct(words: Messages) -> Messages:
+    """Remove repeated rows from sorted ciphertexts."""
+    rows = words.values
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return Messages(rows[first])
+
+
+class SealedRelease(WindowRelease):
+    def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
+        return (yield from ciphertexts_in_order(words))
+
+
+def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
+    """Return distinct ciphertexts in increasing order, cut for chunks, in little memory."""
+    if words.in_files:
+        return (yield from words.once())
+    return Chunks.of(split_messages(distinct(words.sorted())))
+
+
+class Decryptor:
+    """Decrypt the outermost layer of reports with a party's private keys.
+
+    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. Raises `WrongKeyError` if
+    `keys` has no key of the party, or an earlier one without the last. All methods raise it if the
+    key of an epoch's key period is gone.
+    """
+
+    def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
+        check_keys(job, party, keys)
+        self._job = job
+        self._party = party
+        self._keys = keys
+
+    def open(self, epoch: int, rows: MessageArray) -> MessageArray:
+        """Return the contents of ciphertexts, without those that do not open."""
+        private_key, context = self._period(epoch)
+        return open_rows(rows, private_key, context)
+
+    def open_named(self, epoch: int, rows: MessageArray) -> MessageArray:
+        """Decrypt as `open` does, with names before the contents; see `open_named_rows`."""
+        private_key, context = self._period(epoch)
+        return open_named_rows(rows, private_key, context)
+
+    def open_all(self, epoch: int, ciphertexts: list[bytes]) -> list[bytes | None]:
+        """Return the content of each ciphertext, None for those that do not open."""
+        private_key, context = self._period(epoch)
+        return unseal_all(ciphertexts, private_key, context)
+
+    def _period(self, epoch: int) -> tuple[X25519PrivateKey, bytes]:
+        lock = self._job.locks.of(self._party, epoch)
+        private_key = self._keys.find(lock.public_key)
+        if private_key is None:
+            raise WrongKeyError(
+                f"epoch {epoch} of job {self._job.name} is sealed to key "
+                f"{key_id(lock.public_key).hex()} of {self._party}, which is no longer in "
+                f"{self._keys.source}: it cannot be read without that key"
+            )
+        return private_key, lock.context
+
+
+class ReportReader:
+    """Open the innermost ciphertexts of released windows, and aggregate their reports.
+
+    Raises `WrongKeyError` if the aggregator's private keys are missing.
+    """
+
+    def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
+        self._job = job
+        self._opener = Decryptor(job, AGGREGATE, keys)
+
+    def add(self, aggregator: Aggregator, epoch: int, words: Messages) -> int:
+        """Add the reports in an epoch's ciphertexts, and return their number."""
+        return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
+
+    @property
+    def named_format(self) -> MessageFormat:
+        packed = sealed_format(self._job.message_format, 0)
+        return MessageFormat(packed.dtype, NAME_WORDS + packed.width)
+
+    def open_named(self, epoch: int, words: Messages) -> Messages:
+        """Return the contents of an epoch's ciphertexts, each after its name; add nothing."""
+        return Messages(self._opener.open_named(epoch, words.values))
+
+    def add_named(
+        self, aggregator: Aggregator, epoch: int, parts: Sequence[MessageMultiset]
+    ) -> Steps[int]:
+        """Add the distinct contents of several partial windows, and return their number of reports.
+
+        A shuffler drops its own duplicates, but does not know what other shufflers received.
+        `parts` stay unchanged.
+        """
+        reports = 0
+        for block in distinct_of_all(parts):
+            for chunk in split_messages(Messages(block.values[:, NAME_WORDS:])):
+                reports += self._add_opened(aggregator, epoch, chunk.values)
+            yield Yield()
+        return reports
+
+    def _add_opened(self, aggregator: Aggregator, epoch: int, rows: MessageArray) -> int:
+        local_epoch = self._job.epochs.local(epoch)
+        reports = reports_in(rows, self._job.message_format, aggregator, local_epoch)
+        aggregator.add(local_epoch, reports, None)
+        return len(reports)
+
+
+def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
+    """Raise `WrongKeyError` if a process lacks a key of a party that will still be used."""
+    assert job.sealed is not None
+    public_keys = job.sealed.parties[party]
+    available = [keys.find(public_key) is not None for public_key in public_keys]
+    if not available[-1] or available != sorted(available):
+        missing = [
+            key_id(key).hex() for key, here in zip(public_keys, available, strict=True) if not here
+        ]
+        raise WrongKeyError(
+            f"job {job.name}: no private key in {keys.source} for {party}, whose public key is "
+            f"{', '.join(missing)}. 'dpstream keygen' created it: copy it here, or give its "
+            "folder with --keys"
+        )
+
+
+def reports_in(
+    rows: MessageArray, form: MessageFormat, aggregator: Aggregator, epoch: int
+) -> MessageArray:
+    """Return the valid reports among opened ciphertexts, without all others.
+
+    `form` is the format of reports, and `epoch` is numbered within its horizon.
+    """
+    reports = unpack_reports(rows, form)
+    if form.distinct is not None:
+        reports = reports[reports[:, 0] < form.distinct]
+    return _known(reports, aggregator, epoch)
+
+
+def _known(reports: MessageArray, aggregator: Aggregator, epoch: int) -> MessageArray:
+    try:
+        aggregator.check_messages(epoch, reports)
+    except ValueError:
+        if len(reports) <= 1:
+            return reports[:0]
+        half = len(reports) // 2
+        parts = (reports[:half], reports[half:])
+        return np.concatenate([_known(part, aggregator, epoch) for part in parts])
+    return reports

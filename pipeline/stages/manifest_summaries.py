@@ -1,0 +1,133 @@
+"""Counts of a deployment's decided windows, as published by shuffler workers.
+
+A summary covers all manifests before an offset of their log, and names the last of them by its
+checksum. A reader that starts some way before that offset can verify that the summary is of this
+log. It then knows as much as after reading everything. Without a summary, the end of the log gives
+the same, except for the number of windows decided before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+from crc32c import crc32c
+
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import MANIFEST_STATUSES, read_head
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSummary:
+    """Number of windows, by status, decided by the manifests before an offset of their log.
+
+    `checksum` is the CRC-32C of the record right before the offset.
+    """
+
+    offset: int
+    checksum: int
+    windows: Mapping[str, int]
+
+    @classmethod
+    def after(cls, offset: int, last: bytes, windows: Mapping[str, int]) -> Self:
+        return cls(offset, crc32c(last), windows)
+
+    def ends_with(self, record: LogRecord) -> bool:
+        return (record.offset, crc32c(record.value)) == (self.offset - 1, self.checksum)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"offset": self.offset, "checksum": self.checksum, "windows": dict(self.windows)}
+
+    @classmethod
+    def from_json(cls, body: Any) -> Self | None:
+        """Decode the result of `to_json`, or return None for other content."""
+        try:
+            windows = {
+                window_status.value: int(body["windows"].get(window_status, 0))
+                for window_status in MANIFEST_STATUSES
+            }
+            summary = cls(int(body["offset"]), int(body["checksum"]), windows)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return summary if min(summary.offset, *windows.values()) >= 0 else None
+
+
+class SummarizedDecisions:
+    """`DecisionLog` with the number of decided windows by status.
+
+    Attributes:
+        log: All decisions read, or at least the last `EPOCHS_AHEAD` ones.
+        windows: Number of windows by status; covers only the records read if not `counted`.
+        counted: True if earlier windows are counted, too.
+    """
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self.windows: Counter[str] = Counter()
+        self.counted = True
+        self.log = DecisionLog(job, self._note, self._note_all)
+
+    def apply_all(self, records: Iterable[LogRecord]) -> None:
+        self.log.apply_all(records)
+
+    @property
+    def enough(self) -> int:
+        """Number of records before an offset that suffice to know all decisions up to it."""
+        return 4 * EPOCHS_AHEAD * self._job.partial_window_count
+
+    def begin(
+        self,
+        records: Sequence[LogRecord],
+        earlier: Iterable[LogRecord],
+        summary: ManifestSummary | None,
+    ) -> bool:
+        """Start near the end of the log, or return False without any effect if that is not enough.
+
+        No decided epoch is more than `EPOCHS_AHEAD` beyond the oldest undecided one. Therefore, if
+        a decided epoch is twice as far beyond another, all epochs before the middle are decided.
+
+        `records` are `enough` of the log, and `earlier` the manifests to which these refer; see
+        `dpstream.topics.short_manifests`. `summary` is up to the last record, and must be of this
+        log. None leaves the number of windows decided earlier unknown.
+        """
+        if not records or (summary is not None and not summary.ends_with(records[-1])):
+            return False
+        first = self._first(records)
+        if first is None:
+            return False
+        later = DecisionLog(self._job, self._note, self._note_all, after=first + EPOCHS_AHEAD)
+        for record in earlier:
+            with suppress(CodecError):
+                later.recall(record)
+        before, self.windows = self.windows, Counter()
+        later.apply_all(records)
+        if later.decided.highest <= first + 2 * EPOCHS_AHEAD:
+            self.windows = before
+            return False
+        self.log, self.counted = later, summary is not None
+        if summary is not None:
+            self.windows = Counter(summary.windows)
+        return True
+
+    def _first(self, records: Sequence[LogRecord]) -> int | None:
+        own = self._job.deployment, self._job.fingerprint, 1
+        for record in records:
+            with suppress(CodecError):
+                head = read_head(record.value)
+                if (head.deployment, head.fingerprint, head.instance) == own:
+                    return head.epoch
+        return None
+
+    def _note(self, decision: Decision) -> None:
+        self.windows[decision.manifest.window_status.value] += 1
+
+    def _note_all(self, decisions: Decisions) -> None:
+        for window_status, windows in Counter(decisions.rows.statuses.tolist()).items():
+            self.windows[MANIFEST_STATUSES[window_status].value] += windows

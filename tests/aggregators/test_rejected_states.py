@@ -1,0 +1,160 @@
+"""Test that every reader rejects states that no reports produce."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dpstream.aggregators.dyadic_tree import DyadicTree
+from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
+from dpstream.aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.message_counts import MessageCounts
+from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.randomizers import baselines, future_rand, value_stream
+from dpstream.randomizers.baselines import calibration as of_baselines
+from dpstream.randomizers.future_rand import calibration as of_future_rand
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import MOST_SUM
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate as calibrate_sums,
+)
+from dpstream.randomizers.value_stream import calibration as of_value_stream
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
+from dpstream.randomizers.value_stream.hadamard_values.calibration import (
+    calibrate as calibrate_items,
+)
+
+EPOCHS, CELLS = 8, 100
+STREAM = of_value_stream.calibrate(value_stream.ValueStreamParameters(4.0, 2), EPOCHS)
+ITEMS = calibrate_items(HadamardValuesParameters(2.0, 3, tuple("abcde"), 3), EPOCHS)
+SPLIT = of_baselines.calibrate(baselines.SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
+SUMS = calibrate_sums(ShuffledCountsParameters(4, 1e-3, 2, dummies="shuffle"), EPOCHS, 100)
+
+
+def integers(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def tables(position: int, value: int) -> bytes:
+    state = EpochTables(CELLS)
+    for epoch, count in ((3, 1), (7, 300), (8, 1 << 40)):
+        state.add(epoch, np.array([[5]], np.uint32), np.array([count], np.uint64))
+    data = bytearray(state.to_bytes())
+    data[position] = value
+    return bytes(data)
+
+
+def items_of(epoch: int, *sums: int) -> bytes:
+    return integers(epoch, *sums, *[0] * (1 + ITEMS.rows - len(sums)))
+
+
+def read_tables(data: bytes) -> object:
+    return EpochTables.from_bytes(CELLS, EPOCHS, data)
+
+
+def read_tree(data: bytes) -> object:
+    return DyadicTree.from_bytes(32, 3, data)
+
+
+def read_messages(data: bytes) -> object:
+    return MessageCounts.from_bytes(np.dtype("<u4"), data, 0)
+
+
+def read_stream(data: bytes) -> object:
+    return ValueStreamAggregator.from_bytes(STREAM, data)
+
+
+def read_items(data: bytes) -> object:
+    return HadamardValuesAggregator.from_bytes(ITEMS, data)
+
+
+def read_responses(data: bytes) -> object:
+    return EpochResponsesAggregator.from_bytes(SPLIT, data)
+
+
+def read_sums(data: bytes) -> object:
+    return ShuffledValueStreamAggregator.from_bytes(SUMS, data)
+
+
+@pytest.mark.parametrize(
+    ("read", "data", "message"),
+    [
+        (read_tables, tables(0, 9), "out of order"),
+        (read_tables, tables(8, 99), "expected 100"),
+        (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 is out of order or after"),
+        (read_tables, tables(-1, 0x80), r"count of epoch 8 is out of range; expected 0 to 2\^53"),
+        (read_tree, b"x" * 15, "a tree has 15 bytes; expected a multiple of"),
+        (
+            read_tree,
+            integers(63 * 3, 1),
+            ("cell 189 is out of range: a horizon of 32 epochs has 63 nodes of"),
+        ),
+        (read_tree, integers(2, 1, 2, 1), "do not strictly increase"),
+        *(
+            (read_tree, integers(2, n), ("a count of a tree is out of range; expected 1 to 2"))
+            for n in (-1, 0, 2**53 + 1)
+        ),
+        (read_messages, b"\0\0", "bytes are not valid message counts: error at byte"),
+        (read_messages, integers(2) + b"\1" + bytes(9), "bytes are truncated: expected"),
+        (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "do not strictly increase"),
+        (read_messages, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
+        *(
+            (read_stream, integers(1, *sums), "no symbols of epoch")
+            for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
+        ),
+        (read_stream, integers(2, 1, 0, 0)[:-1], "sums have 31 bytes; expected a multiple of 32"),
+        (read_stream, 2 * integers(2, 1, 0, 0), "epoch 2 after epoch 2 are out of order"),
+        (read_stream, integers(EPOCHS + 1, 1, 0, 0), "after the last epoch, 8"),
+        (read_items, items_of(1, 1, 73), "no 1 symbols of epoch"),
+        (read_items, items_of(1, 1, 40, -40), "no 1 symbols of epoch"),
+        (read_items, items_of(1, 0, 0), "no 0 symbols"),
+        (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
+        (read_items, 2 * items_of(1, 1), "epoch 1 after epoch 1 are out of order"),
+        (read_items, items_of(EPOCHS + 1, 1), "after the last epoch, 8"),
+        (read_responses, integers(1, 1, 1)[:-1], "counts have 23 bytes; expected a multiple of"),
+        (read_responses, 2 * integers(1, 1, 1), "do not strictly increase"),
+        (
+            read_responses,
+            integers(4, 1, 1),
+            ("counts of epochs 4 to 4 are out of range: the last epoch is"),
+        ),
+        (read_responses, integers(1, 0, 0), r"expected 0 to 2\^53, not both 0"),
+        (read_sums, integers(0, 1, 0), "sums of epoch 0 after epoch"),
+        (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 after epoch"),
+        (read_sums, integers(EPOCHS + 1, 1, 0), "after the last epoch, 8"),
+        (read_sums, integers(1, 0, 0), "0 sums of epoch 1 cannot total 0"),
+        (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 cannot total"),
+        (read_sums, b"abc", "sums have 3 bytes; expected a multiple of 24"),
+    ],
+)
+def test_invalid_state_bytes_are_rejected(
+    read: Callable[[bytes], object], data: bytes, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "words", "message"),
+    [
+        (3, [[0], [2]], "word 2 at epoch 3 is out of range; expected 0 to 1, plus"),
+        (0, [[0]], "epoch 0 is out of range: the last epoch is 8"),
+        (9, [[0]], "epoch 9 is out of range: the last epoch is 8"),
+        (1, [[0, 0]], r"words of epoch 1 are uint8 of shape \(1, 2\)"),
+    ],
+)
+def test_words_that_are_not_due_are_rejected(
+    epoch: int, words: list[list[int]], message: str
+) -> None:
+    law = of_future_rand.calibrate(future_rand.FutureRandParameters(1.0, 2), EPOCHS)
+    aggregator = FutureRandAggregator(law)
+    with pytest.raises(ValueError, match=message):
+        aggregator.add(epoch, np.array(words, np.uint8), None)
+    assert aggregator.to_bytes() == b""

@@ -1,0 +1,83 @@
+"""Test the exit report of a process to the parent watching it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dpstream.pipeline.errors import WRONG_INPUT
+from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
+from dpstream.pipeline.parent_watch import told
+
+TIMEOUT = 60.0
+TELLING = """
+import os, sys
+from dpstream.pipeline.parent_watch import VARIABLE, tell
+for reason in sys.argv[1:]:
+    tell(reason)
+print(os.environ.get(VARIABLE), flush=True)
+"""
+
+
+@contextmanager
+def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
+    printed: list[str] = []
+    process = Process(command, on_line=printed.append)
+    process.wait(TIMEOUT)
+    try:
+        yield process, printed
+    finally:
+        process.let_go()
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ([], ""),
+        (["no noise key"], "no noise key"),
+        (["one", "two\nsee dpstream --help"], "two\nsee dpstream --help"),
+        (["x" * 10**5], "x" * 4096),
+    ],
+)
+def test_last_reason_is_printed_alone(told: list[str], reason: str) -> None:
+    with ended(sys.executable, "-c", TELLING, *told) as (process, printed):
+        assert process.reason() == reason
+    started = [line for line in printed if line != "None"]
+    assert bool(told) is not bool(started), "a process passes no parent-death watch on"
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b'"no noise', ""),
+        (b'"no noise key"\n"the br', "no noise key"),
+        # Longer than one read: a line arrives in two pieces.
+        (b'"' + b"x" * 40_000 + b'"\n"' + b"y" * 40_000 + b'"\n', "y" * 40_000),
+    ],
+)
+def test_incomplete_reason_is_ignored(sent: bytes, reason: str) -> None:
+    starter, process = socket.socketpair()
+    with starter, process:
+        process.sendall(sent)
+        assert told(starter) == reason
+
+
+def test_killed_process_has_no_reason() -> None:
+    process = Process([sys.executable, "-c", "import time; time.sleep(1000)"])
+    process.kill()
+    assert process.wait(TIMEOUT) == -signal.SIGKILL
+    assert process.reason() == ""
+    end_all([process], timeout=0.0)
+
+
+def test_command_reports_its_reason() -> None:
+    with ended(*dpstream_command("run", "sideways")) as (process, printed):
+        assert process.returncode == WRONG_INPUT
+        reason = process.reason()
+    assert "'sideways' is not one of" in reason
+    assert f"error: {reason}".splitlines() == printed

@@ -1,0 +1,300 @@
+"""Reports as opaque words: plain, or sorted and counted.
+
+A report is a row of `width` unsigned words of 1, 2, 4 or 8 bytes. Only the two modules of a
+protocol know what the words mean. Reports have one of two encodings:
+
+* plain: the rows, one after the other, in any order.
+* pairs: the multiplicity of each row (u4, at least 1), then the distinct rows in increasing order.
+
+A multiset of reports has one canonical form, which reveals nothing but the multiset: sorted, and as
+pairs exactly when that is smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.topics.frames import (
+    MESSAGES_CAP,
+    PAYLOAD_TARGET,
+    RECORD_CAP,
+    U4_MAX,
+    CodecError,
+    OversizedError,
+)
+
+MessageArray: TypeAlias = NDArray[np.unsignedinteger]
+
+MESSAGES_FIELDS = "BBHIQ"
+"""Header fields: encoding, bytes of a word, width, rows, messages."""
+
+_PLAIN, _PAIRS = 0, 1
+PLAIN_ENCODINGS: Final = 2
+"""Number of the first encodings, decoded here; later ones are in `dpstream.topics.fixed_sizes`."""
+_WIDTH_MAX = 2**16 - 1
+WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+_COUNT_TYPE = np.dtype("<u4")
+_WIDE_COUNT_TYPE = np.dtype("<u8")
+# Columns to sort by, unless they leave ties.
+_DECISIVE = 4
+# Batch size, in rows: np.bincount converts its whole input to 8-byte integers.
+_TABLE_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Reports, one row each, or distinct reports with counts.
+
+    >>> Messages.canonical(np.array([[7], [7], [5], [7], [7], [7], [5], [7]], np.uint8)).messages
+    8
+
+    Attributes:
+        values: (rows, width), unsigned little-endian words. Decoded ones are read-only views.
+        counts: (rows,), multiplicity of each row; None if every row is one report. uint32, or
+            uint64 before `split_messages` where a count needs it.
+
+    Raises:
+        CodecError: If shapes or dtypes differ, a count is 0, or counted rows do not strictly
+            increase.
+    """
+
+    values: MessageArray
+    counts: NDArray[np.unsignedinteger] | None = None
+
+    def __post_init__(self) -> None:
+        values, counts = self.values, self.counts
+        if values.dtype not in WORD_TYPES.values():
+            raise CodecError(f"words of dtype {values.dtype}; expected unsigned and little-endian")
+        if values.ndim != 2 or not 1 <= values.shape[1] <= _WIDTH_MAX:
+            raise CodecError(
+                f"words of shape {values.shape}; expected (rows, width) of width 1 to {_WIDTH_MAX}"
+            )
+        if counts is None:
+            return
+        if counts.dtype not in (_COUNT_TYPE, _WIDE_COUNT_TYPE):
+            raise CodecError(f"counts of dtype {counts.dtype}; expected uint32 or uint64")
+        if counts.shape != values.shape[:1]:
+            raise CodecError(
+                f"counts of shape {counts.shape} do not match {len(values)} rows of messages"
+            )
+        if not counts.all():
+            raise CodecError("a count is 0; expected at least 1")
+        if not _increases(values):
+            raise CodecError("counted words do not strictly increase")
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
+
+    @property
+    def width(self) -> int:
+        """Words of a report."""
+        return int(self.values.shape[1])
+
+    @property
+    def messages(self) -> int:
+        """Number of reports."""
+        return self.rows if self.counts is None else int(self.counts.sum(dtype=np.uint64))
+
+    @property
+    def occurrences(self) -> NDArray[np.unsignedinteger]:
+        """Multiplicity of each row, (rows,)."""
+        return np.ones(self.rows, _COUNT_TYPE) if self.counts is None else self.counts
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, equal to their size in a record."""
+        return self.values.nbytes + (0 if self.counts is None else self.counts.nbytes)
+
+    @classmethod
+    def canonical(cls, values: MessageArray) -> Messages:
+        """Return the canonical form of plain reports, (n, width), independent of their order.
+
+        Rows are ordered numerically, by the first column, then the second and so on. One-byte and
+        two-byte words of width 1 are counted instead of sorted, which is 4 to 25 times faster.
+        """
+        plain = cls(values)
+        dtype, row_bytes = values.dtype, values.dtype.itemsize * plain.width
+        if row_bytes <= 2 and plain.width == 1:
+            return cls.from_counts(_count_values(values[:, 0]), dtype)
+        ordered = sorted_rows(values)
+        starts = first_of_equal_rows(ordered)
+        if not pairs_are_smaller(row_bytes, len(starts), plain.rows):
+            return cls(ordered)
+        return cls(ordered[starts], _narrowest(np.diff(starts, append=plain.rows)))
+
+    @classmethod
+    def from_counts(
+        cls, counts: NDArray[np.int64], dtype: np.dtype[np.unsignedinteger] | None = None
+    ) -> Messages:
+        """Return the canonical form of a multiset given as a table.
+
+        Args:
+            counts: (size,), multiplicity of each word from 0 to size - 1, at least 0.
+            dtype: Of the words; by default the narrowest that fits size - 1.
+        """
+        dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
+        if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
+            raise CodecError(f"a table of shape {counts.shape} does not fit {dtype} messages")
+        if (counts < 0).any():
+            raise CodecError("a count in the table is negative")
+        present = np.flatnonzero(counts)
+        values, occurring = present.astype(dtype)[:, None], counts[present]
+        if pairs_are_smaller(dtype.itemsize, len(present), int(occurring.sum())):
+            return cls(values, _narrowest(occurring))
+        return cls(np.repeat(values, occurring, axis=0))
+
+
+def split_messages(words: Messages, payload_bytes: int = PAYLOAD_TARGET) -> list[Messages]:
+    """Cut words into chunks that fit a record, all but the last of the same number of rows.
+
+    Chunks are views. There is at least one, possibly empty. A row of more than `payload_bytes` is a
+    chunk of its own. A count may exceed the limits of a record (u4, and 2^40 messages in all). The
+    words are then first split into layers: one with as much of every count as fits, one with the
+    remainder, and so on. Each layer strictly increases; the last chunk of a layer may be shorter.
+    """
+    rows = rows_per_chunk(
+        words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None
+    )
+    chunks = []
+    for layer in (
+        [words] if words.counts is None else layers(words, largest_count(words.rows, rows))
+    ):
+        for start in range(0, max(layer.rows, 1), rows):
+            counts = None if layer.counts is None else layer.counts[start : start + rows]
+            chunks.append(Messages(layer.values[start : start + rows], counts))
+    return chunks
+
+
+def rows_per_chunk(
+    row_bytes: int, payload_bytes: int = PAYLOAD_TARGET, *, counted: bool = False
+) -> int:
+    """Return the rows of `row_bytes` bytes in a chunk of `split_messages`, except a last one."""
+    return max(1, payload_bytes // (row_bytes + counted * _COUNT_TYPE.itemsize))
+
+
+def largest_count(rows: int, chunk_rows: int) -> int:
+    """Return the maximum multiplicity of a row in a chunk, given the number of distinct rows."""
+    return min(U4_MAX, MESSAGES_CAP // max(1, min(chunk_rows, rows)))
+
+
+def layers(words: Messages, largest: int) -> Iterator[Messages]:
+    """Yield words whose sum is the counted ones, with counts (u4) of at most `largest` each."""
+    values, counts = words.values, words.occurrences
+    while True:
+        yield Messages(values, np.minimum(counts, largest).astype(_COUNT_TYPE))
+        left = counts > largest
+        if not left.any():
+            return
+        values, counts = values[left], counts[left] - np.uint64(largest)
+
+
+def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
+    """Return header fields (`MESSAGES_FIELDS`) and payload of words."""
+    values, counts, messages = words.values, words.counts, words.messages
+    if words.nbytes > RECORD_CAP:
+        raise OversizedError(
+            f"{words.nbytes} bytes of messages exceed the maximum of a record, {RECORD_CAP}: use "
+            "split_messages"
+        )
+    if messages > MESSAGES_CAP:
+        raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
+    encoding, payload = _PLAIN, values.tobytes()
+    if counts is not None:
+        if counts.dtype != _COUNT_TYPE:
+            raise CodecError("counts have 8 bytes; a record stores 4: use split_messages")
+        encoding, payload = _PAIRS, counts.tobytes() + payload
+    return (encoding, values.itemsize, words.width, words.rows, messages), payload
+
+
+def unpack_messages(
+    data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
+) -> Messages:
+    """Return the words whose payload is `data[start:]`, as views of it.
+
+    All header fields are compared with the length of the payload before it is read.
+
+    Raises:
+        CodecError: If header and payload contradict each other, or violate the encoding.
+    """
+    if encoding not in (_PLAIN, _PAIRS):
+        raise CodecError(
+            f"messages have unknown encoding {encoding}; expected 0 (plain) or 1 (pairs)"
+        )
+    check_message_fields(word_bytes, width, messages)
+    counts_bytes = _COUNT_TYPE.itemsize * rows if encoding == _PAIRS else 0
+    expected, found = rows * width * word_bytes + counts_bytes, len(data) - start
+    if expected != found:
+        raise CodecError(
+            f"payload has {found} bytes; {rows} rows of {width} words of {word_bytes} bytes "
+            f"{'with counts ' if counts_bytes else ''}require {expected}"
+        )
+    # Counts come first: they are 4-byte aligned there for any size of a word.
+    values: MessageArray = np.ndarray(
+        (rows, width), WORD_TYPES[word_bytes], data, start + counts_bytes
+    )
+    counts = np.ndarray((rows,), _COUNT_TYPE, data, start) if encoding == _PAIRS else None
+    words = Messages(values, counts)
+    if words.messages != messages:
+        raise CodecError(f"payload has {words.messages} messages; the header states {messages}")
+    return words
+
+
+def check_message_fields(word_bytes: int, width: int, messages: int) -> None:
+    """Raise `CodecError` for header fields that are invalid in every encoding."""
+    if word_bytes not in WORD_TYPES:
+        raise CodecError(f"words of {word_bytes} bytes; expected 1, 2, 4 or 8")
+    if width < 1:
+        raise CodecError("words of width 0; expected at least 1")
+    if messages > MESSAGES_CAP:
+        raise CodecError(f"{messages} messages exceed the maximum of a record, {MESSAGES_CAP}")
+
+
+def _increases(values: MessageArray) -> bool:
+    earlier, later = values[:-1], values[1:]
+    if values.shape[1] > 1:
+        decisive = (earlier != later).argmax(axis=1)[:, None]
+        earlier = np.take_along_axis(earlier, decisive, axis=1)
+        later = np.take_along_axis(later, decisive, axis=1)
+    return bool((earlier < later).all())
+
+
+def _count_values(words: MessageArray) -> NDArray[np.int64]:
+    table = np.zeros(1 << 8 * words.itemsize, np.int64)
+    for start in range(0, words.size, _TABLE_ROWS):
+        table += np.bincount(words[start : start + _TABLE_ROWS], minlength=table.size)
+    return table
+
+
+def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
+    """Return whether the canonical form of `messages` reports, `distinct` different, is counted."""
+    return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
+
+
+def sorted_rows(values: MessageArray) -> MessageArray:
+    """Sort rows numerically: by the first column, then the second and so on."""
+    if values.shape[1] == 1:
+        return np.sort(values[:, 0])[:, None]
+    # Wide rows are sealed: they differ in their first columns.
+    head = values[:, :_DECISIVE]
+    ordered = values[np.lexsort(head.T[::-1])]
+    tied = (ordered[1:, :_DECISIVE] == ordered[:-1, :_DECISIVE]).all(axis=1)
+    if (ordered[1:][tied] != ordered[:-1][tied]).any():
+        return values[np.lexsort(values.T[::-1])]
+    return ordered
+
+
+def first_of_equal_rows(ordered: MessageArray) -> NDArray[np.intp]:
+    """Return the positions where equal rows start, of rows in numeric order."""
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.flatnonzero(first)
+
+
+def _narrowest(counts: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+    return counts.astype(_COUNT_TYPE if counts.max() <= U4_MAX else _WIDE_COUNT_TYPE)
