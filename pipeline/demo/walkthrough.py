@@ -67,7 +67,8 @@ def explain_statistic(jobs: Sequence[DeployedJob], people: int) -> WalkthroughSc
     lines = [
         f"{people:,} {first.people} took courses at a university, in {first.epochs.count} weeks "
         f"starting with {begin}.",
-        "How many were enrolled in each week? No observer may learn whether any one of them was.",
+        "How many were enrolled in each week? What an observer can learn about any one of them "
+        "has a stated limit.",
         f"The same {first.people} are counted in {len(jobs)} ways:",
     ]
     for job in jobs:
