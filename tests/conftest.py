@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import gc
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,17 +28,15 @@ def stride(request: pytest.FixtureRequest) -> int:
     return every
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let each of several processes import the tests from another one on.
-
-    Each then compiles a part of them, and finds the rest compiled by the others.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None or session.config.args != ["tests"]:
-        return
-    files = sorted(str(path) for path in Path(__file__).parent.rglob("test_*.py"))
-    first = len(files) * int(worker[2:]) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    session.config.args[:] = files[first:] + files[:first]
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Pause garbage collection during imports, and exempt what they leave from later ones."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,4 +46,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if limits and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
     # Broker tests mostly wait, so starting them first leaves the processor to the others.
-    items.sort(key=lambda item: (item.get_closest_marker("kafka") is None, item.path))
+    items.sort(key=lambda item: item.get_closest_marker("kafka") is None)
