@@ -8,6 +8,15 @@ from fractions import Fraction
 from typing import Any, Literal
 
 
+def needs_no_trust(trust: str) -> bool:
+    """Return whether a `Guarantee.trust` names no trusted party.
+
+    >>> needs_no_trust("none; it holds against everyone"), needs_no_trust("the shuffler to shuffle")
+    (True, False)
+    """
+    return trust.startswith("none")
+
+
 @dataclass(frozen=True, slots=True)
 class ShuffledStreams:
     """Additional guarantee for a user's whole stream, if the shuffler is trusted.
@@ -45,7 +54,7 @@ class Guarantee:
         unit: Part of a user's data that the epsilon is spent on: the whole "stream", a single
             "epoch" of it, or a single "value", for users whose value never changes.
         neighbors: Pairs of inputs whose difference the guarantee protects.
-        trust: Parties that have to be trusted, and parties that need not be.
+        trust: Parties that have to be trusted, and parties that need not be; see `needs_no_trust`.
         basis: "exact": computed from the whole output distribution; "bound": proven upper bound.
         horizons: Number of horizons covered, for a recurring job, each with fresh draws; None for
             other jobs.

@@ -20,6 +20,7 @@ from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.results.privacy_sentences import posterior_text, trusted_party
 from dpstream.pipeline.results.sentences import epoch_sentence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.guarantee import needs_no_trust
 from dpstream.randomizers.randomness import cryptographic_generator
 
 STUDENT = "1006"
@@ -140,7 +141,7 @@ def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
         "Neither faster computers nor any other knowledge would reveal more: that requires access "
         "to the device itself."
     )
-    lines += [_rests_on(job) for job in jobs if not job.guarantee.trust.startswith("none")]
+    lines += [_rests_on(job) for job in jobs if not needs_no_trust(job.guarantee.trust)]
     return WalkthroughScreen(4, "What an observer can learn about one student", tuple(lines))
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.late_calibration import late_function
 from dpstream.pipeline.protocols.protocol import DELTA, Law
-from dpstream.randomizers.guarantee import Guarantee, whole_streams
+from dpstream.randomizers.guarantee import Guarantee, needs_no_trust, whole_streams
 
 ALL_BUT_CERTAIN = 30.0
 """Epsilon beyond which every guess counts as certain, and nothing as hidden."""
@@ -336,6 +336,6 @@ _PASSES_ON = "passes on every report and none of its own"
 
 def _assumed(guarantee: Guarantee) -> str:
     trust = guarantee.trust
-    if trust.startswith("none"):
+    if needs_no_trust(trust):
         return NO_ASSUMPTIONS
     return trust.partition("; against a shuffler")[0].partition("; the messages alone")[0]

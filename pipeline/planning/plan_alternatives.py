@@ -21,6 +21,7 @@ from dpstream.pipeline.protocols.alternatives import alternatives as of_paramete
 from dpstream.pipeline.protocols.forecasts import BoostedForecast
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.guarantee import needs_no_trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Alternative:
     @property
     def needs_no_trust(self) -> bool:
         """True if the guarantee has no trusted party; otherwise the shuffler is trusted."""
-        return self.trust.startswith("none")
+        return needs_no_trust(self.trust)
 
 
 def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:

@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.budget_declarations import BudgetDeclaration, standi
 from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Exposure
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, needs_no_trust
 
 # Odds of one to ten million millions carry no information.
 _PROTECTS_NOTHING = 30.0
@@ -68,7 +68,7 @@ def trusted_words(trust: str) -> str:
     >>> trusted_words("the shuffler to shuffle")
     'The guarantee relies on the shuffler to shuffle.'
     """
-    if not trust.startswith("none"):
+    if not needs_no_trust(trust):
         return f"The guarantee relies on {trust}."
     rest = trust.removeprefix("none").lstrip(":; ")
     if not rest:
@@ -86,7 +86,7 @@ def trusted_party(trust: str) -> str:
     >>> trusted_party("the shuffler to shuffle, and 999 honest other users")
     'the shuffler'
     """
-    if trust.startswith("none"):
+    if needs_no_trust(trust):
         return "none"
     return trust.partition(",")[0].partition(" to ")[0]
 

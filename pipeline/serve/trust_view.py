@@ -9,6 +9,7 @@ from typing import Any
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.stages.topic_uses import stages_of
+from dpstream.randomizers.guarantee import needs_no_trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def parties_of(job: DeployedJob) -> tuple[Party, ...]:
 
 
 def _parties(job: DeployedJob) -> Iterator[Party]:
-    shuffles = not job.guarantee.trust.startswith("none")
+    shuffles = not needs_no_trust(job.guarantee.trust)
     sealed = job.sealed is not None
     if job.devices is None:
         yield Party("devices, producers", "values, on their own machine", trusted=True)
