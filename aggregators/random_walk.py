@@ -87,8 +87,8 @@ def random_walk(
     later = np.zeros_like(state)
     for epoch in reversed(range(epochs)):
         # Information of this and later epochs beyond the prediction: h e / S + (I - K h')' later.
-        told = surprises[epoch] / totals[epoch] - (gains[epoch] * later).sum(axis=1)
-        later = later + told[:, None]
+        information = surprises[epoch] / totals[epoch] - (gains[epoch] * later).sum(axis=1)
+        later = later + information[:, None]
         values = predicted[epoch, :, 0] + (spreads[epoch, :, 0] * later).sum(axis=1)
         offline[epoch] = weights @ values
         later = later @ moves

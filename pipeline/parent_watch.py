@@ -20,7 +20,7 @@ VARIABLE = "DPSTREAM_PARENT_WATCH"
 """Environment variable that names the descriptor of a process."""
 
 # A socket buffers this much without waiting for its reader.
-_CHARACTERS_TOLD = 4096
+_REASON_CHARACTERS = 4096
 
 
 def follow(timeout: float = 4.0) -> None:
@@ -43,15 +43,15 @@ def follow(timeout: float = 4.0) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-def tell(reason: str) -> None:
+def send_reason(reason: str) -> None:
     """Send the parent the reason why this process is about to end."""
     parent_watch = _handed_down()
     if parent_watch is not None:
         with suppress(OSError):
-            parent_watch.sendall(json.dumps(reason[:_CHARACTERS_TOLD]).encode() + b"\n")
+            parent_watch.sendall(json.dumps(reason[:_REASON_CHARACTERS]).encode() + b"\n")
 
 
-def told(parent_watch: socket.socket) -> str:
+def received_reason(parent_watch: socket.socket) -> str:
     """Return the last reason that the child process sent; empty if none."""
     parent_watch.setblocking(False)
     received = b""

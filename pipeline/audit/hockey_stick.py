@@ -94,9 +94,8 @@ class Observations:
 
     def halves(self) -> tuple[Observations, Observations]:
         middle = self.trials // 2
-        return Observations(self.tables, self.codes[:middle]), Observations(
-            self.tables, self.codes[middle:]
-        )
+        halves = self.codes[:middle], self.codes[middle:]
+        return Observations(self.tables, halves[0]), Observations(self.tables, halves[1])
 
 
 Score: TypeAlias = Callable[[Observations], NDArray[np.float64]]

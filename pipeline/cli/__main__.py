@@ -4,7 +4,7 @@ import sys
 import traceback
 
 from dpstream.pipeline.cli import main
-from dpstream.pipeline.parent_watch import follow, tell
+from dpstream.pipeline.parent_watch import follow, send_reason
 
 
 def _run() -> int:
@@ -12,7 +12,7 @@ def _run() -> int:
     try:
         return main()
     except Exception as error:
-        tell(traceback.format_exception_only(error)[-1].strip())
+        send_reason(traceback.format_exception_only(error)[-1].strip())
         raise
 
 

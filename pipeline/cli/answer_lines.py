@@ -84,11 +84,8 @@ class AnswerTable:
         ]
 
     def cells(self, answer: Answer) -> list[str]:
-        counts_query, width, ground_truth = (
-            self.query.counts_query,
-            self.query.domain.width,
-            answer.ground_truth,
-        )
+        counts_query, width = self.query.counts_query, self.query.domain.width
+        ground_truth = answer.ground_truth
         if counts_query.in_values:
             shown = [_in_values(answer.value, width)]
             shown += [edge_text(end, width) for end in (answer.ci95_low, answer.ci95_high)]

@@ -21,7 +21,7 @@ import typer
 
 from dpstream.pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError, printable
 from dpstream.pipeline.kafka.cluster_errors import ANY_ROLE, AccessError
-from dpstream.pipeline.parent_watch import tell
+from dpstream.pipeline.parent_watch import send_reason
 from dpstream.pipeline.replacements import OPTIONS, REMOVED_COMMANDS
 from dpstream.pipeline.whole_files import NO_ROOM
 
@@ -155,5 +155,5 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _complain(message: str) -> None:
-    tell(message)
+    send_reason(message)
     print(f"error: {printable(message)}", file=sys.stderr)

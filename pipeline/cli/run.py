@@ -38,7 +38,7 @@ from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
 from dpstream.pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
 from dpstream.pipeline.operations.supervisor.target_tasks import Task
-from dpstream.pipeline.parent_watch import tell
+from dpstream.pipeline.parent_watch import send_reason
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.environment import Environment, WindowListener
 from dpstream.pipeline.stages.estimate_records import EstimateListener
@@ -174,7 +174,7 @@ def run(
         try:
             with cluster_of(servers, kafka_config) as cluster:
                 deployed, connection = find_job(cluster, job), cluster.connection
-                lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
+                lines = LogLines(deployed.name, stage, worker, as_json, on_error=send_reason)
                 _check(cluster, deployed, stage, lines)
             break
         except (BrokerAwayError, KafkaConnectionError, KafkaTimeoutError) as error:

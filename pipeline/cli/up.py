@@ -226,11 +226,11 @@ def _print_screen(screen: WalkthroughScreen) -> None:
 
 def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None) -> None:
     silence("kafka")
-    somebody = sys.stdin.isatty() and sys.stdout.isatty()
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
     settings = DemoSettings(
         servers=servers,
         kafka_config=kafka_config,
-        browser=browser and somebody and has_screen(),
+        browser=browser and interactive and has_screen(),
     )
     try:
         run_demo(settings, print_text)
@@ -246,11 +246,11 @@ def has_screen() -> bool:
 
 
 def _watched(settings: UpSettings, browser: bool, as_json: bool) -> UpSettings:
-    somebody = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     return replace(
         settings,
-        browser=settings.page and browser and somebody and has_screen(),
-        linger=settings.page and somebody,
+        browser=settings.page and browser and interactive and has_screen(),
+        linger=settings.page and interactive,
     )
 
 

@@ -311,5 +311,5 @@ class Watermarks:
             epoch += 1
         return due
 
-    def said(self, epoch: int) -> None:
+    def mark_sent(self, epoch: int) -> None:
         self.next = epoch + 1

@@ -447,7 +447,7 @@ class Collector:
             await self._writer.write(
                 job.topic(Role.REPORTS), job.topics.partition_of(epoch), record
             )
-            running.watermarks.said(epoch)
+            running.watermarks.mark_sent(epoch)
             reports = batch_writer.counters.epochs.pop(epoch, 0)
             counted = f"{reports:,} report{'' if reports == 1 else 's'}"
             self._lines(job.name).info(f"epoch {epoch} is over: received {counted}")

@@ -95,7 +95,7 @@ class WatchingParent:
     def reason(self, seconds: float = 1.0) -> str:
         if self._relay is not None:
             self._relay.join(seconds)
-        return parent_watch.told(self._parent_end)
+        return parent_watch.received_reason(self._parent_end)
 
     def let_go(self) -> None:
         self._parent_end.close()

@@ -81,12 +81,8 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
         return
     if isinstance(requested, FragmentsParameters) and requested.neighbors == "removal":
         return
-    epsilon, delta, domain, items = (
-        requested.epsilon,
-        requested.delta,
-        requested.domain,
-        requested.items,
-    )
+    epsilon, delta = requested.epsilon, requested.delta
+    domain, items = requested.domain, requested.items
     yield "projective_geometry", partial(ProjectiveGeometryParameters, epsilon, domain, items)
     yield "single_message", partial(SingleMessageParameters, epsilon, delta, domain, items)
     for dummies in ("poisson", "shuffle"):

@@ -120,10 +120,8 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     people = (manifest.contributors, manifest.population)
     counts: CountedWindow | None = None
     if decided.counts is not None:
-        local, participation = (
-            job.epochs.local(epoch),
-            Participation.empty(job.epochs.count, job.added_by_all(job.law)),
-        )
+        local = job.epochs.local(epoch)
+        participation = Participation.empty(job.epochs.count, job.added_by_all(job.law))
         participation.set(local, *people)
         counts = window_of(job.aggregator_from_bytes(decided.counts), local, participation)
     if counts is None:

@@ -204,13 +204,13 @@ class Site:
     def look_who_watches(self) -> None:
         """Update the set of watched jobs; call it periodically."""
         opened = set(self.job_store.watched)
-        somebody = self.job_store.viewers > 0 or self.job_store.requested_recently
+        in_use = self.job_store.viewers > 0 or self.job_store.requested_recently
         self._shown = (
             tuple(
                 Shown(state.job, state.phase, name in opened, state.smooths)
                 for name, state in self.job_store.jobs.items()
             )
-            if somebody
+            if in_use
             else ()
         )
 

@@ -202,17 +202,17 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
             "ci95_high": headline.ci95_high,
         }
     points = state.history.points[state.history.part(None, point.epoch)][-LATEST_ESTIMATES:]
-    hero = latest_complete_record(state.job, points)
-    assert isinstance(hero, Point)
+    complete = latest_complete_record(state.job, points)
+    assert isinstance(complete, Point)
     return {
         "headline": str(headline),
         "estimate": value,
         "sentence": list(sentence_of(state.job, points, titled=False).parts),
         "sentence_epoch": {
-            "epoch": hero.epoch,
-            "name": epoch_name(state.job, hero.epoch).name,
-            "contributors": hero.contributors,
-            "population": hero.population,
+            "epoch": complete.epoch,
+            "name": epoch_name(state.job, complete.epoch).name,
+            "contributors": complete.contributors,
+            "population": complete.population,
         },
     }
 

@@ -110,10 +110,8 @@ def _spent(mechanism: Mechanism, matrix: PublicMatrix, requested: Any, last_epoc
         ((cells, _),) = matrix.moved(removal=removal)
         loss, delta = requested.epsilon / cells, 0.0
     else:
-        loss, delta = (
-            published_loss(matrix.measurements, requested.epsilon, requested.delta),
-            requested.delta,
-        )
+        delta = requested.delta
+        loss = published_loss(matrix.measurements, requested.epsilon, delta)
         # Replacing an item moves a measurement by up to 2.
         loss = loss if removal else loss / 2
     return with_noise(

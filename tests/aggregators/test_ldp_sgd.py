@@ -167,8 +167,8 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
         held += bool(estimate.ci95_low <= expected <= estimate.ci95_high)
         assert estimate.ci95_low > 50
     assert stats.binom.cdf(held, runs, 0.95) > 1e-9
-    nobody = LdpSgdAggregator(law, requested)
-    assert nobody.estimate(1, participation) is None
+    empty = LdpSgdAggregator(law, requested)
+    assert empty.estimate(1, participation) is None
 
 
 def test_invalid_sums_are_rejected() -> None:

@@ -73,9 +73,9 @@ def test_reports_are_determined_by_generator(case: Case) -> None:
 @every_case
 def test_absent_devices_send_nothing(case: Case) -> None:
     devices = enrolled(case, 7)
-    nobody = np.zeros(DEVICES, np.bool_)
+    none_present = np.zeros(DEVICES, np.bool_)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
-        words = written_out(devices.report(epoch, values, nobody, case.generator(8, epoch)))
+        words = written_out(devices.report(epoch, values, none_present, case.generator(8, epoch)))
         assert words.shape == (0, case.message_format.width)
 
 

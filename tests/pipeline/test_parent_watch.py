@@ -12,14 +12,14 @@ import pytest
 
 from dpstream.pipeline.errors import WRONG_INPUT
 from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
-from dpstream.pipeline.parent_watch import told
+from dpstream.pipeline.parent_watch import received_reason
 
 TIMEOUT = 60.0
 TELLING = """
 import os, sys
-from dpstream.pipeline.parent_watch import VARIABLE, tell
+from dpstream.pipeline.parent_watch import VARIABLE, send_reason
 for reason in sys.argv[1:]:
-    tell(reason)
+    send_reason(reason)
 print(os.environ.get(VARIABLE), flush=True)
 """
 
@@ -36,7 +36,7 @@ def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("reasons", "reason"),
     [
         ([], ""),
         (["no noise key"], "no noise key"),
@@ -44,11 +44,11 @@ def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
         (["x" * 10**5], "x" * 4096),
     ],
 )
-def test_last_reason_is_printed_alone(told: list[str], reason: str) -> None:
-    with ended(sys.executable, "-c", TELLING, *told) as (process, printed):
+def test_last_reason_is_printed_alone(reasons: list[str], reason: str) -> None:
+    with ended(sys.executable, "-c", TELLING, *reasons) as (process, printed):
         assert process.reason() == reason
     started = [line for line in printed if line != "None"]
-    assert bool(told) is not bool(started), "a process passes no parent-death watch on"
+    assert bool(reasons) is not bool(started), "a process passes no parent-death watch on"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_incomplete_reason_is_ignored(sent: bytes, reason: str) -> None:
     starter, process = socket.socketpair()
     with starter, process:
         process.sendall(sent)
-        assert told(starter) == reason
+        assert received_reason(starter) == reason
 
 
 def test_killed_process_has_no_reason() -> None:

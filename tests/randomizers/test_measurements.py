@@ -214,7 +214,7 @@ def test_laws_without_noise_or_with_too_much_are_rejected() -> None:
         (of_noise, {"noise": None}),
         (of_noise, {"odds": of_odds.odds}),
         (of_odds, {"last_epoch": 0}),
-        (of_noise, {"neighbors": "nobody"}),
+        (of_noise, {"neighbors": "unknown"}),
         (of_noise, {"calibration": "none"}),
     ]
     for law, changed in wrong:

@@ -91,8 +91,8 @@ def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
     assert law.left is not None
     means = 2 * np.repeat([law.held.mean, law.left.mean], 3)
     assert (np.abs(counts - means) < 8 * np.sqrt(means)).all()
-    nobody = devices.report(2, np.ones(1_000, np.int64), np.zeros(1_000, np.bool_), RNG)
-    assert len(written_out(nobody)) == 0
+    none_present = devices.report(2, np.ones(1_000, np.int64), np.zeros(1_000, np.bool_), RNG)
+    assert len(written_out(none_present)) == 0
 
 
 def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:

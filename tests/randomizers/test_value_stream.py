@@ -329,12 +329,12 @@ def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
 def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 16)
     absent, called = ValueStream(law), ValueStream(law)
-    first, nobody = np.arange(200) % 2, np.zeros(200, np.bool_)
+    first, none_present = np.arange(200) % 2, np.zeros(200, np.bool_)
     for devices in (absent, called):
         devices.enroll(200, seeded_generator(1))
         devices.report(1, first, None, seeded_generator(2))
     for epoch in range(2, 2 + passed_over):
-        called.report(epoch, 1 - first, nobody, seeded_generator(3))
+        called.report(epoch, 1 - first, none_present, seeded_generator(3))
     later = [
         devices.report(2 + passed_over, 1 - first, None, seeded_generator(4)).tolist()
         for devices in (absent, called)
@@ -347,14 +347,14 @@ def test_skipped_epochs_equal_epochs_without_reports(passed_over: int) -> None:
 def test_known_changes_of_absent_devices_are_followed() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), 170)
     told, absent = Histories(law, 1), Histories(law, 1)
-    nobody = np.zeros(1, np.bool_)
+    none_present = np.zeros(1, np.bool_)
     rng = seeded_generator(1)
     for devices, known in ((told, np.ones(1, np.bool_)), (absent, None)):
         devices.tell(1, np.zeros(1, np.int64), np.zeros(1, np.int16))
-        devices.follow(2, np.ones(1, np.int64), nobody, rng, known)
+        devices.follow(2, np.ones(1, np.int64), none_present, rng, known)
         devices.tell(3, np.ones(1, np.int64), np.zeros(1, np.int16))
     assert told.state_arrays()["followed"][0] == law.boost * law.decay
-    assert absent.state_arrays()["followed"][0] == 0, "when it changed, nobody knows"
+    assert absent.state_arrays()["followed"][0] == 0, "the time of the change is unknown"
     assert told.state_arrays()["changes"][0] == absent.state_arrays()["changes"][0] == 1
     left = [devices.state_arrays()["left"][0] for devices in (told, absent)]
     pulls = [0.5 + law.boost * law.decay, 0.5]

@@ -38,7 +38,6 @@ FIRST = re.compile(
 EXAMPLE = re.compile(r"^\s*>>> .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 PRODUCT = tuple(f"{folder}/" for folder in (*FOLDERS, "experiments", "docker"))
 PAGES = {"README.md", "PRIVACY.md", "SECURITY.md", "THREATS.md"}
-JAVASCRIPT_TESTS = ("randomizers/javascript/test/", "randomizers/javascript/vectors/")
 OTHER_TEXTS = (".html", ".js", ".md", ".yaml", ".yml")
 
 
@@ -105,7 +104,7 @@ def product() -> dict[str, str]:
     return {
         path: text
         for path, text in texts().items()
-        if (path.startswith(PRODUCT) and not path.startswith(JAVASCRIPT_TESTS)) or path in PAGES
+        if path.startswith(PRODUCT) or path in PAGES
         if path.endswith((".py", *OTHER_TEXTS))
     }
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from dpstream.pipeline.cli import make_streams_usable
-from dpstream.pipeline.parent_watch import VARIABLE, follow, tell
+from dpstream.pipeline.parent_watch import VARIABLE, follow, send_reason
 from dpstream.randomizers.randomness import cryptographic_generator
 
 GENERATOR = cryptographic_generator()
@@ -45,7 +45,7 @@ def main(what: str) -> int:
         case "fail":
             raise ZeroDivisionError("of what?")
         case "tell":
-            tell("no noise key")
+            send_reason("no noise key")
             print("a complaint", file=sys.stderr)
             return 3
         case "write":

@@ -108,6 +108,6 @@ class SeededDevices:
         randomizer.enroll(self.count, generator)
         if job.epochs.local(epoch) > 1:
             # Devices enrolled at the start of the horizon were absent at skipped epochs.
-            nobody = np.zeros(self.count, np.bool_)
-            randomizer.report(1, np.zeros(self.count, np.int64), nobody, generator)
+            none_present = np.zeros(self.count, np.bool_)
+            randomizer.report(1, np.zeros(self.count, np.int64), none_present, generator)
         return randomizer

@@ -221,7 +221,7 @@ def test_instance_fields_have_one_encoding(
             CodecError, match=r"populations have \d+ bytes|drawings do not match 2 included"
         ):
             decode(forge(data[:-cut], (108, u4(25 - cut))))
-    nobody = replace(
+    without_producers = replace(
         manifest,
         window_status=WindowStatus.EMPTY,
         producers=(False,),
@@ -229,7 +229,7 @@ def test_instance_fields_have_one_encoding(
         drawings=(),
         contributors=0,
     )
-    empty = encode(nobody)
+    empty = encode(without_producers)
     with pytest.raises(CodecError, match="a manifest of version 2 does not state its shuffler"):
         decode(forge(empty, (104, u4(1))))
     for drawings, message in (

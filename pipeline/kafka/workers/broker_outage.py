@@ -14,10 +14,10 @@ class Outage:
     """Track whether the broker answers, given the result of every request.
 
     >>> outage = Outage("127.0.0.1:9092", print, clock=iter([0.0, 40.0]).__next__)
-    >>> outage.requested(answered=False)  # doctest: +ELLIPSIS
+    >>> outage.note(answered=False)  # doctest: +ELLIPSIS
     broker 127.0.0.1:9092 unreachable since ...; waiting
-    >>> outage.requested(answered=False)
-    >>> outage.requested(answered=True)
+    >>> outage.note(answered=False)
+    >>> outage.note(answered=True)
     broker is back after 40 s
     """
 
@@ -37,7 +37,7 @@ class Outage:
     def over(self) -> bool:
         return self._since is None
 
-    def requested(self, *, answered: bool) -> None:
+    def note(self, *, answered: bool) -> None:
         if not answered and self._since is None:
             self._since = self._clock()
             now = time.strftime("%H:%M:%S")

@@ -292,10 +292,10 @@ class _Process:
             try:
                 await self.log.start()
             except KafkaConnectionError:
-                self.outage.requested(answered=False)
+                self.outage.note(answered=False)
                 await asyncio.sleep(1.0)
             else:
-                self.outage.requested(answered=True)
+                self.outage.note(answered=True)
                 return
 
     async def _beat(self) -> None:
@@ -392,9 +392,9 @@ class _Process:
                     self.ends = await self.log.end_offsets(self.stage.role, partitions)
             except (KafkaError, TimeoutError):
                 if not await self._see_topics():
-                    self.outage.requested(answered=False)
+                    self.outage.note(answered=False)
             else:
-                self.outage.requested(answered=True)
+                self.outage.note(answered=True)
                 self.topics.see_ends(self.ends, reached)
             if self.rejected is not None and (rejection := self.rejected()) is not None:
                 raise rejection

@@ -76,25 +76,17 @@ class Row:
     @property
     def notes(self) -> list[str]:
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
-        window_status = (
-            []
-            if self.record.window_status is WindowStatus.RELEASED
-            else [self.record.window_status.value]
-        )
+        status = self.record.window_status
+        unreleased = [] if status is WindowStatus.RELEASED else [status.value]
         # Omit `outside`: the numbers shown with it are cut, so it would be read as a ground truth
         # outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
-        return [*window_status, *([f"{name}, the largest"] if name else []), *flags]
+        return [*unreleased, *([f"{name}, the largest"] if name else []), *flags]
 
     def to_json(self) -> dict[str, Any]:
-        found, ground_truth = (
-            self.record.estimate,
-            None if self.ground_truths is None else self.ground_truths.tolist(),
-        )
-        body: dict[str, Any] = {
-            "epoch": self.epoch,
-            "window_status": self.record.window_status.value,
-        }
+        found, status = self.record.estimate, self.record.window_status
+        ground_truth = None if self.ground_truths is None else self.ground_truths.tolist()
+        body: dict[str, Any] = {"epoch": self.epoch, "window_status": status.value}
         if kind_of(self.domain).single:
             body |= {**self.estimate.to_json(), "estimate": self.estimate.value}
             ground_truth = ground_truth[0] if ground_truth else None

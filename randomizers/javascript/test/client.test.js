@@ -13,7 +13,7 @@ import { MemoryStore, countedBytes } from './support.js';
 
 const vectors = JSON.parse(readFileSync(new URL('../vectors/client/client.json', import.meta.url), 'utf8'));
 
-test('losses have the digits that they have in Python', () => {
+test('losses have the same digits as in Python', () => {
   for (const [number, digits, up, units, text] of vectors.amounts) {
     assert.equal(amount(number, digits, up), BigInt(units), String(number));
     assert.equal(written(BigInt(units), digits), text);
@@ -23,14 +23,14 @@ test('losses have the digits that they have in Python', () => {
   for (const wrong of ['', '-1', '1.50', '01', '1.', '.5', '1e3', ' 1', '1_0', null]) assert.throws(() => read(wrong, 9));
 });
 
-test('calendars are those of jobs', () => {
+test('calendars match those of jobs', () => {
   for (const { epochs, begins: starts, at } of vectors.calendars) {
     for (const [epoch, moment] of starts) assert.equal(begins(epochs, epoch), moment, JSON.stringify([epochs, epoch]));
     for (const [moment, epoch] of at) assert.equal(epochAt(epochs, moment), epoch, JSON.stringify([epochs, moment]));
   }
 });
 
-test('values are numbers of the domain, and rejections do not name them', () => {
+test('values are numbers of the domain, and rejections do not reveal them', () => {
   for (const { values, numbers } of vectors.values) {
     for (const [value, number] of numbers) {
       const told = readValues(values);
@@ -42,7 +42,7 @@ test('values are numbers of the domain, and rejections do not name them', () => 
   assert.throws(() => numberOf(told, 'bicycle'), (error) => !error.message.includes('bicycle'));
 });
 
-test('no number and no set is rejected, so that silence says nothing', () => {
+test('every number and set is accepted, so absence reveals nothing', () => {
   const numbers = { kind: 'numbers', size: 5, slots: null, low: 0, high: 8, buckets: 4 };
   for (const optional of [false, true]) {
     const told = readValues({ ...numbers, optional });
@@ -55,12 +55,12 @@ test('no number and no set is rejected, so that silence says nothing', () => {
   assert.deepEqual(numberOf(sets, ['car', 'car']), [3]);
 });
 
-test('a label is the same with its accent composed or not', () => {
+test('composed and decomposed accents give the same label', () => {
   const told = readValues({ kind: 'items', size: 3, slots: null, labels: ['tea', 'caf\u00e9'] });
   assert.deepEqual(['caf\u00e9', 'cafe\u0301'].map((label) => numberOf(told, label)), [2, 2]);
 });
 
-test('answers mean what they mean in Python', () => {
+test('responses have the same meaning as in Python', () => {
   for (const [status, told, kind, others, begins] of vectors.outcomes) {
     assert.deepEqual(outcomeOf(status, told), { kind, others, begins }, JSON.stringify([status, told]));
   }
@@ -73,7 +73,7 @@ test('answers mean what they mean in Python', () => {
   }
 });
 
-test('a statement is believed if one of the signers has signed it', async () => {
+test('a statement is accepted if one of the signers signed it', async () => {
   const { signers, good, bad } = vectors.signatures;
   assert.equal(await signedStatement(good, signers), Buffer.from(JSON.parse(good).statement, 'base64').toString());
   await assert.rejects(signedStatement(good, [signers[0]]), { kind: 'statement' });
@@ -81,7 +81,7 @@ test('a statement is believed if one of the signers has signed it', async () => 
   for (const wrong of bad) await assert.rejects(signedStatement(wrong, signers), { kind: 'statement' }, wrong);
 });
 
-test('a law whose noise cannot give what it states is rejected, whoever signed it', async () => {
+test('a law whose noise is too small for its guarantee is rejected even if signed', async () => {
   let tried = 0;
   for (const { steps } of vectors.scenarios) {
     const text = steps.flatMap(({ requests }) => requests).find(({ text }) => text?.includes('"statement"'))?.text;
@@ -98,7 +98,7 @@ test('a law whose noise cannot give what it states is rejected, whoever signed i
   assert.ok(tried >= 3);
 });
 
-test('a law that ends before a horizon does, or loses more than it states, is rejected', async () => {
+test('a law that ends before its horizon, or loses more than it states, is rejected', async () => {
   const tried = new Set();
   for (const { label, steps } of vectors.scenarios) {
     if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
@@ -144,7 +144,7 @@ class Replay {
         const request = this.requests.shift();
         assert.deepEqual([method, path], [request?.method, request?.path]);
         if (body) assert.equal(Buffer.from(body).toString('base64'), request.body);
-        if (!('status' in request)) throw new ClientError('unreachable', 'nobody is there');
+        if (!('status' in request)) throw new ClientError('unreachable', 'no server');
         return request;
       },
     };
@@ -177,13 +177,13 @@ class Replay {
 }
 
 for (const scenario of vectors.scenarios) {
-  test(`${scenario.label}: asks, sends and keeps what it does in Python`, async () => {
+  test(`${scenario.label}: requests, sends and stores the same as in Python`, async () => {
     const replay = new Replay(scenario);
     const device = new Device(replay.options);
     for (const step of scenario.steps) await replay.take(device, step);
   });
 
-  test(`${scenario.label}: goes on from what Python has kept, in a new page each time`, async () => {
+  test(`${scenario.label}: resumes from state that Python stored, in a new page each time`, async () => {
     const replay = new Replay(scenario);
     let text = null;
     for (const step of scenario.steps) {
@@ -207,7 +207,7 @@ for (const scenario of vectors.scenarios) {
   });
 }
 
-test('whoever is slower finds its step undone', async () => {
+test('the slower of two pages finds its step undone', async () => {
   const scenario = vectors.scenarios.find(({ label }) => label === 'client future_rand');
   const sent = [];
   const collector = async (method, path, body) => {
@@ -295,7 +295,7 @@ test('a page that dies at any moment draws nothing twice', async () => {
   for (let deaths = 1; deaths <= actions; deaths++) await run(deaths);
 });
 
-test('clients have all randomizers, and join no job that needs another', async () => {
+test('clients include all randomizers, and reject jobs that need another', async () => {
   assert.deepEqual(LOADED, PROTOCOLS);
   const { good } = vectors.signatures;
   const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
@@ -325,7 +325,7 @@ test('a statement that promises less than its law loses is rejected', async () =
   }
 });
 
-test('an account or a membership that cannot have been kept is rejected', () => {
+test('an invalid stored account or membership is rejected', () => {
   const steps = vectors.scenarios.find(({ label }) => label === 'client future_rand').steps;
   const good = steps.at(-1).document;
   assert.equal(documentOf(JSON.stringify(good)).account.length, 1);
@@ -363,7 +363,7 @@ test('an account or a membership that cannot have been kept is rejected', () => 
   }
 });
 
-test('a job may have a name that every object has', async () => {
+test('a job may be named like a property of every object', async () => {
   const { good } = vectors.signatures;
   const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
   const job = 'constructor';
@@ -379,7 +379,7 @@ test('a job may have a name that every object has', async () => {
   await assert.rejects(device.join({ statement: JSON.stringify({ ...told, job, population: job }) }), { kind: 'not-joined' });
 });
 
-test('a token that cannot be had is had later', async () => {
+test('a missing token is requested again later', async () => {
   const { good, signers } = vectors.signatures;
   const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
   const tokens = [() => Promise.reject(new Error('offline')), () => null, () => { throw new Error('bug'); }, () => 'good'];
@@ -409,7 +409,7 @@ test('a token that cannot be had is had later', async () => {
   assert.deepEqual(said, ['Bearer good']);
 });
 
-test('what was not written here is left alone', () => {
+test('foreign documents stay unchanged', () => {
   for (const text of ['', '{}', '[]', 'null', '{"version":2}', '{"version":1}', '['.repeat(99_999)]) {
     assert.throws(() => documentOf(text), { kind: 'store' }, text.slice(0, 20));
   }

@@ -125,13 +125,13 @@ async function walk(unit, seed, steps) {
 }
 
 for (const unit of Object.keys(JOBS)) {
-  test(`whatever tabs, clocks and servers do, each ${unit} that is drawn was charged for`, async () => {
+  test(`each drawn ${unit} is charged, regardless of tabs, clocks and servers`, async () => {
     let drawn = 0;
     for (let seed = 1; seed <= 60; seed++) drawn += await walk(unit, seed * 7919, 30);
     assert.ok(drawn > 100, `${drawn} draws`);
   });
 
-  test(`a lie about time on joining gains no ${unit}`, async () => {
+  test(`a wrong time on joining gains no ${unit}`, async () => {
     const statement = told(JOBS[unit]);
     for (const days of [-3, 1, 400, 100_000]) {
       let own = statement.epochs.start;
@@ -164,7 +164,7 @@ for (const unit of Object.keys(JOBS)) {
   });
 }
 
-test('an app says what is too old for it, and terms are what is joined', async () => {
+test('outdated documents are rejected, and joining uses the given terms', async () => {
   const statement = told(JOBS.stream);
   let text = JOBS.stream;
   const options = {

@@ -23,12 +23,12 @@ async function opened(body) {
   return Buffer.from(plain).toString('hex');
 }
 
-test('a report that Python has sealed opens', { skip }, async () => {
+test('a report sealed by Python opens', { skip }, async () => {
   assert.equal(await opened(Buffer.from(sealed.body, 'base64')), sealed.content);
   assert.equal(await opened(Buffer.from(sealed.javascript, 'base64')), sealed.content);
 });
 
-test('a report is sealed to the stage, and to nobody else', { skip }, async () => {
+test('a report is sealed to the stage alone', { skip }, async () => {
   const [ours, theirs] = [await sealedReport(), Buffer.from(sealed.body, 'base64')];
   assert.equal(await opened(ours), sealed.content);
   // All but the box is what Python sends.
@@ -39,6 +39,6 @@ test('a report is sealed to the stage, and to nobody else', { skip }, async () =
   await assert.rejects(opened(ours));
 });
 
-test('without what seals, no sealed job is joined', { skip: hpke ? 'has @hpke/core' : false }, async () => {
+test('without the sealing package, sealed jobs are rejected', { skip: hpke ? 'has @hpke/core' : false }, async () => {
   await assert.rejects(sealedReport(), { kind: 'app', message: /npm install @hpke\/core/ });
 });

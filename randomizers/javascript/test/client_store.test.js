@@ -25,7 +25,7 @@ test('a folder keeps the latest text', async (context) => {
   assert.deepEqual(await other.read(), { revision: 1, text: 'first' });
   assert.equal(await other.replace(1, 'second'), true);
   assert.equal(await one.replace(1, 'third'), false);
-  // Revision 1 is there no more: whoever read it long ago writes it, and finds that it is too late.
+  // Revision 1 no longer exists: a process that read it long ago cannot replace it.
   assert.equal(await one.replace(0, 'fourth'), false);
   assert.deepEqual(await one.read(), { revision: 2, text: 'second' });
   assert.deepEqual(await readdir(path), ['document.2.json']);
@@ -33,7 +33,7 @@ test('a folder keeps the latest text', async (context) => {
   assert.equal((await stat(join(path, 'document.2.json'))).mode & 0o777, 0o600);
 });
 
-test('what a dead process left behind does no harm, and is taken away', async (context) => {
+test('files of a dead process do no harm and are deleted', async (context) => {
   const path = await folder(context);
   const store = new FileStore(path);
   await store.replace(0, 'first');
@@ -46,7 +46,7 @@ test('what a dead process left behind does no harm, and is taken away', async (c
   assert.deepEqual(await readdir(path), ['document.3.json']);
 });
 
-test('processes lose nothing that they were told is kept', async (context) => {
+test('processes lose nothing that was acknowledged', async (context) => {
   const path = await folder(context);
   const url = new URL('../src/client/node.js', import.meta.url);
   const program = `
@@ -65,7 +65,7 @@ test('processes lose nothing that they were told is kept', async (context) => {
   assert.equal(await readFile(join(path, `document.${revision}.json`), 'utf8'), text);
 });
 
-test('a folder is synchronized before anybody relies on what is in it', async (context) => {
+test('a folder is synchronized before its content is used', async (context) => {
   const path = await folder(context);
   const { open } = files;
   const synchronized = [];

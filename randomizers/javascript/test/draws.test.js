@@ -9,14 +9,14 @@ import { vectorsOf } from './support.js';
 /** How unlikely a statistic is, at least, that is rejected. */
 const FALSE_ALARM = 1e-9;
 
-/** P(chi-square with so many degrees of freedom is above x), by Wilson and Hilferty. */
+/** P(chi-square with these degrees of freedom is above x), by Wilson and Hilferty. */
 function tail(x, degrees) {
   const spread = 2 / (9 * degrees);
   const z = (Math.cbrt(x / degrees) - (1 - spread)) / Math.sqrt(spread);
   return z < 0 ? 1 : 0.5 * Math.exp(-0.717 * z - 0.416 * z * z);
 }
 
-/** How likely counts are as far from their probabilities as these; rare ones are put together. */
+/** Likelihood of counts at least as far from their probabilities; rare ones are combined. */
 function likelihood(counts, probabilities) {
   const draws = counts.reduce((sum, count) => sum + count, 0);
   let [x, cells, rareSeen, rareExpected] = [0, 0, 0, 0];
@@ -37,8 +37,8 @@ function likelihood(counts, probabilities) {
   return tail(x, cells - 1);
 }
 
-/** Draw anew what a device draws in advance. */
-function anew(device) {
+/** Enroll a device again, which redraws what it draws in advance. */
+function enrolledAgain(device) {
   Object.assign(device, { enrolled: false, epoch: 0 });
   device.enroll();
   return device;
@@ -89,11 +89,11 @@ test('integers of every width reject what lies above the largest multiple', () =
   }
 });
 
-test('symbols of value_stream that are noise are normal', () => {
+test('noise symbols of value_stream are normal', () => {
   const [law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = countsOf(6_000, 145, () => {
-    anew(device).kept.noise[0] = 1;
+    enrolledAgain(device).kept.noise[0] = 1;
     return device.report(1, 1)[0] - 8;
   });
   const normal = (deviation) => {
@@ -105,12 +105,12 @@ test('symbols of value_stream that are noise are normal', () => {
   follows(counts, normal(1), normal(0.5));
 });
 
-test('symbols of value_stream that are tilted follow the tilt, and noise has its share', () => {
+test('tilted symbols of value_stream follow the tilt, and noise has its share', () => {
   const [, law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = new Array(145).fill(0);
   const noise = countsOf(8_000, 2, () => {
-    const isNoise = anew(device).kept.noise[0];
+    const isNoise = enrolledAgain(device).kept.noise[0];
     if (!isNoise) counts[device.report(1, 1)[0] - 8]++;
     return isNoise;
   });
@@ -140,7 +140,7 @@ test('signs of future_rand keep their distance from the truth, and orders have t
   const longest = composed.findIndex(({ k }, order) => k === most && orders[order]);
   const sums = new Array(most + 1).fill(0);
   const counts = countsOf(12_000, orders.length, () => {
-    const { order, signs } = anew(device).kept;
+    const { order, signs } = enrolledAgain(device).kept;
     if (order[0] === longest) {
       let kept = 0;
       for (let index = 0; index < most; index++) kept += (signs[index >> 3] >> (index & 7)) & 1;
@@ -162,7 +162,7 @@ test('signs of future_rand keep their distance from the truth, and orders have t
 test('coins of future_rand are fair', () => {
   const device = createDevice('future_rand', lawsOf('future_rand')[0]);
   const counts = countsOf(10_000, 2, () => {
-    anew(device).kept.order[0] = 0;
+    enrolledAgain(device).kept.order[0] = 0;
     return device.report(1, 0)[0] & 1;
   });
   follows(counts, [0.5, 0.5], [0.6, 0.4]);
@@ -204,7 +204,7 @@ test('dummies of cells follow their laws', () => {
   follows(ofCell(laws[5], 4_000), clustered(shape, average), clustered(shape / 2, average / 2));
 });
 
-test('words of shuffled_counts with hashes are uniform over those of an item', () => {
+test('messages of shuffled_counts with hashes are uniform over those of an item', () => {
   const law = lawsOf('shuffled_counts').find(({ buckets, boost }) => buckets && !boost);
   const held = { ...law.held, dummies: 'shuffle' };
   const device = createDevice('shuffled_counts', { ...law, held, size: 6, buckets: 3, last_epoch: 8_000 });
@@ -219,7 +219,7 @@ test('words of shuffled_counts with hashes are uniform over those of an item', (
   follows(counted, even, tilted);
 });
 
-test('single messages lie as often as they should', () => {
+test('single messages are randomized as often as stated', () => {
   const laws = lawsOf('single_message');
   const device = createDevice('single_message', { ...laws[0], last_epoch: 8_000 });
   device.enroll();
@@ -239,18 +239,18 @@ test('single messages lie as often as they should', () => {
   follows(masks, of(reversed / (kept + reversed)), of(reversed / (kept + reversed) / 2));
 });
 
-test('words of shuffled_counts are rounded up with the share that is left', () => {
+test('messages of shuffled_counts are rounded up with the remaining share', () => {
   const law = lawsOf('shuffled_counts').find((each) => 'squared_norm_budget' in each);
   const device = createDevice('shuffled_counts', law);
   const ups = countsOf(40_000, 2, () => {
-    const word = anew(device).report(1, 1)[0];
+    const word = enrolledAgain(device).report(1, 1)[0];
     return word - 32768 - Math.floor((0.5 + device.boost) * 256);
   });
   const share = ((0.5 + device.boost) * 256) % 1;
   follows(ups, [1 - share, share], [1 - share / 2, share / 2]);
 });
 
-test('production draws from WebCrypto, and from nothing else', (context) => {
+test('production draws only from WebCrypto', (context) => {
   const asked = [];
   context.mock.method(globalThis.crypto, 'getRandomValues', (array) => {
     asked.push(array.length);
@@ -264,7 +264,7 @@ test('production draws from WebCrypto, and from nothing else', (context) => {
   assert.ok(asked.length > 3);
 });
 
-test('bytes that are missing are rejected, and nothing has changed', () => {
+test('missing bytes are rejected and leave the state unchanged', () => {
   const device = createDevice('value_stream', lawsOf('value_stream')[0]);
   device.enroll();
   const before = device.state();
@@ -273,14 +273,14 @@ test('bytes that are missing are rejected, and nothing has changed', () => {
   device.report(1, 1);
 });
 
-test('SHA-512 is that of FIPS 180-4', () => {
+test('SHA-512 matches FIPS 180-4', () => {
   for (const length of [0, 1, 111, 112, 127, 128, 300]) {
     const message = new Uint8Array(length).fill(97);
     assert.deepEqual([...sha512(message)], [...createHash('sha512').update(message).digest()]);
   }
 });
 
-test('large whole numbers are read as they are written', () => {
+test('large whole numbers are read exactly', () => {
   const text = '{"a":[9007199254740991,-9007199254740993,18446744073709551615,1.2345678901234567891,1e30,0],"12345678901234567890":"-99999999999999999999"}';
   const read = parseJson(text);
   assert.deepEqual(read.a, [9007199254740991, -9007199254740993n, 18446744073709551615n, 1.2345678901234568, 1e30, 0]);

@@ -46,7 +46,7 @@ async function collector(context, { good, time }) {
   return { url: `http://127.0.0.1:${server.address().port}`, taken };
 }
 
-test('the example of the README runs as it stands, from the package', { skip: npm ? false : 'needs npm' }, async (context) => {
+test('the example of the README runs unchanged, from the package', { skip: npm ? false : 'needs npm' }, async (context) => {
   const { folder, inside } = await installed(context);
   const page = await readFile(join(inside, 'README.md'), 'utf8');
   const [, example] = /## A complete device[^]*?```js\n([^]*?)```/.exec(page);
@@ -63,7 +63,7 @@ test('the example of the README runs as it stands, from the package', { skip: np
   assert.equal(taken.length, 1);
 });
 
-test('the package says nothing of files that it does not have', { skip: npm ? false : 'needs npm' }, async (context) => {
+test('the package names no missing files', { skip: npm ? false : 'needs npm' }, async (context) => {
   const { inside } = await installed(context);
   const page = await readFile(join(inside, 'README.md'), 'utf8');
   const links = [...page.matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link);

@@ -38,7 +38,7 @@ function rejection(call) {
 
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
-  test(`${protocol}: laws that are none are rejected with a sentence`, () => {
+  test(`${protocol}: invalid laws are rejected with a sentence`, () => {
     let [rejected, read] = [0, 0];
     for (const { law } of cases) {
       for (const wrong of mutations(law)) {
@@ -50,7 +50,7 @@ for (const protocol of PROTOCOLS) {
     assert.ok(rejected > 8 * read, `${rejected} rejected, ${read} read`);
   });
 
-  test(`${protocol}: states that are none are rejected with a sentence, and values too`, () => {
+  test(`${protocol}: invalid states and values are rejected with a sentence`, () => {
     for (const { law, runs } of cases) {
       const [[epoch, value]] = runs[0].epochs;
       for (const wrong of mutations(runs[0].state)) {
@@ -75,13 +75,13 @@ for (const protocol of PROTOCOLS) {
   });
 }
 
-test('protocols that no device runs by itself are rejected', () => {
+test('protocols without a device implementation are rejected', () => {
   for (const name of ['bun', '', null, 3, '__proto__', 'toString', {}]) {
     assert.match(rejection(() => createDevice(name, {})), /does not support single devices/);
   }
 });
 
-test('a law that costs more than it says is rejected', () => {
+test('a law that costs more than it states is rejected', () => {
   const [{ law }] = vectorsOf('future_rand').cases;
   assert.match(rejection(() => createDevice('future_rand', { ...law, epsilon: law.epsilon * 0.9 })), /loss is .*; expected at most epsilon/);
   const [[, heavy], ...others] = law.laws[0].weights;
@@ -93,7 +93,7 @@ test('a law that costs more than it says is rejected', () => {
   }
 });
 
-test('range_values costs what the most expensive level that is drawn costs', () => {
+test('range_values costs as much as its most expensive drawn level', () => {
   const [{ law }] = vectorsOf('range_values').cases;
   const [{ booleans }] = law.levels;
   const levels = law.levels.map((level, index) => {
@@ -110,12 +110,12 @@ test('a boost for items that share buckets is rejected: no noise is proven to su
   assert.match(rejection(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);
 });
 
-test('a law read by JSON.parse, which has lost digits, is rejected', () => {
+test('a law read by JSON.parse, which loses digits, is rejected', () => {
   const [{ law }] = vectorsOf('value_stream').cases;
   assert.match(rejection(() => createDevice('value_stream', { ...law, noise: Number(law.noise) })), /parseJson/);
 });
 
-test('codes of cells that contradict themselves are rejected', () => {
+test('contradictory cell codes are rejected', () => {
   const [{ law }] = vectorsOf('count_min').cases;
   for (const [code, why] of [
     [{ kind: 'prefixes', levels: [[4, 16], [4, 16]], seed: 'x' }, /length is 4; expected a whole number from 5/],

@@ -14,13 +14,13 @@ const plain = (words) => Array.from(words, (word) => (Number.isSafeInteger(Numbe
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
   cases.forEach(({ law, loss, runs }, number) => {
-    test(`${protocol} ${number}: loses what it loses in Python`, () => {
+    test(`${protocol} ${number}: has the same loss as in Python`, () => {
       const own = createDevice(protocol, law).loss;
       assert.ok(Math.abs(own.epsilon - loss.epsilon) <= 1e-9 * loss.epsilon, `${own.epsilon}`);
       assert.deepEqual([own.delta, own.unit], [loss.delta, loss.unit]);
     });
 
-    test(`${protocol} ${number}: draws what Python draws`, () => {
+    test(`${protocol} ${number}: draws the same as Python`, () => {
       for (const { label, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);
         const device = createDevice(protocol, law);
@@ -38,7 +38,7 @@ for (const protocol of PROTOCOLS) {
       }
     });
 
-    test(`${protocol} ${number}: goes on from any state, its own or Python's`, () => {
+    test(`${protocol} ${number}: resumes from any state, its own or Python's`, () => {
       for (const { label, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);
         source.read(enrolled[0]);
@@ -54,7 +54,7 @@ for (const protocol of PROTOCOLS) {
   });
 }
 
-test('draws that hardly ever happen are those of Python', () => {
+test('rare draws match those of Python', () => {
   for (const { masses, mean, rate, words, drawn, taken } of vectorsOf('rare_draws').draws) {
     const view = new DataView(new ArrayBuffer(8 * words.length));
     words.forEach((word, index) => view.setBigUint64(8 * index, BigInt(word), true));

@@ -270,7 +270,7 @@ def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
     assert open_still.next == 3
     assert open_still.due(BEGIN + 3 * DAY + LATE + SETTLING - 1) == []
     assert open_still.due(BEGIN + 5 * DAY + LATE + SETTLING) == [3, 4, 5]
-    open_still.said(3)
+    open_still.mark_sent(3)
     assert open_still.due(BEGIN + 99 * DAY) == list(range(4, 17))
     assert Watermarks(intake, BEGIN - 10 * DAY).next == 1
     assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []

@@ -218,9 +218,9 @@ def test_first_live_rows_are_not_counted_in_public() -> None:
     assert epochs_in(log) == {}
 
     user_list = [f"user{number}" for number in range(40)]
-    nobody = live(job, [(0.5, "")], user_list=user_list)
-    assert nobody.populations == [40] * EPOCHS
-    assert live(job, first_ones(), user_list=user_list) == nobody
+    without_values = live(job, [(0.5, "")], user_list=user_list)
+    assert without_values.populations == [40] * EPOCHS
+    assert live(job, first_ones(), user_list=user_list) == without_values
 
 
 @every_job

@@ -42,9 +42,9 @@ if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 if sys.argv[1] == "failing":
-    from dpstream.pipeline.parent_watch import tell
+    from dpstream.pipeline.parent_watch import send_reason
     print("error: the reason", file=sys.stderr)
-    tell("the reason")
+    send_reason("the reason")
     sys.exit(2)
 time.sleep(1000)
 """

@@ -264,9 +264,9 @@ async def test_malicious_queries_get_an_error_sentence(cluster: MemoryCluster) -
             assert await rejected(page, path), path
         await page.get("/api/jobs/hours/curve?series=r0:")
         for path in (
-            "/api/jobs/nobody",
-            "/charts.json?job=nobody",
-            "/ws?job=nobody",
+            "/api/jobs/unknown",
+            "/charts.json?job=unknown",
+            "/ws?job=unknown",
             "/x",
             "/static/../x",
         ):

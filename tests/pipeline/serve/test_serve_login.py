@@ -285,8 +285,8 @@ async def test_forwarded_header_counts_only_from_the_proxy(cluster: MemoryCluste
         async with page.client.get(f"{page.address}/api/jobs", headers=named) as response:
             assert response.status == 200
         await page.get("/api/jobs", 401)
-        nobody = {"X-Forwarded-User": " "}
-        async with page.client.get(f"{page.address}/api/jobs", headers=nobody) as response:
+        blank = {"X-Forwarded-User": " "}
+        async with page.client.get(f"{page.address}/api/jobs", headers=blank) as response:
             assert response.status == 401
         await page.get("/", 401)
     elsewhere = AccessSettings(header="X-Forwarded-User", proxies=networks(["192.0.2.0/24"]))

@@ -68,7 +68,7 @@ async def test_every_response_has_the_security_policy(cluster: MemoryCluster) ->
             "/api/jobs/count": 200,
             "/api/jobs/count/estimates?format=csv": 200,
             "/charts.json?job=count": 200,
-            "/api/jobs/nobody": 404,
+            "/api/jobs/unknown": 404,
             "/api/jobs/count/curve?from=x": 400,
             "/nothing": 404,
             "/ws?job=count": 400,

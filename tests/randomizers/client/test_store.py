@@ -75,7 +75,7 @@ def test_a_file_keeps_the_latest_text(tmp_path: Path) -> None:
 
 def test_replaced_content_is_erased_from_the_file(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "device")
-    secret = "a value that nobody shall find " * 1000
+    secret = "a value to be erased " * 1000
     assert store.replace(0, secret)
     assert store.replace(1, "gone")
     assert secret[:31].encode() not in (tmp_path / "device").read_bytes()
