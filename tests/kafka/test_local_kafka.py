@@ -132,6 +132,7 @@ def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert started == own.status()
     assert steps[-1] == "starting Apache Kafka"
     assert own.directory.stat().st_mode & 0o077 == 0, "only its owner has access"
+    assert "-XX:TieredStopAtLevel=1" in psutil.Process(started.pid).cmdline(), "it is brief"
 
     # A second start, even by another object or concurrently, joins the running broker.
     assert LocalKafka(own.directory).start() == started
