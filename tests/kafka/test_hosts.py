@@ -172,9 +172,7 @@ class Fleet:
         if host in GATEWAYS:
             return self.closed(host)
         if host in COLLECTORS:
-            return self.hosts.log(host).count(
-                "is not a collector address; expected one like https://reports.example.org"
-            )
+            return self.hosts.log(host).count("receiving reports")
         return min(
             sum(
                 self.hosts.log(f"{host}-{stage}").count(f" {job} {stage} {host}: partitions:")
