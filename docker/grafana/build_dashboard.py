@@ -20,9 +20,9 @@ class Panel:
 
     Attributes:
         queries: Pairs of a PromQL query and its legend.
-        unit: Grafana's name of the unit.
+        unit: Grafana's name for the unit.
         kind: Grafana's panel type.
-        width: Columns of the grid, which has 24.
+        width: Width in columns of the grid, which has 24.
     """
 
     title: str

@@ -1,8 +1,8 @@
 """The broker's clock, derived from acknowledgements.
 
-Every topic uses LogAppendTime, so an acknowledgement contains the time of writing by the broker's
-clock. Between acknowledgements, a clock that is never set continues from there. The result does not
-depend on this machine's own clock; if that is off, it is reported.
+Every topic uses LogAppendTime, so an acknowledgement contains the broker's write time. A monotonic
+clock continues from there until the next one. The result does not depend on this machine's wall
+clock, whose error is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def own_milliseconds() -> int:
 
 
 def steady_seconds() -> float:
-    """Return seconds of a clock that is never set and runs while the machine sleeps."""
+    """Return seconds of a monotonic clock that keeps running while the machine sleeps."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -36,9 +36,9 @@ class _Reading:
 class BrokerClock:
     """Current time of the broker's clock; unknown before the first acknowledgement.
 
-    A reading is the time of writing, and is taken for the time of its arrival. This clock therefore
-    trails the broker's by the way back, and is never ahead of it. `own` returns this machine's
-    clock in milliseconds since 1970, and `steady` seconds of a clock that is never set.
+    A record's write time is used as the time at which its acknowledgement arrives. This clock
+    therefore trails the broker's by the network delay, and is never ahead of it. `own` returns this
+    machine's clock in milliseconds since 1970, and `steady` the seconds of a monotonic clock.
 
     >>> clock = BrokerClock(own=lambda: 7_200_000, steady=lambda: 5.0)
     >>> clock.now() is None  # prose: ok
@@ -61,12 +61,12 @@ class BrokerClock:
         return self._steady()
 
     def note(self, milliseconds: int, sent: float) -> None:
-        """Note the broker's time of writing for a record that started at `sent`."""
+        """Update the clock from the write time of a record that was sent at `sent` (`begin`)."""
         arrived = self._steady()
         self._reading = _Reading(milliseconds, arrived, max(0.0, arrived - sent))
 
     def now(self) -> int | None:
-        """Return milliseconds since 1970 by the broker's clock; None while unknown."""
+        """Return the broker's clock in milliseconds since 1970; None while unknown."""
         reading = self._reading
         if reading is None:
             return None
@@ -81,9 +81,9 @@ class BrokerClock:
         return datetime.fromtimestamp(self.milliseconds() / 1000, UTC)
 
     def ahead(self) -> float | None:
-        """Return the seconds by which this machine's own clock is ahead, at least.
+        """Return by how many seconds this machine's clock is ahead of the broker's, or more.
 
-        Negative if behind; None while the broker's clock is unknown.
+        Negative if it is behind; None while the broker's clock is unknown.
         """
         now, reading = self.now(), self._reading
         if now is None or reading is None:
@@ -99,7 +99,7 @@ class BrokerClock:
 
 
 def off_by(ahead: float) -> str:
-    """Describe how far a clock is off, before "the broker's".
+    """Describe a clock's error, in words that can precede "the broker's".
 
     >>> off_by(3_000), off_by(-7_200)
     ('50 min ahead of', '2 h behind')

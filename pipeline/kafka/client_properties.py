@@ -1,8 +1,8 @@
-"""Read the client.properties of Kafka's own tools: servers, TLS and SASL, under their Java names.
+"""Read client.properties files, as used by Kafka's own tools: servers, TLS and SASL.
 
 Certificates and keys are read in PEM, the one format that Java and OpenSSL share. No security
 setting is ignored: an unsupported or ineffective one is an error. A setting that concerns a client
-but not its connection (acks, linger.ms) is a warning.
+but not its connection (acks, linger.ms) causes a warning.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def parse_properties(text: str) -> dict[str, Property]:
     return properties
 
 
-# Maximum size in bytes of a file of settings or certificates.
+# Maximum size in bytes of a settings or certificate file.
 _LARGEST = 1 << 20
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-# Each mechanism with the Java login module that a sasl.jaas.config names for it.
+# SASL mechanisms, each with the Java login module that sasl.jaas.config must name.
 MECHANISMS = {
     "PLAIN": "PlainLoginModule",
     "SCRAM-SHA-256": "ScramLoginModule",
@@ -72,7 +72,7 @@ ssl.key.password ssl.endpoint.identification.algorithm ssl.enabled.protocols
 """
 
 # Other settings of Kafka 4.3's producer, consumer and admin client, except security: they concern a
-# client, not the connection. Those on the last line protect nothing in PEM files.
+# client, not the connection. The settings in the last row have no effect on PEM files.
 _IGNORED = """
 acks allow.auto.create.topics auto.commit.interval.ms auto.offset.reset batch.size buffer.memory
 check.crcs client.dns.lookup client.rack compression.gzip.level compression.lz4.level
@@ -111,8 +111,8 @@ _JAAS_OPTION = re.compile(
 class ClientProperties:
     """Connection settings of a client.properties file.
 
-    ``bootstrap_servers`` are ``host:port``, empty if the file names none. TLS is used if ``tls`` is
-    given, SASL if ``login`` is. ``warnings`` are sentences that the user should read once.
+    ``bootstrap_servers`` are ``host:port`` strings, if any. ``tls`` is None without TLS, and
+    ``login`` without SASL. ``warnings`` are sentences for the user.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -123,9 +123,9 @@ class ClientProperties:
 
 
 def read_client_properties(path: Path) -> ClientProperties:
-    """Read a client.properties file and the certificates and keys that it names.
+    """Read a client.properties file and the certificate and key files that it names.
 
-    Raises `ConnectionSettingsError` naming the file, the line and what to write instead.
+    Raises `ConnectionSettingsError`, whose message gives the file, the line and the fix.
     """
     return _SettingsReader(path).read()
 
@@ -146,13 +146,12 @@ class _SettingsReader:
         login = self._login() if "SASL" in protocol else None
         warnings = []
         if ignored:
-            warnings.append(
-                f"{self._path}: ignored, unrelated to the connection: " + ", ".join(ignored)
-            )
+            what = f"{self._path}: ignored settings that do not affect the connection"
+            warnings.append(f"{what}: {', '.join(ignored)}")
         if self._is_exposed():
             warnings.append(
-                f"{self._path} contains secrets that other users of this machine can read: "
-                f"'chmod 600 {self._path}'"
+                f"{self._path} contains secrets that other users of this machine can read; "
+                f"to prevent this: 'chmod 600 {self._path}'"
             )
         if login and login.mechanism == "PLAIN" and "SSL" not in protocol:
             warnings.append(f"{self._path}: the password is sent unencrypted; use SASL_SSL")
@@ -189,8 +188,8 @@ class _SettingsReader:
             if key in UNDERSTOOD and layer in ("SSL", "SASL") and layer not in protocol:
                 raise self._error(
                     key,
-                    f"{key} has no effect with security.protocol {protocol}: set it to "
-                    "SASL_SSL or another, or remove this line",
+                    f"{key} has no effect with security.protocol={protocol}: change the protocol, "
+                    "for example to SASL_SSL, or remove this line",
                 )
         return sorted(self._properties.keys() & IGNORED)
 
@@ -239,7 +238,7 @@ class _SettingsReader:
         chosen = [name.strip() for name in (self._get(key) or "TLSv1.2,TLSv1.3").split(",")]
         if not set(chosen) <= set(names):
             raise self._error(
-                key, f"{key}: got {', '.join(chosen)}; expected {' and '.join(names)}"
+                key, f"{key}: got {', '.join(chosen)}; expected {', '.join(names)} or both"
             )
         context.minimum_version = min(names[name] for name in chosen)
         context.maximum_version = max(names[name] for name in chosen)
@@ -285,20 +284,20 @@ class _SettingsReader:
             file.write(identity)
             file.flush()
             try:
-                # Never None: OpenSSL would ask for the password on the terminal.
+                # Do not pass None: OpenSSL would ask for the password on the terminal.
                 context.load_cert_chain(file.name, password=self._get("ssl.key.password") or "")
             except ssl.SSLError as error:
                 raise self._error(
                     key,
-                    f"cannot load the client's key: {error.reason or error}. Check it and "
-                    "ssl.key.password",
+                    f"cannot load the client's key: {error.reason or error}. Check the "
+                    "key and ssl.key.password",
                 ) from None
 
     def _inline_pem(self, key: str) -> str | None:
         value = self._get(key)
         if value is None:
             return None
-        # Joined lines of a .properties file have no line breaks; OpenSSL insists on them.
+        # A joined .properties value has no line breaks, but OpenSSL requires them.
         blocks = [
             f"-----BEGIN {label}-----\n{textwrap.fill(''.join(body.split()), 64)}\n"
             f"-----END {label}-----\n"
@@ -320,7 +319,7 @@ class _SettingsReader:
         if (self._get(f"{store}.type") or "PEM").upper() != "PEM" or not _PEM_BLOCK.search(text):
             raise self._error(
                 key,
-                f"{location} must be PEM with {store}.type=PEM. To convert it: "
+                f"{location} must be a PEM file, with {store}.type=PEM. To convert it: "
                 f"'{conversion.format(file=location)}'",
             )
         return text

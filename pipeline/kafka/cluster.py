@@ -1,6 +1,6 @@
-"""A Kafka cluster as seen by tools: topics, offsets, full reads and acknowledged writes.
+"""Synchronous access to a Kafka cluster: topics, offsets, full reads and acknowledged writes.
 
-Synchronous, based on kafka-python. Workers do not use it: they are asyncio, on Faust's own client.
+It uses kafka-python, for tools and producers. Workers use asyncio and Faust's own client instead.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 # expires, after five minutes by default.
 _METADATA_AGE_MS = 3_000
 METADATA_PAUSE_MS = 10
-"""Milliseconds between metadata requests; by default another topic takes a tenth of a second."""
-# A fetch of partitions that were read to their end delays the next request while it is held.
+"""Milliseconds between metadata requests; with the default, each new topic takes 0.1 s more."""
+# While the broker holds a fetch of fully read partitions, the next request has to wait.
 _FETCH_WAIT_MS = 20
 # A cluster that has just started or changed needs a moment to settle.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
-# Number of attempts: an unanswered request to create topics may have been carried out.
+# Attempts to create topics: an unanswered request might have been carried out.
 _CREATIONS = 3
 # Maximum bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
@@ -99,8 +99,8 @@ T = TypeVar("T")
 class Cluster:
     """Admin, consumer and producer of one cluster, each created on first use.
 
-    `timeout` is the timeout for a broker's answer in seconds; by default the clients' own.
-    `committed` restricts reads to committed transactions, as is right for other owners' topics.
+    `timeout` limits the wait for a broker's answer, in seconds; by default, the clients decide.
+    `committed` restricts reads to committed transactions; use it for topics of other applications.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class Cluster:
         return str(self.admin.describe_cluster()["cluster_id"])
 
     def topic_identity(self, topic: str) -> str | None:
-        """Return the cluster's unique ID of a topic, never reused for another of its name.
+        """Return the cluster's unique ID of a topic; a recreated topic has another ID.
 
-        Brokers before Kafka 2.8 have none, and the result is `None`.
+        None if the brokers are older than Kafka 2.8, which introduced topic IDs.
         """
         return self.topic_identities([topic]).get(topic)
 
@@ -162,17 +162,17 @@ class Cluster:
         return set(self.admin.list_topics())
 
     def exists(self, topic: str) -> bool:
-        """Return whether a topic exists; raise AccessError if this login may not know."""
+        """Return whether a topic exists; raise AccessError if this login must not see it."""
         # Describe only this topic: listing all takes long with hundreds of jobs.
         (found,) = self.admin.describe_topics([topic])
         self._check_visible(found)
         return found["error_code"] not in _ABSENT
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the current number of partitions of every topic, as brokers know it.
+        """Return the current number of partitions of every topic.
 
-        Later reads use it too. Otherwise a consumer would request deleted partitions for half a
-        minute, and not see added ones for five.
+        Later reads use these numbers too. Otherwise, a consumer would request deleted partitions
+        for half a minute, and not see added partitions for five minutes.
         """
         self._described = self.admin.describe_topics()
         counts = {
@@ -190,11 +190,11 @@ class Cluster:
         return counts
 
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
-        """Create the missing topics, and wait until all brokers know them.
+        """Create missing topics, and wait until all brokers know them.
 
-        If Kafka does not confirm the creation, the existing topics are checked again. Raises
-        ClusterError if a topic cannot be created, or exists with another number of partitions. It
-        also does for settings that would lose records or reveal when they were sent.
+        If Kafka does not confirm the creation, check again which topics exist. Raises ClusterError
+        if a topic cannot be created, or exists with another number of partitions, or with settings
+        that would lose records or reveal when they were sent.
         """
         wanted = {topic.name: topic for topic in topics}
         if not wanted:
@@ -211,9 +211,9 @@ class Cluster:
             raise ClusterError(f"cannot create the topics: {error}") from error
         except _UnansweredError as error:
             raise ClusterError(
-                f"Kafka did not confirm the creation of {error} after {_CREATIONS} requests, "
-                "and they do not exist. Check that all brokers are up, then run the same "
-                "command again; it uses what was created meanwhile"
+                f"Kafka did not confirm the creation of topics {error} after {_CREATIONS} "
+                "requests, and the topics do not exist. Check that all brokers are up, then run "
+                "the same command again; it keeps topics that were created meanwhile"
             ) from error
         except TopicSpreadError as error:
             raise ClusterError(
@@ -273,9 +273,9 @@ class Cluster:
         return described
 
     def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Change some settings of topics, by name.
+        """Change topic settings; `configs` maps topic names to the settings to change.
 
-        Raises ClusterError if the cluster rejects it; some topics may be changed then.
+        Raises ClusterError if the cluster rejects a change; other topics might be changed already.
         """
         if not configs:
             return
@@ -314,10 +314,10 @@ class Cluster:
         return [int(ends[partition]) for partition in partitions]
 
     def ends(self, partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the end offsets of many topics by partition, in one request.
+        """Return the end offsets of all partitions of many topics, in one request.
 
-        `partitions` gives the number of partitions requested per topic. Topics that are missing, or
-        have fewer, are left out.
+        `partitions` maps each topic to its number of partitions. Topics that do not exist, or have
+        fewer partitions, are omitted.
         """
         wanted = {
             topic: [TopicPartition(topic, number) for number in range(count)]
@@ -326,14 +326,14 @@ class Cluster:
         try:
             found = self._consumer.end_offsets([each for all in wanted.values() for each in all])
         except KeyError:
-            # One of them does not exist.
+            # One of the partitions does not exist.
             if len(wanted) == 1:
                 return {}
             return {t: e for each, n in partitions.items() for t, e in self.ends({each: n}).items()}
         return {topic: tuple(int(found[each]) for each in all) for topic, all in wanted.items()}
 
     def start_offsets(self, topic: str) -> list[int]:
-        """Return the offset of the first remaining record, by partition."""
+        """Return the offset of the first remaining record of each partition."""
         partitions = self._partitions(topic)
         starts = self._consumer.beginning_offsets(partitions)
         return [int(starts[partition]) for partition in partitions]
@@ -341,9 +341,9 @@ class Cluster:
     def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
         """Return approximate write times of records without reading them.
 
-        Times are in milliseconds since 1970. A search by time covers all partitions at once: see
-        `topic_spread`. The topics must use the broker's clock. `offsets` holds one record per
-        partition, and `now` is by the broker's clock. Partitions without that record are omitted.
+        `offsets` maps each partition to the offset of one record. The result maps partitions to
+        milliseconds since 1970; partitions without the record are omitted. `now` is the current
+        time of the broker's clock, which must also date the topic: see `topic_spread.record_ages`.
         """
         wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
         ends = self._consumer.end_offsets(list(wanted))
@@ -358,7 +358,7 @@ class Cluster:
             }
 
         there = [each for each, offset in wanted.items() if offset < ends[each]]
-        # In a compacted topic, the first remaining record is the oldest, if Kafka finds it.
+        # Instead of a deleted record, date the first remaining one, unless Kafka finds none.
         for each, first in self._consumer.offsets_for_times(dict.fromkeys(there, 0)).items():
             if first is None:
                 there.remove(each)
@@ -377,11 +377,11 @@ class Cluster:
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
-        """Read a partition from offset `start` to before `stop` (by default its current end).
+        """Yield a partition's records from offset `start`, below `stop` (default: the current end).
 
-        A read that ends without an error has returned every record once up to `stop`. Records that
-        retention deletes meanwhile are left out. Raises NoTopicError, or KafkaError if the broker
-        does not answer: the records read so far are right.
+        If the iteration ends without an error, it has yielded every record once, except records
+        that retention deletes meanwhile. Raises NoTopicError, or KafkaError if the broker does not
+        answer; records yielded before the error are valid.
         """
         if stop is None:
             stop = self.end_offsets(topic)[partition]
@@ -433,7 +433,7 @@ class Cluster:
                 KafkaProducer,
                 acks="all",
                 linger_ms=0,
-                # The client's batch size is the broker's message size.
+                # A client's batch must fit the broker's maximum message size.
                 batch_size=BATCH_BYTES_MAX - 4096,
                 max_request_size=1 << 21,
                 delivery_timeout_ms=int(_GIVE_UP_AFTER * 1000),
@@ -479,9 +479,9 @@ class Cluster:
 
     @contextmanager
     def asking(self, action: str, name: str) -> Iterator[None]:
-        """Raise `AccessError` if the cluster denies a request in the body of this context.
+        """Raise `AccessError` if the cluster denies a request within this context.
 
-        `action` is a verb as in `AccessError`, and `name` the resource.
+        `action` is a verb as in `AccessError`, and `name` the name of the resource.
         """
         try:
             yield
@@ -542,18 +542,18 @@ class _Sent:
 
 
 def _is_settling(error: KafkaError) -> bool:
-    """Return whether a broker has answered that it does not know yet; silence is no answer."""
-    # Retry also if a topic exists that another broker does not list yet.
+    """Return whether a broker answered with a transient error; a timeout is no answer."""
+    # Also retry if a topic exists but another broker does not list it yet.
     answered = getattr(error, "errno", None) is not None
     return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))
 
 
 class _UnansweredError(Exception):
-    """A request to create the named topics may or may not have been carried out."""
+    """Kafka did not confirm the creation of topics, which might exist or not."""
 
 
 def _tells_nothing(error: Exception) -> bool:
-    """Return whether a request may have been carried out in spite of an error."""
+    """Return whether a request might have been carried out in spite of an error."""
     if isinstance(error, KafkaError):
         answered = getattr(error, "errno", None) is not None
         return isinstance(error, RequestTimedOutError) or (error.retriable and not answered)
@@ -564,9 +564,8 @@ def _tells_nothing(error: Exception) -> bool:
 class KafkaTransport:
     """Carry out a producer's actions on the topics of a job.
 
-    While the broker is away, it waits, and reports this once through `notify`. Every
-    acknowledgement updates `clock`. Raises ClusterError if a record was rejected, or the broker
-    stayed away for ten minutes.
+    During an outage, it waits, and calls `notify` once. Every acknowledgement updates `clock`.
+    Raises ClusterError if a record is rejected, or if the broker does not answer for ten minutes.
     """
 
     def __init__(
@@ -588,7 +587,7 @@ class KafkaTransport:
         return carry_out(steps, self.carry_out)
 
     def carry_out(self, action: Action) -> object:
-        """Carry out an action; only `Flush` waits for acknowledgements, unless many are pending."""
+        """Carry out an action; only `Flush` waits for acknowledgements, unless too many are due."""
         match action:
             case EndOffsets():
                 return self.persistently(lambda: ends_of(action, self._ends))
@@ -600,11 +599,11 @@ class KafkaTransport:
                 self._settle(0)
                 return dict(self._written)
             case _:
-                raise TypeError(f"unexpected action of a producer: {action}")
+                raise TypeError(f"a producer cannot carry out {type(action).__name__}")
         return None
 
     def persistently(self, ask: Callable[[], T]) -> T:
-        """Return the broker's answer; while it is away, wait and report this once."""
+        """Call `ask` until the broker answers; report an outage once, and return the answer."""
         started, notified = time.monotonic(), False
         while True:
             try:
@@ -643,7 +642,7 @@ class KafkaTransport:
                 topic, value, partition=partition, timestamp_ms=own
             )
         except KafkaError as error:
-            # The client does not know the topic, and has waited for its metadata.
+            # The client has waited in vain for the metadata of the topic.
             self._check_there(topic)
             raise ClusterError(f"Kafka does not answer: {error}") from error
         self._pending.append(_Sent(future, (role, partition), topic, len(value), sent_at, own))
@@ -685,11 +684,11 @@ class KafkaTransport:
                 if is_too_large(error):
                     raise RecordTooLargeError(sent.topic, sent.size) from error
                 raise ClusterError(
-                    f"Kafka rejected a record: {error}. It is stored; run the same command again"
+                    f"Kafka rejected a record: {error}. To send it again, run the same command"
                 ) from error
             self._pending.popleft()
             self._pending_bytes -= sent.size
-            # A broker need not return the offset of a duplicate record.
+            # A broker does not always return the offset of a duplicate record.
             if acknowledged.offset >= 0:
                 self._written[sent.place] = acknowledged.offset + 1
             if acknowledged.timestamp != sent.own:

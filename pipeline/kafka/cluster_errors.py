@@ -1,6 +1,6 @@
 """Errors of a cluster: missing topics and missing access rights.
 
-Kafka's two client families, kafka-python and aiokafka, share error numbers, which are checked here.
+Kafka's two client families, kafka-python and aiokafka, share error codes, which are checked here.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
-# Kafka's error numbers of denied access, by kind of resource.
+# Kafka's error codes for denied access, each with the kind of resource.
 _REJECTED = {29: "topic", 30: "group", 31: "cluster"}
 # A record exceeds the size limit of its topic or broker.
 _TOO_LARGE = frozenset({10, 18})
@@ -31,11 +31,11 @@ class NoTopicError(ClusterError):
 
 
 class AccessError(ClusterError):
-    """Kafka does not allow this login a request.
+    """Kafka denies a request of this login.
 
-    `principal` is Kafka's name of the login, None if only the cluster knows it, by certificate.
-    `action` is one of read, write, see, create, change and delete. `kind` is topic, group or
-    cluster, and `name` that of the resource.
+    `principal` is Kafka's name for the login; None for a certificate, whose name only the cluster
+    knows. `action` is a verb: read, write, see, create, change or delete. `kind` is the kind of
+    resource (topic, group or cluster), and `name` its name.
     """
 
     def __init__(self, principal: str | None, action: str, kind: str, name: str) -> None:
@@ -51,9 +51,9 @@ class RecordTooLargeError(ClusterError):
         job = topic.partition(".")[0]
         super().__init__(
             f"topic {topic} rejects a record of {size:,} bytes: its max.message.bytes, or "
-            "message.max.bytes of its brokers, was set below what the job needs. Set it back "
-            f"('dpstream status {job}' prints the topic's value) and run the same command "
-            "again; the record is stored"
+            "message.max.bytes of its brokers, was set below what the job needs. Restore "
+            f"the value ('dpstream status {job}' prints the topic's) and run the same command "
+            "again; no record is lost"
         )
 
 
@@ -67,9 +67,9 @@ def access_problem(
 ) -> str:
     """Return the message for a denied request, with the command that allows it.
 
-    `principal`, `action`, `kind` and `name` are those of `AccessError`. Of several names, separated
-    by commas, the first determines the job. `job` are the arguments of `dpstream acl` that select
-    the job, by default derived from the name.
+    `principal`, `action`, `kind` and `name` are as in `AccessError`. If `name` lists several names,
+    separated by commas, the first one determines the job. `job` contains the arguments of
+    'dpstream acl' that select the job; by default, they are derived from the name.
 
     >>> access_problem("User:ann", "read", "topic", "small.reports", "shuffle")
     "Kafka does not allow User:ann to read topic small.reports. \
@@ -85,7 +85,7 @@ To allow it, as cluster administrator: 'dpstream acl small --role shuffle \
     elif not (kind == "group" or rest in frozenset(Role)):
         if kind == "cluster":
             return (
-                f"{sentence}: no role of a job has that right. Give the cluster administrator's "
+                f"{sentence}: no role of a job has that right. Use the cluster administrator's "
                 "--kafka-config"
             )
         return f"{sentence}: request that right from the cluster administrator"
@@ -124,7 +124,7 @@ class WorkerError(DpstreamError):
 
 
 class PositionDeletedError(WorkerError):
-    """Records that a stage still needs were deleted from their topic."""
+    """Records that a stage still needs have been deleted from its topic."""
 
     def __init__(
         self, topic: str, partition: int, wanted: int, first: int, *, hole: bool = False
@@ -148,4 +148,4 @@ class PositionDeletedError(WorkerError):
 
 
 class AbandonedError(Exception):
-    """The assignment that a stage worked under has ended, and its work with it."""
+    """The partition assignment of a stage has ended, so its current work is aborted."""

@@ -1,7 +1,7 @@
 """Connect to a Kafka cluster, with settings for each of the clients used here.
 
-A cluster is named by ``--bootstrap-servers`` or ``$DPSTREAM_BOOTSTRAP_SERVERS``, or by a
-client.properties file (``--kafka-config``). Without either, it is the local broker.
+A cluster is selected by ``--bootstrap-servers``, by ``$DPSTREAM_BOOTSTRAP_SERVERS``, or by a
+client.properties file (``--kafka-config``). By default, the local broker is used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
 
-# kafka-python waits up to 30 s between two attempts to reach a broker, and would lose that time
-# after each restart of one.
+# By default, kafka-python waits up to 30 s between attempts to reach a broker, which would delay it
+# after each broker restart.
 RECONNECT_BACKOFF_MAX_MS = 1_000
 
 _LAST_PORT = 65_535
@@ -44,15 +44,15 @@ class Login:
 
 
 class NoClusterError(DpstreamError):
-    """No cluster is named and no local broker runs; the message gives the start command."""
+    """No cluster is selected and no local broker is running; the message gives the command."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
     """A cluster and the credentials for it.
 
-    ``bootstrap_servers`` are ``host:port``. TLS is used if ``tls`` is given, SASL if ``login`` is.
-    ``warnings`` are sentences that the user should read once. ``config`` is any source file.
+    ``bootstrap_servers`` are ``host:port`` strings. ``tls`` is None without TLS, and ``login``
+    without SASL. ``warnings`` are sentences for the user. ``config`` is the settings file, if any.
 
     >>> Connection(("127.0.0.1:9092",)).aiokafka()["security_protocol"]
     'PLAINTEXT'
@@ -71,9 +71,9 @@ class Connection:
 
     @property
     def principal(self) -> str | None:
-        """The login's name in the cluster's ACLs; None without a login.
+        """The login's name in the cluster's ACLs; None without a SASL login.
 
-        A certificate is identified by its whole subject, which a cluster may map by its own rules.
+        The name of a client certificate is unknown: clusters map its subject by their own rules.
         """
         return None if self.login is None else f"User:{self.login.username}"
 
@@ -107,7 +107,7 @@ class Connection:
         return settings
 
     def arguments(self) -> list[str]:
-        """Return command line options that name this cluster to another dpstream process."""
+        """Return command-line options that select this cluster in another dpstream process."""
         options = ["--bootstrap-servers", ",".join(self.bootstrap_servers)]
         return options + (["--kafka-config", str(self.config)] if self.config else [])
 
@@ -128,7 +128,7 @@ class Connection:
 
 
 def parse_servers(text: str, what: str) -> tuple[str, ...]:
-    """Return the ``host:port`` of a comma separated list; ``what`` names it in errors."""
+    """Parse a comma-separated list of ``host:port``; errors refer to it as ``what``."""
     servers = tuple(server.strip() for server in text.split(",") if server.strip())
     wrong = [server for server in servers if not _SERVER.fullmatch(server)]
     if wrong or not servers:
@@ -151,12 +151,12 @@ def find_cluster(
     start_if_missing: bool = False,
     on_progress: Progress = lambda sentence: None,
 ) -> Connection:
-    """Return the connection to the cluster that the user names.
+    """Return the connection to the cluster that the user selects.
 
-    ``bootstrap_servers`` (comma separated) takes precedence over the environment, and that over the
-    file ``kafka_config``. Without any, it is the local broker of `dpstream.pipeline.state`, which
-    is started only if ``start_if_missing``. Raises `ConnectionSettingsError` and `NoClusterError`,
-    and `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` if the local broker cannot be started.
+    ``bootstrap_servers`` (comma-separated) takes precedence over the environment variable, and the
+    variable over the file ``kafka_config``. If none is given, the local broker is used; it is
+    started only if ``start_if_missing``. Raises `ConnectionSettingsError`, `NoClusterError`, or
+    `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` if the local broker cannot be started.
     """
     servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
     named = parse_servers(servers, "bootstrap servers") if servers else ()

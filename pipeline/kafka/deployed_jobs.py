@@ -1,6 +1,6 @@
 """Deployed jobs of a cluster, read from the compacted topic ``dpstream.jobs``.
 
-Separate from `deployments`, which plans, charges and writes: readers do not need that.
+Separate from `deployments`, so that readers need not import its planning and charging.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def read_jobs(cluster: Cluster) -> JobsTopic:
 
 
 def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
-    """Return the state of the jobs topic, optionally of one job only.
+    """Read the state of the jobs topic, or only that of the job `only`.
 
-    Parsing a job takes milliseconds, and its worker needs no other.
+    Parsing a job takes milliseconds, and a worker needs no other job than its own.
     """
     state = JobsTopic()
     wanted = None if only is None else only.encode()
@@ -43,9 +43,9 @@ def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> Non
 
 
 def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
-    """Return the deployed job of a name.
+    """Return the deployed job with this name.
 
-    Raises DeploymentError unless there is one that this version of the software can read.
+    Raises DeploymentError if it is not deployed, or if an incompatible version deployed it.
     """
     state = _read_jobs(cluster, name)
     if name in state.unreadable:
@@ -63,9 +63,9 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
 
 
 def check_unchanged(running: DeployedJob, job: Job) -> None:
-    """Check that reports mean the same under a job file and under the job deployed by its name.
+    """Check that reports have the same meaning in a job file and in the deployed job.
 
-    Raises DeploymentError naming the difference.
+    Raises DeploymentError, whose message lists the differences.
     """
     changes = describe_difference(running, job)
     if changes and _fingerprint(job) != running.fingerprint:
@@ -95,7 +95,7 @@ class NoProducersError(DeploymentError):
 
 
 def check_has_producers(job: Job) -> None:
-    """Raise NoProducersError if devices report for themselves."""
+    """Raise NoProducersError if the job's devices report without producers."""
     if job.devices is not None:
         raise NoProducersError(
             f"devices of job {job.name} report by themselves, without producers. 'dpstream "

@@ -1,4 +1,4 @@
-"""A topic of events, read by a producer at offsets that it stores itself."""
+"""An input topic of events, read by a producer that stores its own offsets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SLICE_EVENTS = 10_000
 
 
 class EventTopic:
-    """Read a topic; while the cluster is away, wait and report this once through `notify`.
+    """Read a topic without joining a consumer group or committing offsets.
 
-    It joins no consumer group and commits no offset. `cluster` must read committed records only.
-    Raises ClusterError if the topic does not exist, or the cluster stays away for ten minutes.
+    During an outage, reads wait, and `notify` is called once. `cluster` must read only committed
+    records. Raises ClusterError if the topic does not exist, or after an outage of ten minutes.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class EventTopic:
             raise ClusterError(f"topic {topic} does not exist on {cluster.servers}")
 
     def identity(self) -> str | None:
-        """Return the topic's unique ID, never reused for another topic of this name."""
+        """Return the topic's unique ID; a recreated topic has another ID."""
         return self._persistent.persistently(lambda: self._cluster.topic_identity(self._topic))
 
     def starts(self) -> Mapping[int, int]:

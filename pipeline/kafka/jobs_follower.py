@@ -1,6 +1,6 @@
 """Follow ``dpstream.jobs`` as it grows, for processes that serve all jobs.
 
-It runs in a thread of its own, so that only this thread waits for an unreachable broker.
+The reader has its own thread, so that only this thread waits for an unreachable broker.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class JobsReader:
     def read(self) -> bool:
         """Read to the current end of the topic, and return whether there were new records.
 
-        NoTopicError means that the topic is gone; known jobs continue. KafkaError means that the
-        broker does not answer; nothing is lost, read again.
+        Raises NoTopicError if the topic is gone; known jobs remain valid. Raises KafkaError if the
+        broker does not answer; nothing is lost, and reading can be repeated.
         """
         end = self.cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
@@ -46,7 +46,7 @@ class JobsReader:
             try:
                 self.topic.apply(record.key, record.value)
             except Exception:
-                # Treat an invalid record like one of another version.
+                # Treat an invalid record like a job of an incompatible version.
                 self.topic.unreadable.add((record.key or b"").decode(errors="replace"))
         self._position = end
         return end > before
@@ -62,12 +62,12 @@ Selection = TypeVar("Selection")
 
 
 class Follower(Generic[Selection]):
-    """Follow the topic until closed.
+    """Read the topic continuously until closed.
 
-    `meaning` derives a result from the state of the topic. `post` is called with it whenever it may
-    have changed, first when the topic has been read to its end. It is also called with `Away` when
-    the broker goes away, and with None when it is back. An unexpected error is posted too, and ends
-    the reading. `look` is called at each poll and returns the seconds until the next one.
+    `meaning` computes a result from the state of the topic. `post` is called with the result once
+    the topic has been read to its end, and after each change. It is also called with `Away` when
+    the broker stops answering, with None when it answers again, and with an unexpected error, which
+    ends the thread. `look` is called at each poll and returns the seconds until the next poll.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Follower(Generic[Selection]):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop reading, without waiting for a thread that waits for a broker."""
+        """Stop reading, without waiting for a thread that is blocked by a broker."""
         self._over.set()
         self._thread.join(timeout=1.0)
 

@@ -2,7 +2,7 @@
 
 Polled separately, each job takes about thirty small requests. `ManyTopics.look` instead fetches
 everything for all jobs in a few requests: partitions, start and end offsets, committed offsets, and
-the latest records of small topics. Later calls are answered from this snapshot, and any others by
+the latest records of small topics. Later calls for this data use the snapshot; all other calls ask
 the brokers as usual. If a request is denied, or fails repeatedly, nothing is prefetched, and the
 later call raises the error.
 """
@@ -31,7 +31,7 @@ _SETTINGS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The latest records of a single-partition topic: at most `at_most`, from `start` on."""
+    """The latest `at_most` records of a single-partition topic, none before offset `start`."""
 
     start: int
     at_most: int
@@ -56,8 +56,8 @@ class ManyTopics(Cluster):
     ) -> None:
         """Prefetch data for later calls.
 
-        `topics` are those whose partitions, start and end offsets are read. `groups` maps each
-        consumer group to the topic of its offsets. `tails`: topics whose latest records are read.
+        Partition counts and start and end offsets are fetched for `topics`, committed offsets for
+        `groups` (consumer group to topic), and the latest records for `tails`.
         """
         self._seen = _Seen()
         for _ in range(_ATTEMPTS):
@@ -177,9 +177,9 @@ class ManyTopics(Cluster):
         return identities_of(each for each in self._described if each["name"] in wanted)
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
-        """See `Cluster.existing_topics`; prefetched topics have only some settings.
+        """Return the settings of existing topics; of prefetched topics, only some settings.
 
-        The brokers are queried about a topic that was not seen: it may exist and be hidden.
+        Brokers are asked about a topic that was not prefetched: it might exist but be hidden.
         """
         requested = list(names)
         known = self._settings_seen

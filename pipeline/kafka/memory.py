@@ -1,6 +1,6 @@
 """The topics of a job in memory, a driver that carries out actions on them, and a whole job.
 
-``simulate`` runs the real producer and the real stages on it. Tests stop it after every single
+``simulate`` runs the real producer and the real stages on this log. Tests stop it after every
 action: records that a crashed owner had appended but not flushed are then lost, or kept.
 """
 
@@ -64,7 +64,7 @@ class DeletedError(LookupError):
 
 @dataclass(slots=True)
 class _MemoryPartition:
-    """Records from offset `base` on; `latest` maps each key to the offset of its last record."""
+    """Records starting at offset `base`; `latest` maps keys to the offset of their last record."""
 
     base: int = 0
     records: list[LogRecord] = field(default_factory=list)
@@ -78,8 +78,8 @@ class _MemoryPartition:
 class MemoryLog:
     """The partitions of a job's topics, and the committed offsets, by (role, partition).
 
-    If several stages read one topic, each has committed offsets of its own in `committed_by`, by
-    reader. `committed` is that of the reader without a name. `clock` returns milliseconds since
+    Several stages can read one topic: `committed_by` maps each reader's name to its committed
+    offsets, and `committed` holds those of the unnamed reader. `clock` returns milliseconds since
     1970 and stamps every record, as a broker does.
     """
 
@@ -105,18 +105,18 @@ class MemoryLog:
         return self._partitions[role, partition].end
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Return records from `start` to before `stop`, at most about `SLICE_BYTES`.
+        """Return records from `start`, below `stop`; about `SLICE_BYTES` at most.
 
         A compacted topic returns only the last record of each key. Raises DeletedError if the
         record at `start` was deleted.
         """
         stored = self._partitions[role, partition]
         if start < stored.base:
-            raise DeletedError(f"{role} {partition}: offset {start}, begins with {stored.base}")
+            raise DeletedError(f"{role} {partition}: {start} is deleted; starts at {stored.base}")
         taken: list[LogRecord] = []
         size = 0
-        for place in range(start - stored.base, min(stop, stored.end) - stored.base):
-            record = stored.records[place]
+        for index in range(start - stored.base, min(stop, stored.end) - stored.base):
+            record = stored.records[index]
             if role in COMPACTED and stored.latest[record.key] != record.offset:
                 continue
             taken.append(record)
@@ -139,7 +139,7 @@ class MemoryLog:
 class MemoryDriver:
     """Carry out the actions of one owner, which commits under the name `reader`.
 
-    `pending` are records that it has not flushed, and `written` the end offsets of flushed ones.
+    `pending` holds records that are not flushed; `written` maps partitions to flushed end offsets.
     """
 
     log: MemoryLog
@@ -165,7 +165,7 @@ class MemoryDriver:
         return None
 
     def crash(self, *, keep: bool) -> None:
-        """Lose the records not flushed, or with `keep` find that they arrived after all."""
+        """Drop unflushed records, or with `keep` deliver them as if they had arrived."""
         if keep:
             for append in self.pending:
                 self.log.append(append)
@@ -180,8 +180,8 @@ class MemoryDriver:
 class MemoryWorker:
     """A stage that owns partitions of a `MemoryLog` and reads them from its position.
 
-    The stage must not have been used before. `reader` is the name under which it commits, needed if
-    other stages read the same topic.
+    The stage must be new. `reader` is the name under which it commits offsets, required if other
+    stages read the same topic.
     """
 
     def __init__(
@@ -222,11 +222,11 @@ class MemoryWorker:
 
 
 class SimulatedCluster:
-    """The stages of a job on topics in memory, one worker each, owning every partition.
+    """All stages of a job on initially empty topics in memory, with one worker per stage.
 
-    Topics are empty. `generators` returns a random generator by purpose and number. `noise_key`,
-    for the shuffler's dummy messages, is drawn if missing. `listeners` returns the listener for
-    finished windows, by name of a stage. `workers` are in the order of the data flow.
+    `generators` returns the random generator for a purpose and a number. `noise_key`, for the
+    shuffler's dummy messages, is drawn if missing. `listeners` returns the listener for finished
+    windows of a stage. `workers` maps stage names to workers, in the order of the data flow.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class SimulatedCluster:
             job = job.model_copy(update={"noise_key": noise_key.digest})
         job, keys = with_own_keys(job)
         self.job, self.keys = job, keys
-        # Later than all epochs of any calendar.
+        # Stamp records with a time after all epochs of any calendar.
         self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
         self._read = 0
         identifiers = generators("identifier", 0)
@@ -286,7 +286,7 @@ class SimulatedCluster:
 
 
 def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
-    """Return random generators by purpose and number; seed None uses the operating system."""
+    """Return a function (purpose, number) -> generator; None seeds from the operating system."""
     if seed is None:
         generator = cryptographic_generator()
         return lambda purpose, number: generator
@@ -294,10 +294,10 @@ def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Genera
 
 
 def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
-    """Return the job with the same number of new keys, and their private keys.
+    """Replace the public keys of a job; return the new job and the new private keys.
 
-    A job without sealing is returned unchanged. The private keys of its job file are elsewhere and
-    not needed here.
+    A job without sealing is returned unchanged. The private keys that match the job file's public
+    keys are not needed.
     """
     if job.sealed is None:
         return job, KeyRing({})

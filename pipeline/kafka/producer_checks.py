@@ -1,18 +1,18 @@
-"""Check before a producer draws: its registration counts, and its state is the latest.
+"""Check, before a producer draws, that its registration is valid and its state is the latest.
 
-A state is an old copy if the producer has sent an epoch that the state does not know. Sent epochs
-are in the reports and, once finalized, in the manifests. Neither is read completely:
+A state is an old copy if the producer has sent an epoch that the state does not contain. Sent
+epochs appear in the reports and, once finalized, in the manifests. Neither is read completely:
 
-* A manifest counts only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized one.
-  Manifests of epochs after the last drawn one therefore follow those of all epochs more than
-  `EPOCHS_AHEAD` earlier, which bounds their offset from below.
-* Records that an earlier start of this state has checked are not read again: the state still knows
-  the epochs it knew then.
-* Records older than the state folder hold nothing of its producer, whose enrollment ID was drawn
-  with the folder. The first start reads the producer registry alone.
-* Only the last few MiB of reports are read, of all partitions together. They come from all
-  producers, and of ten thousand they may cover part of one epoch. They reveal an old copy only if
-  the epoch is not finalized yet and was among the last sent. A moment later, a manifest reveals it.
+* A manifest is valid only if its epoch is within `EPOCHS_AHEAD` of the oldest unfinalized epoch.
+  The manifest of an epoch after the last drawn epoch therefore follows the manifests of all epochs
+  more than `EPOCHS_AHEAD` earlier, which bounds its offset from below.
+* Records that an earlier start with this state has checked are not read again: the state still
+  contains the epochs that it contained then.
+* Records older than the state folder cannot be from its producer, whose enrollment ID was drawn
+  with the folder. The first start reads only the producer registry.
+* Only the last few MiB of reports in all partitions are read. With ten thousand producers, these
+  reports might cover only a part of one epoch. They reveal an old copy only if the missing epoch is
+  among the last sent and not finalized yet. Once it is finalized, its manifest reveals the copy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpstream.topics.frames import CodecError, RecordType, kind_of
 from dpstream.topics.manifests import read_head
 from dpstream.topics.names import Role
 
-# Records, and their bytes, to read back from the ends of all partitions together.
+# Maximum records and bytes to read backward from the ends of all partitions, in total.
 _REPORTS_READ = 20_000
 _REPORT_BYTES_READ = 16 << 20
 # First chunk of a partition, in records; chunks double until the limits are reached.
@@ -45,10 +45,10 @@ LogPartition = tuple[Role, int]
 
 
 def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[LogPartition, int]:
-    """Return the end offsets of the logs that a start reads; nothing if the state exists.
+    """Return the end offsets of manifests and reports, or an empty mapping if the state exists.
 
-    Call it before opening the producer: records below these offsets precede its registration.
-    `state` is the present or future file of the producer's state.
+    Call this before opening the producer: records below these offsets precede its registration.
+    `state` is the path of the producer's state file, which the producer creates if it is missing.
     """
     if state.exists():
         return {}
@@ -69,15 +69,15 @@ def check_registered(
     notify: Callable[[str], None] = lambda sentence: None,
     before: Mapping[LogPartition, int] | None = None,
 ) -> None:
-    """Check that a producer's registration counts and its state is the latest, before it draws.
+    """Check that a producer's registration is valid and its state is the latest, before it draws.
 
-    `before` is the result of `ends_before`; `notify` reports what cannot be checked.
+    `before` is the result of `ends_before`. `notify` is called if a check is impossible.
 
     Raises:
         ContradictionError: A topic ends before acknowledged records.
-        ProducerError: Another producer registered first under its name, so that all its records
-            would be rejected; most likely its state directory was lost or is another one. Or it has
-            sent epochs that its directory does not know: the directory is an old copy.
+        ProducerError: Another producer registered first under this name, so that all records would
+            be rejected; most likely the state directory was lost or replaced. Or the producer has
+            sent epochs that are missing from its state directory, which is an old copy.
     """
     job = producer.job
     _check_ends(cluster, producer)
@@ -85,25 +85,25 @@ def check_registered(
     if enrolled is None:
         raise ProducerError(
             f"producer {producer.name} of job {job.name} is already registered with another "
-            "state directory: give that directory, or another --name"
+            "state directory: use that directory, or another --name"
         )
     read = _ReadBefore(cluster, producer, before or {})
     latest = _latest_decided(read, cluster, producer, enrolled.index)
     try:
         latest = max(latest, _latest_sent(read, cluster, producer))
     except AccessError:
-        # Its reports are among those of others, which no producer needs to see.
+        # Its reports are mixed with those of other producers, which it need not see.
         notify(
             f"note: unfinalized epochs that producer {producer.name} sent cannot be compared "
-            "with its state directory, because it may not read the reports: never give it a "
-            "copy of an earlier state"
+            "with its state directory, because it is not allowed to read the reports: never "
+            "start it with a copy of an earlier state"
         )
     if latest > producer.closed_epoch:
         raise ProducerError(
             f"the state directory of producer {producer.name} of job {job.name} is an old "
             f"copy: it ends with epoch {producer.closed_epoch}, but epoch {latest} was sent. "
-            "Drawing a second time would disclose more about devices than guaranteed. Give the "
-            f"directory used last, or retire this producer: 'dpstream producers {job.name} "
+            "Drawing it again would disclose more about devices than guaranteed. Use the latest "
+            f"state directory, or retire this producer: 'dpstream producers {job.name} "
             f"--retire {producer.name}'. Never restore a copy of device state"
         )
     read.keep()
@@ -125,9 +125,9 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
 
 
 class _ReadBefore:
-    """Read partitions on from where an earlier start of the same state has checked them.
+    """Read partitions from the offsets up to which an earlier start has checked them.
 
-    `before` are offsets below which there is nothing of this producer.
+    `before` holds offsets below which no record is from this producer.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class _ReadBefore:
     def backward(
         self, role: Role, partition: int, end: int, records: int, size: int
     ) -> Iterator[LogRecord]:
-        """Yield about `size` bytes of records below `end`, in growing chunks, the last first."""
+        """Yield about `size` bytes of records below `end`, in growing chunks, from the end."""
         topic, begin = self._producer.job.topic(role), self.begin(role, partition)
         begin = max(begin, end - records)
         stop, piece, read = end, _FIRST_REPORTS, 0
@@ -169,7 +169,7 @@ class _ReadBefore:
         self._positions[_fact(role, partition)] = max(begin, end)
 
     def keep(self) -> None:
-        """Record that all records read are checked; on a full disk they are read again."""
+        """Store the positions read; if the disk is full, the records are read again."""
         with suppress(sqlite3.Error):
             for fact, position in self._positions.items():
                 if self._producer.store.fact(fact) != position:
@@ -181,7 +181,7 @@ def _fact(role: Role, partition: int) -> str:
 
 
 def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, index: int) -> int:
-    """Return the last epoch beyond those drawn whose window includes the producer, or 0."""
+    """Return the last undrawn epoch whose window contains the producer, or 0."""
     job, closed, latest = producer.job, producer.closed_epoch, 0
     for record in read.onward(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
         with suppress(CodecError):
@@ -193,7 +193,7 @@ def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, ind
 
 
 def _first_beyond(cluster: Cluster, job: DeployedJob, closed: int) -> int:
-    """Return an offset below which no manifest of an epoch beyond `closed` counts."""
+    """Return an offset below which no valid manifest has an epoch after `closed`."""
     start = job.start_offset(Role.MANIFESTS)
     if closed <= EPOCHS_AHEAD:
         return start
@@ -206,7 +206,7 @@ def _first_beyond(cluster: Cluster, job: DeployedJob, closed: int) -> int:
 
 
 def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int:
-    """Return the last epoch whose punctuation by the producer Kafka still holds, or 0."""
+    """Return the last epoch that the recent reports show as sent by the producer, or 0."""
     job, latest = producer.job, 0
     ends = cluster.end_offsets(job.topic(Role.REPORTS))
     most = _REPORTS_READ // job.topics.partitions, _REPORT_BYTES_READ // job.topics.partitions

@@ -1,8 +1,8 @@
-"""Compute the largest records of a job in advance, and reject jobs that Kafka would reject.
+"""Compute the maximum record sizes of a job in advance, and reject jobs with oversized records.
 
-An oversized record stops its writer permanently, and every later epoch; whether one can occur is a
-function of the job. Reports, windows, counts and manifests are split where they are written. Single
-reports, estimates of whole domains, models and the deployed job itself are not split.
+An oversized record blocks its writer and all later epochs permanently; the job determines whether
+one can occur. Reports, windows, counts and manifests are split when they are written. A single
+report, the estimate for a whole domain, a model and the deployed job itself are not split.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dpstream.topics.models import record_bytes
 from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 
 REQUEST_BYTES_MAX: Final = 1 << 20
-"""Maximum bytes of a request with one record for all clients used: aiokafka's limit, in workers."""
+"""Maximum bytes of a request with one record that all clients accept: aiokafka's limit."""
 
 # Overhead of a record: headers of request, batch and record, and a key.
 _AROUND = 1024
-# Bytes of a record of rows, in addition to one row.
+# Overhead in bytes of a record of shuffled reports, in addition to one report.
 _HEADERS = 512
-# Names and single numbers of an estimate, variances of levels, flags, a reason.
+# Bytes of an estimate's field names, scalars, variances per level, flags and reason.
 _FEW_NUMBERS = 8192
-# Bytes of a crowd, in addition to its items.
+# Bytes per crowd, in addition to its items.
 _OF_A_CROWD = 1024
 # Maximum ratio of an estimate to the number of its users, whatever the noise.
 _TIMES_USERS = 1000
-# Bytes that deploying fills in: offsets, digests, signatures.
+# Bytes that deployment adds to a job: digests, signatures and other fields.
 _FILLED_IN = 4096
 _OFFSET_DIGITS = 20
 
@@ -45,7 +45,7 @@ class RecordSizeError(DpstreamError):
 def check_record_sizes(job: DeployedJob) -> None:
     """Reject a job whose records are too large even for the minimum number of users.
 
-    Raises RecordSizeError naming the topic, both sizes, and the remedy.
+    Raises RecordSizeError, whose message gives the topic, both sizes and the remedy.
     """
     users = max(1, job.shuffle.minimum)
     sizes = largest_records(job, users)
@@ -54,7 +54,7 @@ def check_record_sizes(job: DeployedJob) -> None:
         size, room = sizes[topic.name], _room(topic)
         if size > room:
             raise RecordSizeError(
-                f"job {job.name} cannot run: a record of {topic.name} has up to {size:,} bytes "
+                f"job {job.name} cannot run: a record of {topic.name} can have {size:,} bytes "
                 f"with only {users:,} users, but the limit is {room:,} bytes. {_advice(job, topic)}"
             )
 
@@ -62,7 +62,7 @@ def check_record_sizes(job: DeployedJob) -> None:
 def most_users(job: Job, law: Law) -> int | None:
     """Return the maximum number of users for which estimates can be written.
 
-    None means no limit in practice; 0 means that not even one user is possible.
+    None means no limit in practice; 0 means that one user is already too many.
     """
     room = _room(job.topic_settings()[Role.ESTIMATES])
     users = 1
@@ -74,9 +74,9 @@ def most_users(job: Job, law: Law) -> int | None:
 
 
 def largest_records(job: DeployedJob, users: int) -> dict[str, int]:
-    """Return the maximum bytes of a value, for all topics of the job and the jobs topic.
+    """Return the maximum value size in bytes by topic, including the jobs topic.
 
-    `users` is the maximum number of users that estimates are about.
+    `users` is the maximum number of users in an estimate.
     """
     topics = job.topic_settings()
     largest = {topic.name: _largest(job, role, users) for role, topic in topics.items()}
@@ -103,15 +103,15 @@ def _largest(job: DeployedJob, role: Role, users: int) -> int:
 
 
 def largest_estimate(job: Job, law: Law, users: int) -> int:
-    """Return the maximum bytes of an epoch's published record for at most `users` users."""
+    """Return the maximum size in bytes of an estimate record for at most `users` users."""
     domain, crowds = job.domain, job.protocol_entry.crowds(law)
-    # A sign, the digits, a point, a tenth, and a comma.
+    # Sign, digits, decimal point, one decimal, and a comma.
     number = len(str(_TIMES_USERS * users)) + 4
     match domain.kind:
         case "value":
             numbers = 0
         case "found":
-            # Including the numbers of the items.
+            # Including the items' own numbers.
             numbers = FOUND * (number + len(str(domain.size)) + 1)
         case _:
             numbers = (domain.size - 1) * number
@@ -122,7 +122,7 @@ def largest_estimate(job: Job, law: Law, users: int) -> int:
 
 
 def _room(topic: TopicSettings) -> int:
-    """Return the maximum bytes of a value that a topic and all clients used here accept."""
+    """Return the maximum value size in bytes that a topic and all clients accept."""
     return min(int(topic.configs["max.message.bytes"]), REQUEST_BYTES_MAX) - _AROUND
 
 
@@ -131,10 +131,10 @@ def _advice(job: DeployedJob, topic: TopicSettings) -> str:
         return "It contains the whole job file. Use fewer or shorter labels"
     if topic.name == job.topic(Role.ESTIMATES):
         return (
-            f"It contains an estimate of each of {job.domain.size - 1:,} items. Use fewer "
+            f"It contains an estimate for each of {job.domain.size - 1:,} items. Use fewer "
             f"items, or use a domain {{bits: b}} with a protocol that publishes the largest "
             "items, such as count_min"
         )
     if topic.name == job.topic(Role.MODEL):
         return "It contains all numbers of the model. Use fewer features or labels"
-    return "A report is too large for a record. Use fewer rows or messages per report"
+    return "A single report is too large for a record. Use fewer rows or messages per report"

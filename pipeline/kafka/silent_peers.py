@@ -1,10 +1,10 @@
 """Close stalled broker connections quickly.
 
-* A broker that is switched off or cut off closes no connection. Operating systems keep sending to
-  it for a quarter of an hour. Clients that time out keep the connection and reuse it, even to find
-  out which broker leads a partition. They do not reuse a connection that the system has closed.
-* New connection attempts to such a broker are abandoned, too, before they block requests to others.
-* A broker that is merely slow or paused is unaffected: its system acknowledges what arrives.
+* A broker that is switched off or cut off does not close its connections. Operating systems keep
+  sending to it for 15 minutes. Clients that time out reuse the connection, even to find out which
+  broker leads a partition, unless the operating system has closed it.
+* New connection attempts to such a broker are also aborted, before they block other requests.
+* A slow or paused broker is unaffected: its operating system acknowledges the data.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import socket
 from collections.abc import Sequence
 
 SILENCE_SECONDS = 10
-"""Maximum seconds until the other end's system acknowledges sent data."""
+"""Maximum seconds until the peer's operating system acknowledges sent data."""
 CALL_SECONDS = 5.0
-"""Maximum seconds to connect, including TLS but no response of the broker itself."""
+"""Maximum seconds to connect, including the TLS handshake but no response of the broker."""
 # Keep-alive of an idle connection: first probe and interval in seconds, number of probes.
 _IDLE_SECONDS, _TRIAL_SECONDS, _TRIALS = 4, 2, 3
-# An unanswered connection attempt is repeated after a second, and given up after two more.
+# An unanswered connection attempt is repeated after one second, and aborted after two more.
 _CALLS_REPEATED = 1
 
 _WANTED = (
@@ -44,10 +44,10 @@ def socket_options() -> Sequence[tuple[int, int, int]]:
 
 
 def close_silent_connections() -> None:
-    """Apply this to all later aiokafka connections of this process, including Faust's.
+    """Apply these timeouts to all later aiokafka connections of this process, including Faust's.
 
-    aiokafka has no setting for socket options. It tries to connect for as long as it waits for an
-    answer, 40 seconds, while all other new connections of the same client wait.
+    aiokafka has no setting for socket options. Its connect timeout is its request timeout of 40
+    seconds, during which all other new connections of the client wait.
     """
     # Import on demand: it takes a quarter of a second.
     from aiokafka import conn
@@ -83,6 +83,6 @@ class _ShortlyCalling:
             return await super().connect()  # type: ignore[misc]
 
     def _create_reader_task(self) -> object:
-        # Called once connected: what the broker sends now may take longer.
+        # Called once connected: later responses of the broker can take longer.
         self._limit.reschedule(None)
         return super()._create_reader_task()  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""Check a cluster's data of a deployment for contradictions with the deployment and itself.
+"""Check the stored data of a deployment for contradictions.
 
-Published epochs are finalized, and finalized epochs were sent. A retained log starts where the
-deployment does, and each topic is the one that the job was deployed with. Workers and producers
-check this at start, and `dpstream status` at every poll. A contradiction is a sentence with the
-finding and the remedy.
+In consistent data, every published epoch is finalized, and every finalized epoch was sent. A
+retained log starts where the deployment does, and no topic was recreated after the deployment.
+Workers and producers check this at startup, and `dpstream status` at every poll. A contradiction is
+a sentence with the finding and the remedy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ContradictionError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class StageOffsets:
-    """Offsets of the topic that a stage reads, by partition of the deployment.
+    """Offsets in the topic that a stage reads, one per deployed partition.
 
-    `starts` are offsets of the first remaining record, and `ends` of the next record written.
-    `committed` comes from the stage's group, or from another program.
+    `starts` are the offsets of the first remaining records, and `ends` of the next records to be
+    written. `committed` was set by the stage's consumer group, or by another program.
     """
 
     role: Role
@@ -38,10 +38,10 @@ class StageOffsets:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """Stored data of a deployment; unknown values are left out and not compared.
+    """Stored data of a deployment; unknown values are omitted and not compared.
 
-    `ids` are Kafka's IDs of the topics. `decided`, `aggregated` and `published` are the latest
-    epochs with a manifest, a partial and an estimate. `starts` are the first offsets of the
+    `ids` are Kafka's topic IDs. `decided`, `aggregated` and `published` are the latest epochs with
+    a manifest, a partial and an estimate, respectively. `starts` are the first offsets of the
     retained topics, which have one partition each.
     """
 
@@ -73,7 +73,7 @@ def restart(job: str) -> str:
 
 
 def records_lost(job: str) -> str:
-    """Describe, with the remedy, a topic that ends before records it has held."""
+    """Return the cause and the remedy for a topic that ends before records it once had."""
     return (
         "brokers lost records or have an older copy (temporary if a broker is down): restore "
         f"the newer copy. {restart(job)}"
@@ -95,7 +95,7 @@ def contradictions(job: DeployedJob, stored: StoredState) -> Iterator[str]:
             lost.add(role)
             yield (
                 f"topic {job.topic(role)}, which must keep all records, starts at offset "
-                f"{start}, the deployment at {job.start_offset(role)}: the records between "
+                f"{start} instead of {job.start_offset(role)}: the records in between "
                 f"were deleted by retention or another program. {restart(job.name)}"
             )
     if Role.MANIFESTS not in lost:

@@ -14,14 +14,14 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import read_head
 from dpstream.topics.names import Role
 
-# A paused publisher may have repeated the latest, and checkpoints lie between.
+# A paused publisher might have repeated the latest estimate, and checkpoints lie in between.
 _ESTIMATES_READ = 4
 # Windows are finalized almost in order.
 _MANIFESTS_READ = 64
 
 
 def topic_ids(cluster: Cluster, job: Job, roles: Collection[Role] | None = None) -> dict[Role, str]:
-    """Return Kafka's IDs of a job's topics except heartbeats, which may be lost; default: all."""
+    """Return Kafka's topic IDs for `roles` (default: all), except the heartbeats topic."""
     names = {
         role: topic.name
         for role, topic in job.topic_settings().items()
@@ -45,7 +45,7 @@ def latest_epochs(
 ) -> tuple[int | None, int | None]:
     """Find the latest published and finalized epochs; None where unknown.
 
-    Estimates are read first: epochs published by then were finalized earlier.
+    Estimates are read first, so that every epoch published by then was finalized earlier.
     """
     if not {Role.ESTIMATES, Role.MANIFESTS} <= set(roles):
         return None, None
@@ -74,9 +74,9 @@ def _latest(cluster: Cluster, job: DeployedJob, role: Role, count: int) -> Itera
 
 
 def check_stored(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> None:
-    """Check topics before a role of the job uses them.
+    """Check the topics of `roles` before they are used.
 
-    Raises ContradictionError if they contradict the deployment or each other.
+    Raises ContradictionError if the topics contradict the deployment or each other.
     """
     published, decided = latest_epochs(cluster, job, roles)
     check(

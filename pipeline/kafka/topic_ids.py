@@ -1,6 +1,6 @@
-"""Kafka's IDs of topics: a topic that is deleted and recreated has another ID.
+"""Kafka's topic IDs, which change when a topic is deleted and recreated.
 
-aiokafka has no version of the metadata request that returns IDs, so its connections carry the
+aiokafka lacks the version of the metadata request that returns IDs, so its connections carry the
 request of kafka-python.
 """
 
@@ -20,7 +20,7 @@ from dpstream.pipeline.kafka.cluster import identities_of
 _VERSION = 10
 
 
-class _Answer(Response):  # type: ignore[misc]  # it says nothing of types
+class _Answer(Response):  # type: ignore[misc]  # untyped base class
     API_KEY = MetadataRequest.API_KEY
     API_VERSION = _VERSION
     SCHEMA = Schema()
@@ -34,7 +34,7 @@ class _Answer(Response):  # type: ignore[misc]  # it says nothing of types
         return answer
 
 
-class _Question(RequestStruct):  # type: ignore[misc]  # the same
+class _Question(RequestStruct):  # type: ignore[misc]  # untyped base class
     FLEXIBLE_VERSION = True
     API_KEY = MetadataRequest.API_KEY
     API_VERSION = _VERSION
@@ -53,7 +53,7 @@ class _Question(RequestStruct):  # type: ignore[misc]  # the same
         )
 
 
-class _Asked(Request[_Question]):  # type: ignore[misc]  # the same
+class _Asked(Request[_Question]):  # type: ignore[misc]  # untyped base class
     API_KEY = MetadataRequest.API_KEY
 
     def __init__(self, names: Collection[str]) -> None:
@@ -66,13 +66,13 @@ class _Asked(Request[_Question]):  # type: ignore[misc]  # the same
 
 
 async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, str]:
-    """Return Kafka's IDs of the topics that exist; brokers before Kafka 2.8 have none.
+    """Return Kafka's IDs of existing topics by name; empty for brokers before Kafka 2.8.
 
     Raises KafkaError if no broker answers.
     """
     try:
         answer: _Answer = await client.send(client.get_random_node(), _Asked(topics))
     except NotImplementedError:
-        # aiokafka raises this for a request that the broker is too old for.
+        # aiokafka raises this if the broker is too old for the request.
         return {}
     return identities_of(answer.topics)

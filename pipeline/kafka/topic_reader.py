@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class TopicReader:
-    """Read a partition from the deployment's start on; `position` is the next offset."""
+    """Read a partition from the start of the deployment; `position` is the next offset."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, role: Role, partition: int = 0) -> None:
         self._cluster = cluster
@@ -39,8 +39,8 @@ class TopicReader:
     def read(self) -> Iterator[LogRecord]:
         """Yield the records not read before, up to the current end.
 
-        Raises ClusterError if the topic is gone. KafkaError means that the broker does not answer;
-        nothing is lost, read again.
+        Raises ClusterError if the topic is gone. Raises KafkaError if the broker does not answer;
+        nothing is lost, and reading can be repeated.
         """
         for record in self._cluster.read(self._topic, self._partition, self.position):
             self.position = record.offset + 1
@@ -72,4 +72,4 @@ def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
                     break
             return LogSlice(tuple(some), some[-1].offset + 1 if some else stop)
         case _:
-            raise TypeError(f"unexpected action of a reader: {action}")
+            raise TypeError(f"action is {type(action).__name__}; expected EndOffsets or ReadRange")

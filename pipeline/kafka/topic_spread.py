@@ -1,7 +1,7 @@
-"""Check whether all brokers know recently created topics.
+"""Estimate record ages by searches, and wait until all brokers know new topics.
 
 The controller answers once it has created a topic, but brokers learn of it one by one. Until then,
-a broker may answer that the topic does not exist.
+a broker can answer that the topic does not exist.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def record_ages(
     oldest: int,
     older: Callable[[Mapping[Partition, int]], Collection[Partition]],
 ) -> dict[Partition, int]:
-    """Return the ages of records in milliseconds, to within a second or a twentieth, rounded down.
+    """Return the age of one record per partition in milliseconds, rounded down.
 
-    `oldest` is an upper bound. `older` gets an age for some of the places, and returns those whose
-    records are older. The number of calls is that of the record that needs the most, whatever the
-    number of records.
+    The resolution is one second, or about 5 % of the age if that is more. `oldest` is an upper
+    bound. `older` is called with ages for some partitions, and returns the partitions whose records
+    are older. All searches advance together: more partitions do not mean more calls.
     """
     searches = {place: _search(oldest) for place in places}
     found: dict[Partition, int] = {}
@@ -54,7 +54,7 @@ def record_ages(
 
 
 def _search(oldest: int) -> _Search:
-    """Yield ages to ask whether the record is older, and return its age."""
+    """Yield ages, receive whether the record is older than each, and return its age."""
     least, most = 0, FINEST_AGE_MS
     while most < oldest and (yield most):
         least, most = most, 2 * most
@@ -112,8 +112,8 @@ def wait_for_brokers(
 ) -> None:
     """Wait until every answering broker knows all topics and the leaders of their partitions.
 
-    `ask` returns what the brokers know now, and `timeout` is a timeout in seconds. Raises
-    TopicSpreadError naming the brokers and topics.
+    `ask` returns the brokers' current metadata, and `timeout` is in seconds. Raises
+    TopicSpreadError, whose message lists the brokers and the topics unknown to them.
     """
     names = sorted(topics)
     deadline = clock() + timeout

@@ -1,7 +1,7 @@
-"""The ledger: charges of populations, their reasons and their budgets, as chained entries.
+"""The ledger: charges to populations, their reasons, and budgets, as chained entries.
 
-Start with `entries`, the records, and `chain`, which determines the entries that count as a pure
-function of the log. `spending` joins it to ``dpstream.jobs``, `writing` decides the next record,
-and `verification` finds illegitimate changes. `ledger_report` computes what streams are charged
-once. Only `ledger_topic` and `ledger_report`, which compares the ledger with releases, do I/O.
+Start with `entries`, the records, and `chain`, a pure function of the log that determines which
+entries are valid. `spending` joins the ledger to ``dpstream.jobs``, `writing` decides the next
+record, and `verification` finds unauthorized changes. `ledger_report` compares the ledger with
+releases. Only `ledger_topic` and `ledger_report` do I/O.
 """

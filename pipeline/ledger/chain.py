@@ -1,13 +1,13 @@
-"""Determine which entries of the ledger count: a pure function of its log.
+"""Determine which entries of the ledger are valid: a pure function of its log.
 
-* Several writers may append at once; the single partition orders their records. An entry counts
-  exactly if its `previous` is the hash of the last counting entry before it.
-* All others are void. Their writers have lost a race: they read to the end, and write again under
-  the new head, or give up.
-* Honest writers name a counting entry, and check that theirs counts before they write more. A log
-  of honest writers consists of counting entries, and of void ones that name an earlier counting
-  one.
-* Anything else was done by another party, and is an `Oddity`.
+* Several writers can append at once; the single partition orders their records. An entry is valid
+  if and only if its `previous` is the hash of the last valid entry before it.
+* All other entries are void. Their writers have lost a race: they read to the end, and write again
+  with the new head as `previous`, or give up.
+* The `previous` of an honest writer is a valid entry, and the writer checks that its own entry is
+  valid before it writes another one. In a log of honest writers, every entry is therefore valid, or
+  void with a valid entry as its `previous`.
+* Any other record was written by another party, and is an `Oddity`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpstream.topics.frames import CodecError
 
 
 class ChainProblem(Enum):
-    """A record that no honest writer leaves."""
+    """Reason why a record cannot be from an honest writer."""
 
     CUT = "records before it no longer exist"
     UNREADABLE = "this version cannot read the entry"
@@ -31,7 +31,7 @@ class ChainProblem(Enum):
 
     @property
     def loses(self) -> bool:
-        """True if entries may be missing, or have become void."""
+        """True if entries might be missing or void because of it."""
         return self in (
             ChainProblem.CUT,
             ChainProblem.UNREADABLE,
@@ -47,7 +47,7 @@ class LedgerLocation:
     Attributes:
         written: Broker timestamp, milliseconds since 1970.
         entry: Content; None if unreadable.
-        counts: True if the entry counts.
+        counts: True if the entry is valid.
     """
 
     offset: int
@@ -58,7 +58,7 @@ class LedgerLocation:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A problem with a record, written at `written` (milliseconds since 1970 by the broker)."""
+    """A problem with a record; `written` is the broker timestamp, milliseconds since 1970."""
 
     problem: ChainProblem
     offset: int
@@ -67,12 +67,12 @@ class Oddity:
 
 
 class Chain:
-    """The ledger after the records applied, in the order of the topic.
+    """State of the ledger after the records applied so far, in the order of the topic.
 
     Attributes:
-        places: All records, counting or not.
-        oddities: Records that no honest writer can have left.
-        head: Hash of the last counting entry; `GENESIS` before the first.
+        places: All records, valid or not.
+        oddities: Problems with records that cannot be from honest writers.
+        head: Hash of the last valid entry; `GENESIS` before the first.
         next: Offset of the next record.
     """
 
@@ -96,20 +96,20 @@ class Chain:
 
     @property
     def damage(self) -> list[Oddity]:
-        """Oddities by which entries may be lost, unless an operator has continued since."""
+        """Oddities that might have lost entries, except before the latest `REOPENED` entry."""
         return [
             each for each in self.oddities if each.problem.loses and each.offset > self._reopened
         ]
 
     def forgiven(self, entry: str) -> bool:
-        """Return whether an operator has continued without a lost entry."""
+        """Return whether an operator has continued without the lost entry with this hash."""
         return entry in self._forgiven
 
     def has(self, entry: str) -> bool:
         return entry in self._counting
 
     def offset_of(self, entry: str) -> int | None:
-        """Return the offset of the counting entry with this hash, or None."""
+        """Return the offset of the valid entry with this hash, or None."""
         return self._counting.get(entry)
 
     def apply(self, offset: int, value: bytes, written: int = 0, key: bytes | None = None) -> None:
@@ -133,7 +133,7 @@ class Chain:
         except CodecError as error:
             self._note(ChainProblem.UNREADABLE, offset, written, str(error))
         if entry is not None and key is None and not self.places and offset > 0:
-            # The remaining entries still count, so that a cut charges no one less.
+            # The remaining entries stay valid, so that a cut lowers no charge.
             self.head = entry.previous
             self._counting = {self.head: -1}
         counts = entry is not None and key is None and entry.previous == self.head
@@ -152,7 +152,7 @@ class Chain:
             self._void[own] = offset
 
     def _judge(self, entry: Entry, offset: int, written: int) -> None:
-        """Note the problem of an entry that does not count; losing a race is no problem."""
+        """Record the problem of a void entry; losing a race is not a problem."""
         if entry.previous in self._counting:
             return
         if entry.previous in self._void:

@@ -1,9 +1,9 @@
 """Records of ``dpstream.ledger``: charges and budgets, with their times.
 
-An entry is canonical JSON (keys sorted, no spaces): equal entries have equal bytes, and any other
-byte changes the SHA-256. `previous` is the hash of the record before it, which chains them. An
-entry of any kind may hold charges and budgets. A charge replaces an earlier one of the same
-deployment; budgets are declared in their order.
+An entry is canonical JSON (sorted keys, no spaces): equal entries have identical bytes, and any
+changed byte changes the SHA-256. `previous` is the hash of the preceding entry, which chains the
+entries. An entry of any kind can hold charges and budgets. A charge replaces an earlier charge of
+the same deployment; budgets are declared in the order of the entries.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"}
 
 
 class EntryKind(StrEnum):
-    """Kind of an entry; later versions may add others."""
+    """Kind of an entry; later versions might add kinds."""
 
     CHARGE = "charge"
     """First charge of a deployment, or a change of its charge."""
     BUDGET = "budget"
     """Budget declared by a running job, or set or removed by an operator."""
     CARRIED = "carried"
-    """Charges and budgets lost by a damaged ledger, as copied in ``dpstream.jobs``."""
+    """Charges and budgets that the ledger has lost, restored from ``dpstream.jobs``."""
     ENDED = "ended"
-    """End of a deployment, undeployed or replaced by another; it stays charged."""
+    """End of a deployment by undeploying or replacing it; its charge remains."""
     REPLAY = "replay"
     """Deployment of a replay, which is not charged."""
     REOPENED = "reopened"
-    """Continuation by an operator after the topic was damaged."""
+    """Decision of an operator to continue after the topic was damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry to be written at the then current end of the ledger.
+    """An entry without its predecessor, which is known only when the entry is written.
 
     Attributes:
         kind: An `EntryKind`, or a kind of a later version.
         at: Time by the writer's clock, milliseconds since 1970.
-        budgets: Budgets that it declares.
-        facts: Further JSON values by name.
+        budgets: Budgets that the entry declares.
+        facts: Additional JSON values by name.
     """
 
     kind: str
@@ -63,10 +63,10 @@ class Draft:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def under(self, previous: str, *, nonce: str, software: str) -> bytes:
-        """Return the record that follows the one with hash `previous`.
+        """Return the record that follows the entry with the hash `previous`.
 
-        `previous` is SHA-256 in hexadecimal, or `GENESIS`. `nonce` is random, so that no two
-        writers ever write the same bytes. `software` is the version that writes it.
+        `previous` is a SHA-256 in hexadecimal, or `GENESIS`. `nonce` is random, so that two writers
+        never write the same bytes. `software` is the version of the writer.
         """
         body: dict[str, Any] = {
             **self.facts,
@@ -86,7 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry; `hash` is its own, `previous` that of the record before, in SHA-256."""
+    """A parsed entry, with its SHA-256 `hash` and that of the preceding entry, `previous`."""
 
     draft: Draft
     previous: str
@@ -130,16 +130,15 @@ def read_entry(record: bytes) -> Entry:
 def _check_envelope(body: Mapping[str, Any]) -> None:
     if body.get("version") != VERSION:
         raise CodecError(
-            f"the entry has version {body.get('version')!r}; this version reads {VERSION}. "
-            "Upgrade dpstream"
+            f"the entry has version {body.get('version')!r}; expected {VERSION}. Upgrade dpstream"
         )
     previous, at = body.get("previous"), body.get("at")
     if not isinstance(previous, str) or not _HASH.fullmatch(previous):
-        raise CodecError("not an entry: previous must be a SHA-256 in hexadecimal")
+        raise CodecError("not an entry: 'previous' must be a SHA-256 in hexadecimal")
     if type(at) is not int or at < 0:
-        raise CodecError("not an entry: at must be milliseconds since 1970")
+        raise CodecError("not an entry: 'at' must be a Unix time in milliseconds")
     if not isinstance(body.get("kind"), str) or not body["kind"]:
-        raise CodecError("not an entry: kind must be a word")
+        raise CodecError("not an entry: 'kind' must be a non-empty string")
 
 
 def _charge(values: Mapping[str, Any]) -> Charge:
@@ -150,7 +149,7 @@ def _charge(values: Mapping[str, Any]) -> Charge:
 def _list(body: Mapping[str, Any], name: str) -> list[Any]:
     values = body.get(name, [])
     if not isinstance(values, list):
-        raise CodecError(f"not an entry: {name} must be a list")
+        raise CodecError(f"not an entry: '{name}' must be a list")
     return values
 
 

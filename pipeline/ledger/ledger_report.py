@@ -1,8 +1,9 @@
 """Join the ledger of a cluster to the running deployments and the releases.
 
-A longitudinal stream is charged once for all epochs. The ledger charges users the local loss, which
-holds for every user whatever they missed. If the windows were shuffled, a user in every released
-window of a horizon is hidden by all others who were in all of them; `charged` states how well.
+A longitudinal stream is charged once for all epochs of a horizon. The ledger charges the local
+loss, which holds for every user, with any participation. In addition, a user in every released
+window of a horizon with shuffling is hidden among the other users in all of these windows:
+`StreamTerms.charged` computes the smaller loss.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.names import LEDGER_TOPIC, TopicSettings
 
 _Facts: TypeAlias = tuple[str, int, float | None]
-"""Protocol, epochs of a horizon, and the delta in the job file."""
+"""Protocol, number of epochs per horizon, and delta of the job file."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTerms:
-    """Terms on which a deployment's streams are charged once.
+    """Terms of a deployment that charges each stream once.
 
-    `loss` is the local loss of a user's stream in one horizon of `epochs` epochs. `delta` is that
-    of the amplified loss.
+    `loss` is the local loss of a user's stream in one horizon of `epochs` epochs. `delta` belongs
+    to the amplified loss.
     """
 
     loss: float
@@ -41,12 +42,12 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return the charge for a horizon with `devices` known in all its released windows."""
+        """Return the charge for a horizon with at least `devices` in all its released windows."""
         return charged_once(self.loss, devices, self.delta)
 
 
 def stream_terms(state: Spending) -> dict[str, StreamTerms]:
-    """Return the terms of deployments with privacy loss per whole stream, by hexadecimal ID."""
+    """Return, by hexadecimal ID, the terms of deployments that charge whole streams."""
     known = {deployment: facts for deployment, facts in _of_ended_jobs(state) if facts is not None}
     for job in state.topic.jobs.values():
         delta = None if job.central is None else job.central.delta
@@ -78,14 +79,14 @@ def _facts(facts: Mapping[str, Any]) -> _Facts | None:
 
 @dataclass(frozen=True)
 class LedgerReport:
-    """A ledger, as it was read.
+    """The ledger and related data, as read from a cluster.
 
     Attributes:
         state: State of the ledger and of ``dpstream.jobs``.
-        settings: Settings of its topic; None without one.
+        settings: Settings of the ledger's topic; None if it does not exist.
         first_offset: Offset of the first remaining record.
         releases: Releases by deployment in hexadecimal.
-        terms: Terms of whole-stream charges, by deployment where they apply.
+        terms: Terms of deployments that charge whole streams, by deployment in hexadecimal.
     """
 
     state: Spending
@@ -95,7 +96,7 @@ class LedgerReport:
     terms: dict[str, StreamTerms]
 
     def findings(self, kept: str | None = None) -> list[Inconsistency]:
-        """Return all inconsistencies; `kept` is a head stored elsewhere."""
+        """Return all inconsistencies; `kept` is a head that was stored elsewhere."""
         published = {
             deployment: PublishedDeployment(
                 each.job, each.since, [(_unbacked(one), one.written) for one in each.unbacked]
@@ -136,10 +137,10 @@ class LedgerReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamCharge:
-    """Charge so far of a job's users for their whole streams in a horizon, from 1 on.
+    """Current charge to a job's users for their whole streams in a horizon, numbered from 1.
 
-    `present` describes the participation in every released window, and `charged` the charge for
-    such streams and for all others.
+    `present` counts the participants in all released windows. `charged` is the charge to these
+    users and to all others.
     """
 
     horizon: int
@@ -160,7 +161,7 @@ class StreamCharge:
 
 
 def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerReport:
-    """Read the ledger and its jobs' releases; `jobs` None means all charged or deployed jobs."""
+    """Read the ledger and the releases of `jobs`; None means all charged or deployed jobs."""
     state = read_spending(cluster)
     settings = cluster.existing_topics([LEDGER_TOPIC]).get(LEDGER_TOPIC)
     first = 0 if settings is None else cluster.start_offsets(LEDGER_TOPIC)[0]

@@ -25,7 +25,7 @@ class SpendingReader:
         self._existing: set[str] = set()
 
     def read(self) -> Spending:
-        """Return the state at the current ends of both topics; the same object each time."""
+        """Read to the current ends of both topics; return the state, always the same object."""
         topics = {JOBS_TOPIC, LEDGER_TOPIC}
         if not topics <= self._existing:
             # A hidden topic must not count as empty: users would be charged again.
@@ -48,10 +48,10 @@ def read_spending(cluster: Cluster) -> Spending:
 def write_entries(
     cluster: Cluster, draft_entry: DraftEntry, replication: int | None = None
 ) -> Spending:
-    """Write to the ledger until no entry is needed, and check that all of them count.
+    """Write entries to the ledger until no more are needed, and check that they are valid.
 
-    `replication` applies to missing topics. Raises LedgerError if the ledger was damaged, and
-    ClusterError if the cluster rejects a write; an entry may have been written even so.
+    `replication` applies to topics that are created. Raises LedgerError if the ledger is damaged,
+    and ClusterError if the cluster rejects a write; an entry might have been written nevertheless.
     """
     reader = SpendingReader(cluster)
     steps = writing(draft_entry, lambda: secrets.token_hex(8), _software())
@@ -78,7 +78,7 @@ def write_with_receipt(
 ) -> None:
     """Write entries as `write_entries` does, with a receipt in ``dpstream.jobs``.
 
-    `about` is that of `write_receipt`. `declared` are the budgets among the entries. `now` is in
+    `about` is as in `write_receipt`. `declared` are the budgets among the entries. `now` is in
     milliseconds since 1970.
     """
     state = write_entries(cluster, draft_entry, replication)
@@ -101,7 +101,7 @@ def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
 
 
 def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> None:
-    """Record in ``dpstream.jobs`` the current last entry of the ledger.
+    """Write a receipt for the last entry of the ledger to ``dpstream.jobs``.
 
     `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.receipts.LATEST`. `now` is in
     milliseconds since 1970.

@@ -1,4 +1,4 @@
-"""Releases of every deployment, from manifests, and the guarantee of each release."""
+"""Releases of deployments, from their manifests and estimates, with their guarantees."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from dpstream.topics.short_manifests import ManifestReader
 class Unbacked:
     """An estimate without a manifest that releases it.
 
-    `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window's status
-    by its manifest; None without one.
+    `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window status in
+    the manifest; None if there is no manifest.
     """
 
     epoch: int
@@ -39,13 +39,13 @@ class Releases:
     Attributes:
         deployment: 32 hexadecimal digits.
         windows_by_status: Number of finalized windows by status.
-        contributors: Minimum and maximum of the released windows; None before the first.
-        estimates: Number of published epochs.
+        contributors: Minimum and maximum number per released window; None before the first.
+        estimates: Number of epochs with a published estimate.
         guarantees: Distinct guarantees of the estimates, in words.
         unbacked: Estimates of windows that no manifest releases.
         since: Broker timestamp of its first record, milliseconds since 1970.
-        present: Participation in all released windows by horizon, from 1 on, for deployments with
-            known horizons.
+        present: Participation in all released windows, by horizon numbered from 1; empty if the
+            deployment's horizons are unknown.
     """
 
     job: str
@@ -65,10 +65,10 @@ class Releases:
 def releases_on(
     cluster: Cluster, jobs: Iterable[str], horizons: Mapping[str, int] | None = None
 ) -> dict[str, Releases]:
-    """Return the releases of jobs of these names, by deployment in hexadecimal.
+    """Return the releases of the named jobs, by deployment in hexadecimal.
 
-    Ended deployments are included as long as their topics exist. `horizons` gives the epochs of a
-    horizon by deployment in hexadecimal; for these, continuous participation is computed.
+    Ended deployments are included as long as their topics exist. `horizons` maps deployments (in
+    hexadecimal) to their epochs per horizon; their participation in all windows is computed.
     """
     there = cluster.topics()
     by_deployment: dict[str, Releases] = {}
@@ -87,7 +87,7 @@ def releases_in(
     estimates: Iterable[LogRecord],
     horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
-    """Return the releases from the records of the two topics of a job; see `releases_on`."""
+    """Return the releases in the records of a job's two topics; see `releases_on`."""
     by_deployment: dict[str, Releases] = {}
     decided: dict[tuple[bytes, int], WindowStatus] = {}
     for record, manifest in _manifests(manifests):

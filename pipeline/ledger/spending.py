@@ -1,13 +1,13 @@
-"""Charges and budgets of populations, from the ledger and, where it has losses, from its copy.
+"""Charges and budgets of populations, from the ledger and from its copy.
 
-* ``dpstream.jobs`` holds a copy of charges and budgets. Losses of a damaged ledger count by the
-  copy, and the next permitted writer of an entry carries them over.
-* Of a charge in both, the larger counts: an interruption between the two writes charges too much
-  rather than too little.
-* Manifests determine the participation in every released window. A manifest names its producers,
-  the number of devices enrolled with each, and the total number of devices present, but not which.
-  Of the devices of producers in every window, as many may have been missing once as were missing
-  from all windows together.
+* ``dpstream.jobs`` contains a copy of charges and budgets. What a damaged ledger has lost is taken
+  from the copy, and restored to the ledger by the next permitted writer.
+* Of two different values of a charge, the larger is used: an interruption between the two writes
+  charges too much rather than too little.
+* Manifests bound the participation in all released windows. A manifest contains the producers, the
+  number of devices enrolled with each, and the total number of devices present, but not which ones.
+  The number of devices that missed at least one window is at most the sum of those missing from
+  each window.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOGETHER = b"those who were always in"
 
 
 class Presence:
-    """Participation in every one of the `windows` windows added."""
+    """Participation in all `windows` windows added so far."""
 
     def __init__(self) -> None:
         self.windows = 0
@@ -50,12 +50,12 @@ class Presence:
         if not self.windows:
             self._ever, self._always, self._enrolled = inside, inside, enrolled
         else:
-            # Later producers are listed after all others, and were in no earlier window.
+            # Later producers are listed after the others, and were not in earlier windows.
             size = max(len(inside), len(self._ever))
             inside, enrolled = _longer(inside, size), _longer(enrolled, size)
             self._ever = _longer(self._ever, size) | inside
             self._always = _longer(self._always, size) & inside
-            # Devices that enroll later were not present from the first window on.
+            # Devices that enrolled later were not present in the first window.
             self._enrolled = np.minimum(_longer(self._enrolled, size), enrolled)
         self.windows += 1
 
@@ -65,7 +65,7 @@ class Presence:
 
     @property
     def other_producers(self) -> int:
-        """Number of producers in some windows, but not in all."""
+        """Number of producers that are in some windows, but not in all."""
         return int(np.count_nonzero(self._ever)) - self.producers
 
     @property
@@ -81,7 +81,7 @@ def _longer(each: NDArray[_Each], size: int) -> NDArray[_Each]:
 
 
 class Spending:
-    """State of both topics, as far as applied."""
+    """State of ``dpstream.jobs`` and of the ledger, after the records applied so far."""
 
     def __init__(self, topic: JobsTopic | None = None, chain: Chain | None = None) -> None:
         self.topic = JobsTopic() if topic is None else topic
@@ -90,7 +90,7 @@ class Spending:
 
     @property
     def charges(self) -> list[Charge]:
-        """Charges of all deployments so far to their populations."""
+        """Charges of all deployments so far, to their populations."""
         written = {charge.deployment: charge for charge in self.topic.charges}
         charges = [
             _larger(charge, written.pop(charge.deployment, charge))
@@ -100,7 +100,7 @@ class Spending:
 
     @property
     def declared(self) -> list[BudgetDeclaration]:
-        """All budgets ever declared, in order; those that the ledger has lost come last."""
+        """All budgets ever declared, in order; budgets that the ledger has lost come last."""
         return [*self.written_budgets.values(), *self.lost_budgets]
 
     @property
@@ -113,7 +113,7 @@ class Spending:
 
     @property
     def lost_charges(self) -> list[Charge]:
-        """Charges only in the copy, or larger there than in the ledger."""
+        """Charges that are only in the copy, or larger in the copy than in the ledger."""
         known = self.written_charges
         return [
             charge
@@ -124,7 +124,7 @@ class Spending:
 
     @property
     def lost_budgets(self) -> list[BudgetDeclaration]:
-        """Budgets only in the copy."""
+        """Budgets that are only in the copy."""
         known = self.written_budgets
         return [budget for budget in self.topic.declared if budget.key not in known]
 
@@ -135,7 +135,7 @@ class Spending:
 
     @property
     def damage(self) -> str | None:
-        """Reason why nothing may be written without an operator's decision, or None."""
+        """Reason why writing requires an operator's decision, or None."""
         for oddity in self.chain.damage:
             return f"the record at offset {oddity.offset}: {oddity.problem.value}"
         for receipt in self.lost:

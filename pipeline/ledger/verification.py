@@ -1,6 +1,6 @@
-"""Find changes to the ledger that no use of dpstream alone can make, and their location.
+"""Find changes to the ledger that dpstream itself never makes, and locate them.
 
-* A party that may write to the topic may append false entries, which remain visible to all readers.
+* A party with write access to the topic can append false entries, which remain visible to all.
 * Guarantee: no entry of the ledger is changed, removed or moved without detection. Changes are
   detected by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by releases, or by a
   head stored elsewhere.
@@ -23,11 +23,11 @@ from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """An inconsistency in words.
+    """A description of an inconsistency.
 
     Attributes:
-        offset: Record of the ledger that shows it; None if elsewhere.
-        at: Time of writing, milliseconds since 1970; None if unknown.
+        offset: Offset of the ledger record that shows it; None if it is elsewhere.
+        at: Write time, milliseconds since 1970; None if unknown.
     """
 
     what: str
@@ -37,10 +37,10 @@ class Inconsistency:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDeployment:
-    """A deployment with publications.
+    """A deployment that has published.
 
-    `since` is the broker's timestamp of its first record, milliseconds since 1970. `unbacked` are
-    estimates without a manifest, in words, with their times.
+    `since` is the broker's timestamp of its first record, milliseconds since 1970. `unbacked`
+    contains a description and a write time for each estimate without a manifest that releases it.
     """
 
     job: str
@@ -58,9 +58,9 @@ def verify(
 ) -> list[Inconsistency]:
     """Return all inconsistencies; empty if the ledger is intact.
 
-    `settings` are those of the ledger's topic, or None without one. `first_offset` is that of the
-    first remaining record. `kept` is a head stored elsewhere, SHA-256 in hexadecimal. `published`
-    is by deployment in hexadecimal.
+    `settings` are those of the ledger's topic, or None if it does not exist. `first_offset` is the
+    offset of the first remaining record. `kept` is a head stored elsewhere, a SHA-256 in
+    hexadecimal. `published` is keyed by deployment in hexadecimal.
     """
     return [
         *_settings(settings),
@@ -99,7 +99,7 @@ def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Inconsistency]
 
 
 def _oddities(oddities: Sequence[Oddity]) -> Iterator[Inconsistency]:
-    """Yield each oddity; of records that follow a void one, the first with their number."""
+    """Yield each oddity; of consecutive records after a void one, yield the first and a count."""
     for problem, group in groupby(oddities, key=lambda each: each.problem):
         together = list(group)
         if problem is not ChainProblem.FORKED:

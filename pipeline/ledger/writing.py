@@ -1,8 +1,8 @@
-"""Decide what to write to the ledger next, and check that it counts.
+"""Decide what to write to the ledger next, and check that it is valid.
 
 A writer reads to the end, decides on one entry, appends it, and reads again. The entry is a
-function of both topics, and is no longer needed once it counts. A writer that lost a race, or was
-interrupted and restarts, therefore writes what is missing, and nothing twice.
+function of both topics, and is no longer needed once it is valid. A writer that has lost a race, or
+restarts after an interruption, therefore writes what is missing, and nothing twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.ledger.entries import Draft, EntryKind
 from dpstream.pipeline.ledger.spending import Spending
 
-# More races than any writer loses in succession.
+# More races than a writer ever loses in a row.
 _ATTEMPTS = 1000
-# Maximum number of each that fits into one record.
+# Maximum number of charges, and of budgets, in one record.
 _CARRIED_AT_ONCE = 500
 
 DraftEntry: TypeAlias = Callable[[Spending], Draft | None]
@@ -34,9 +34,9 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
     """Write entries until no more are needed.
 
     Yields None to receive the state at the ends of both topics, or a record to append.
-    `draft_entry` returns the next entry or None; an exception of it ends the writing. `nonce`
-    returns a new random word at each call. Returns the final state. Raises LedgerError if the
-    ledger was damaged, or if others write all the time.
+    `draft_entry` returns the next entry or None; its exceptions end the writing. `nonce` returns a
+    new random string at each call. Returns the final state. Raises LedgerError if the ledger is
+    damaged, or if other writers win every race.
     """
     for _ in range(_ATTEMPTS):
         state = yield None
@@ -52,7 +52,7 @@ def writing(draft_entry: DraftEntry, nonce: Callable[[], str], software: str) ->
 
 
 def reject_damaged(state: Spending) -> LedgerError | None:
-    """Return why charging and setting budgets is blocked, or None."""
+    """Return the error that blocks charges and budgets in a damaged ledger, or None."""
     damage = state.damage
     if damage is None:
         return None
@@ -64,7 +64,7 @@ def reject_damaged(state: Spending) -> LedgerError | None:
 
 
 def carried_over(state: Spending, now: int) -> Draft | None:
-    """Return the ledger's losses, from its copy in ``dpstream.jobs``, or None."""
+    """Return an entry that restores losses from the copy in ``dpstream.jobs``, or None."""
     charges = tuple(state.lost_charges[:_CARRIED_AT_ONCE])
     budgets = tuple(state.lost_budgets[:_CARRIED_AT_ONCE])
     if not charges and not budgets:
@@ -82,9 +82,9 @@ def of_deployment(
 ) -> DraftEntry:
     """Return a deployment's entries: the operator's budget, then the charge and the job's budget.
 
-    The last two form one entry. If the population's budget has no capacity for the deployment at
-    the end of the ledger, neither is written. `declared` are newly declared budgets. `charged` is
-    true if the charge is new or changed. `replaces` is the replaced deployment in hexadecimal.
+    The charge and the job's budget form one entry, which is not written if the deployment would
+    exceed the population's budget. `declared` are newly declared budgets. `charged` is True if the
+    charge is new or changed. `replaces` is the replaced deployment in hexadecimal.
     """
     charge = Charge.of(job)
     facts = facts_of(job) | ({} if replaces is None else {"replaces": replaces})
@@ -133,12 +133,12 @@ def of_budget(budget: BudgetDeclaration, now: int) -> DraftEntry:
 
 
 def of_end(job: DeployedJob, now: int) -> DraftEntry:
-    """Return the entry for an ended deployment, which stays charged."""
+    """Return the entry for an ended deployment, whose charge remains."""
     return _once(EntryKind.ENDED, job, now)
 
 
 def of_replay(job: DeployedJob, now: int) -> DraftEntry:
-    """Return the entry for a replay, which charges no one."""
+    """Return the entry for a replay, which is not charged."""
     assert job.replay_of is not None
     return _once(EntryKind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
 
@@ -156,7 +156,7 @@ def _once(kind: EntryKind, job: DeployedJob, now: int, **more: str) -> DraftEntr
 
 
 def of_reopening(reason: str, now: int) -> DraftEntry:
-    """Return the entries by which an operator continues after losses, carrying charges over."""
+    """Return the entries by which an operator accepts losses and restores charges."""
 
     def draft_entry(state: Spending) -> Draft | None:
         if state.damage is not None:

@@ -1,7 +1,7 @@
-"""Operator commands on jobs: deploy, monitor, drain, repair, supervise, or run from end to end.
+"""Operator commands for jobs: deploy, monitor, drain, repair, supervise, or run from end to end.
 
-Start with `deployments`. `status` collects and judges the state of a job, `supervisor` runs a
-worker for every deployed job, `up` runs jobs on this machine. `processes` starts processes, each
-with a parent-death watch (`parent_watch`). `restarted_processes` restarts failed ones, and `forks`
-starts many at once.
+Start with `deployments`. `status` reads and assesses the state of a job, `supervisor` runs a worker
+for every deployed job, and `up` runs jobs on this machine. `processes` starts processes, each with
+a parent-death watch (`parent_watch`). `restarted_processes` restarts failed processes, and `forks`
+starts many processes at once.
 """

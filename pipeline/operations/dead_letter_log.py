@@ -33,8 +33,8 @@ LogPosition: TypeAlias = tuple[str, int, int]
 class DeadLetterLog:
     """Rejected records of the deployment, read incrementally.
 
-    `redriven` and `discarded` hold the places of requeued and discarded letters, as far as read.
-    Only markers follow from the offset `markers_from`.
+    `redriven` and `discarded` contain the positions of requeued and discarded letters read so far.
+    All records from the offset `markers_from` are markers.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
@@ -50,14 +50,14 @@ class DeadLetterLog:
         return self._log.position
 
     def read(self) -> Iterator[DeadLetter]:
-        """Yield each new letter once, in the order of rejection."""
+        """Yield each new dead letter once, in the order of rejection."""
         for record in self._log.read():
             try:
                 letter = DeadLetter.from_record(record.value, record.headers)
             except CodecError:
                 self._mark(record.value)
                 continue
-            # A worker killed before it committed has rejected the same records twice.
+            # A worker that is killed before it commits rejects the same records again.
             self.markers_from = self.position
             if (place := log_position(letter)) not in self._seen:
                 self._seen[place] = record.offset
@@ -82,7 +82,7 @@ class DeadLetterLog:
     def first_unhandled(self) -> int:
         """Offset of the oldest letter read that is neither requeued nor discarded.
 
-        Without one, the offset of the next record to read.
+        If all are handled, the offset of the next record to read.
         """
         handled = self.redriven | self.discarded
         return min(
@@ -92,9 +92,9 @@ class DeadLetterLog:
 
 
 def discard(cluster: Cluster, job: DeployedJob) -> int:
-    """Delete all current dead letters and return how many were unhandled.
+    """Discard all current dead letters and delete them; return the number of unhandled ones.
 
-    A ClusterError means that they are discarded, but the cluster does not delete records.
+    After a ClusterError, they are discarded, but the cluster has not deleted the records.
     """
     log = DeadLetterLog(cluster, job)
     places = {log_position(letter) for letter in log.read()}
@@ -107,14 +107,14 @@ def discard(cluster: Cluster, job: DeployedJob) -> int:
 
 
 def forget_handled(cluster: Cluster, job: DeployedJob) -> None:
-    """Delete the dead letters before the oldest one that is neither requeued nor discarded.
+    """Delete dead letters up to the oldest one that is neither requeued nor discarded.
 
-    They hold users' reports, which are no longer needed. If interrupted, the next command that
-    handles dead letters completes the deletion. Raises ClusterError if records are not deleted.
+    They contain users' reports, which are no longer needed. After an interruption, the next command
+    for dead letters completes the deletion. Raises ClusterError if records cannot be deleted.
     """
     log = DeadLetterLog(cluster, job)
     deque(log.read(), maxlen=0)
-    # Keep the latest markers, which give the number of requeued letters.
+    # Keep the latest markers, which determine the number of requeued letters.
     end = min(log.first_unhandled, log.markers_from)
     topic = job.topic(Role.DEAD_LETTERS)
     if cluster.start_offsets(topic)[0] < end:
@@ -126,10 +126,10 @@ def log_position(letter: DeadLetter) -> LogPosition:
 
 
 def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
-    """Return the identity fields of a rejected record, never its content; None if it is unreadable.
+    """Return a rejected record's identity fields, never its content; None if it is unreadable.
 
-    The fields are ``kind``, ``epoch`` and, in hexadecimal, those of ``deployment``,
-    ``fingerprint``, ``enrollment`` and ``batch`` that this kind of record has.
+    The fields are ``kind``, ``epoch`` and, in hexadecimal, ``deployment``, ``fingerprint``,
+    ``enrollment`` and ``batch``, if this kind of record has them.
     """
     decoders: Mapping[RecordType, Callable[[bytes], RawRecord | Chunk]] = {
         RecordType.BATCH: decode_batch,
@@ -153,8 +153,8 @@ def header_of(letter: DeadLetter) -> dict[str, str | int] | None:
 
 
 def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
-    """Write a rejected record's bytes to a file of its own that only its owner can read."""
-    # The topic name in a letter is untrusted text: it must not point to another folder.
+    """Write a rejected record's bytes to a file that only the file's owner can read."""
+    # The topic name in a letter is untrusted: it must not lead to another folder.
     topic = _NOT_IN_TOPICS.sub("_", letter.topic)
     path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
     path.touch(mode=0o600)

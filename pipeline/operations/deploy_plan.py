@@ -1,12 +1,12 @@
 """Plan the deployment of a job before anything is written.
 
-* A free name starts a deployment.
-* Under a running name, only operator settings may change: grace, retention, budget, token keys,
-  descriptions for readers, and the input format. The deployment continues.
+* An unused job name starts a deployment.
+* Under the name of a running job, only operator settings can change: grace, retention, budget,
+  token keys, display texts, and the input format. The deployment continues.
 * Any other change would alter the meaning or location of reports. It is rejected unless the new
   deployment replaces the running one.
-* The budget declared in a job file is stored for its population. A budget above the smallest one so
-  far has no effect until an operator explicitly sets the population's budget.
+* The budget declared in a job file is stored for its population. A budget above the smallest budget
+  so far has no effect until an operator explicitly sets the population's budget.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from dpstream.pipeline.operations.topic_changes import TopicChange
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
-# The app's backend rotates these keys; adding one does not change which devices may report.
+# The app's backend rotates these keys; another key does not change which devices can report.
 _TOKEN_KEYS = "devices.tokens.keys"
 _OPERATORS_SECTIONS = ("budget", "input", *WORDS)
 
 
 class Step(StrEnum):
     START = "start"
-    """First deployment under a free name."""
+    """First deployment under an unused name."""
     REPLACE = "replace"
-    """New deployment in place of the running one."""
+    """New deployment that replaces the running one."""
     CHANGE = "change"
     """Running deployment with changed operator or topic settings."""
     NOTHING = "nothing"
-    """Job that already runs."""
+    """No change: the same job already runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class DeployPlan:
     """The effect of deploying a job.
 
     Attributes:
-        running: The deployment of that name, if there is one that this version can read.
+        running: Readable running deployment of the same name, or None.
         difference: Changes from `running`, as ``key: old -> new``.
         topics: Changes to the topics of the job, ``dpstream.jobs`` and ``dpstream.ledger``.
-        deployed: The resulting job. A new one has no noise key yet, and offsets of 0. An unchanged
-            running job is `running` itself.
+        deployed: The resulting job. A new deployment has no noise key yet, and offsets of 0. An
+            unchanged job is `running` itself.
         accounts: Charges to the population, for epsilon and for delta.
         declared: Budgets that this plan declares: the operator's and the job file's.
-        before: Budgets that bind the population now, by "epsilon" and "delta".
+        before: Budget that limits the population now, by "epsilon" and "delta".
         now: Time of planning, milliseconds since 1970.
     """
 
@@ -92,7 +92,7 @@ class DeployPlan:
 
     @property
     def not_binding(self) -> tuple[BudgetAccount, ...]:
-        """Accounts for which the job file declares more than may be charged."""
+        """Accounts for which the job file declares a larger budget than the effective one."""
         declared = self.deployed.budget
         return tuple(
             account
@@ -148,9 +148,9 @@ def plan_deployment(
 ) -> DeployPlan:
     """Plan the deployment of a job.
 
-    `existing` may include topics of other jobs, and `begun` returns the number of started horizons
-    of a running job, a lower bound for its horizons. Other arguments are those of
-    `deployments.deploy`. Raises JobError if no constants exist for its parameters and horizon.
+    `existing` can include topics of other jobs. `begun` returns the number of started horizons of a
+    running job, a lower bound for its horizons. Other arguments are as in `deployments.deploy`.
+    Raises JobError if there are no constants for the job's parameters and horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)
@@ -160,8 +160,8 @@ def plan_deployment(
     taken = running is not None or job.name in state.topic.unreadable
     if taken and not replace:
         rejection = DeploymentError(
-            f"job {job.name} was deployed by an incompatible version of dpstream: upgrade this "
-            "one, or end that deployment with --replace"
+            f"job {job.name} was deployed by an incompatible version of dpstream: upgrade "
+            "dpstream, or end that deployment with --replace"
         )
     new = _newly_declared(state, fresh, set_budget, BudgetDeclaration.of(fresh, now), now)
     declared = [*state.declared, *new]
@@ -210,7 +210,7 @@ def _over(
     if rejection is None and clocks and not differences and set_budget is None:
         step, topics = Step.CHANGE, clocks
     elif rejection is None and (differences or set_budget is not None):
-        # Also if another budget binds: the deploy that declared it may have been interrupted.
+        # Also if another budget limits it: an interrupted deployment might have declared that one.
         other_limit = job.budget != running.budget or set_budget is not None
         changed = running.model_copy(update={"budget": job.budget})
         now = fresh.deployed_at
@@ -261,9 +261,9 @@ def _with_horizons(
     declared: Sequence[BudgetDeclaration],
     begun: Callable[[DeployedJob], int],
 ) -> DeployedJob:
-    """Return a recurring job with as many horizons as another budget allows.
+    """Return a recurring job with the number of horizons that the changed budget allows.
 
-    Started horizons are never removed.
+    The result includes at least the horizons that have started.
     """
     horizons = horizons_within_budget(job, others, declared)
     if horizons is not None and (job.horizons is None or horizons < job.horizons):
@@ -306,8 +306,8 @@ def _change_rejection(
     people = job.population_name
     if change.population != people:
         return DeploymentError(
-            f"--set-budget: got population {change.population}; job {job.name} belongs to "
-            f"population {people}. Give that population, or deploy a job of population "
+            f"--set-budget: population is {change.population}; expected {people}, the population "
+            f"of job {job.name}. Use that population, or deploy a job of population "
             f"{change.population}"
         )
     binding = binding_budget(people, new)
@@ -316,7 +316,7 @@ def _change_rejection(
         if declared is not None and not declared.operator:
             return BudgetError(
                 f"the file of job {job.name} declares budget.{quantity} "
-                f"{getattr(declared, quantity):g}, less than --set-budget, and would bind "
+                f"{getattr(declared, quantity):g}, less than --set-budget, and would limit "
                 f"population {people} again: change one of the two"
             )
     return None
@@ -377,17 +377,17 @@ def _name_rejection(
 ) -> DeploymentError | None:
     changes = "; ".join(f"{key}: {difference}" for key, difference in differences.items())
     deployed = f"job {running.name} is already deployed"
-    begin = "--replace ends that deployment and starts a new one, charged again"
+    begin = "--replace ends that deployment and starts a new one, which is charged again"
     if running.replay_of is not None:
         return DeploymentError(
-            f"{deployed} as a replay of {running.replay_of.job}: give this job another name, "
-            f"or first 'dpstream undeploy {running.name}'"
+            f"{deployed} as a replay of {running.replay_of.job}: change the name of this job, "
+            f"or first run 'dpstream undeploy {running.name}'"
         )
     if fresh.fingerprint != running.fingerprint:
         return DeploymentError(
             f"{deployed}, but its reports have another meaning "
-            f"({changes or 'same settings, other constants'}) and cannot be combined: give "
-            f"this job another name; {begin}"
+            f"({changes or 'same settings, other constants'}) and cannot be combined: change "
+            f"the name of this job; {begin}"
         )
     own = {_TOKEN_KEYS} if _asks_for_tokens(running) and _asks_for_tokens(fresh) else set()
     if all(key in own or _is_operators(key) for key in differences):
@@ -395,8 +395,8 @@ def _name_rejection(
     return DeploymentError(
         f"{deployed} with other settings ({changes}); the meaning of its reports is the same. "
         "While a job runs, only shuffle.grace, topics.retention, budget, input, the keys of "
-        f"devices.tokens and display texts ({', '.join(WORDS)}) can change. Restore the other "
-        f"settings; {begin}"
+        f"devices.tokens and display texts ({', '.join(WORDS)}) can change. Undo the other "
+        f"changes; {begin}"
     )
 
 

@@ -1,7 +1,7 @@
 """Deployed jobs: the compacted topic ``dpstream.jobs``, one record per name.
 
-A job is deployed only after its charge is recorded in the ledger and counts there. An interruption
-in between leaves a charge without a deployment, never a deployment without a charge.
+A job is deployed only after its charge is a valid entry of the ledger. An interruption in between
+leaves a charge without a deployment, never a deployment without a charge.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def plan_on(
 ) -> DeployPlan:
     """Plan the deployment of a job on a cluster without writing anything.
 
-    Arguments and errors are those of `deploy`, with two differences. A rejection is part of the
-    plan, and a `cluster` of None means an empty one.
+    Arguments and errors are as in `deploy`, except that a rejection is part of the plan, and that
+    `cluster` None means an empty cluster.
     """
     if cluster is None:
         return plan_deployment(
@@ -98,15 +98,15 @@ def deploy(
     * A job whose shuffler adds noise gets the SHA-256 of a noise key.
     * Under the name of a running job, only operator settings change and its deployment continues.
 
-    `deployment` is 16 random bytes, and `now` is in milliseconds since 1970. `replace` replaces a
-    deployment of the same name. An operator sets the population's budget by `set_budget`. The file
-    `noise_key` is created if missing; default: `noise_key_file`.
+    `deployment` is 16 random bytes, and `now` is in milliseconds since 1970. `replace` allows
+    replacing a deployment of the same name. `set_budget` is the budget that an operator sets for
+    the population. The file `noise_key` (default: `noise_key_file`) is created if it is missing.
 
     Raises:
-        DeploymentError: The name is taken.
+        DeploymentError: Another job is deployed under this name.
         ClusterError: A topic exists with another number of partitions.
         BudgetError: The population's charges would exceed its budget limit.
-        WrongKeyError: The file holds no key, or other users have access to it.
+        WrongKeyError: The file does not contain a key, or other users have access to it.
     """
     plan = plan_on(
         cluster, job, deployment=deployment, now=now, replace=replace, set_budget=set_budget
@@ -158,7 +158,7 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
 
 
 def _state(cluster: Cluster, plan: DeployPlan) -> None:
-    """Append copies of the declared budgets; they must precede the copy of a charge."""
+    """Append copies of the declared budgets, which must precede the copy of a charge."""
     for declared in plan.declared:
         append_declared(cluster, declared)
 
@@ -166,7 +166,7 @@ def _state(cluster: Cluster, plan: DeployPlan) -> None:
 def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     """Rewrite a running job's record.
 
-    At no moment are users charged less than the job may cost them.
+    At no time is the charge to users less than the privacy loss that the job can cause.
     """
     assert plan.running is not None
     job, before, after = plan.deployed, plan.running.horizons, plan.deployed.horizons
@@ -181,7 +181,7 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
         write_receipt(cluster, about if more else LATEST, state, now)
     _append_job(cluster, job)
     due = Charge.of(job)
-    # Also complete an interrupted deploy.
+    # Also complete an interrupted deployment.
     if any(each.key == due.key and each.horizons != due.horizons for each in charges(cluster)):
         _append_charge(cluster, due)
         draft = of_charge(job, now)
@@ -197,7 +197,7 @@ def _append_job(cluster: Cluster, job: DeployedJob) -> None:
 
 
 def started_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
-    """Count a recurring job's started horizons from manifests, reports and the clock `now` (ms)."""
+    """Count started horizons of a recurring job by manifests, reports and the time `now` (ms)."""
     decisions = DecisionLog(job)
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
     latest = max(job.first_epoch, decisions.decided.highest)
@@ -218,14 +218,14 @@ def charges(cluster: Cluster) -> list[Charge]:
 
 
 def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
-    """Return the number of published epochs of a deployment; 0 if the topic is gone."""
+    """Return the number of published epochs of a deployment; 0 if the topic is missing."""
     if job.topic(Role.ESTIMATES) not in cluster.topics():
         return 0
     return sum(1 for _ in EstimateReader(cluster, job).read())
 
 
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
-    """End a deployment. Its budget remains, and so do its topics unless `delete_topics` is set."""
+    """End a deployment; its budget remains, as do its topics unless `delete_topics` is set."""
     deployed = find_deployed(cluster, name)
     if LEDGER_TOPIC in cluster.topics():
         write_entries(cluster, of_end(deployed, own_milliseconds()))

@@ -1,8 +1,8 @@
 """Drain a job: finalize its open windows with the reports received, publish them, stop the workers.
 
-One record per partition gives the shuffler the offset to drain up to. The job's phase makes
-supervisors end its workers once everything is published. Reports that producers write meanwhile
-stay in the topic for the resumed job.
+One record per partition tells the shuffler the offset to drain up to. Once everything is published,
+the job's phase makes supervisors stop its workers. Reports that producers write meanwhile stay in
+the topic until the job is resumed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
             registry.apply(record)
         if len(registry.drains) >= job.topics.partitions:
             return registry.drains
-    # The job does not use partitions added later.
+    # The job does not use partitions that were added later.
     ends = dict(enumerate(cluster.end_offsets(job.topic(Role.REPORTS))[: job.topics.partitions]))
     for partition, end in ends.items():
         drain = Drain(job.deployment, partition, end)
@@ -56,7 +56,7 @@ def start_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
 
 
 def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
-    """Record that everything is published, so that the workers may be ended.
+    """Record that everything is published, so that the workers can be stopped.
 
     Raises DeploymentError if the job was resumed, paused, replaced or undeployed meanwhile.
     """
@@ -66,8 +66,8 @@ def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
         raise DeploymentError(f"job {job.name} was undeployed or replaced during the drain")
     if (phase := state.phase(job.name)) is not Phase.DRAINING:
         raise DeploymentError(
-            f"everything is published, but job {job.name} is {phase} again: its phase was "
-            "changed during the drain"
+            f"everything is published, but job {job.name} is {phase}: its phase was changed "
+            "during the drain"
         )
     set_phase(cluster, job, Phase.DRAINED, now)
 
@@ -77,10 +77,10 @@ class DrainProgress:
     """Progress of a drain.
 
     Attributes:
-        unfinished: Number of report records not yet finalized or not yet written.
-        windows: The oldest open windows and the producers they wait for.
-        undecided: Epochs before a finalized one that are not finalized.
-        unpublished: Epochs that are finalized but not published.
+        unfinished: Number of report records up to the drain offsets that are not finished.
+        windows: The oldest open windows, with the producers that they wait for.
+        undecided: Unfinalized epochs before a finalized epoch.
+        unpublished: Finalized epochs that are not published.
         idle: Stages without a live worker.
     """
 
@@ -113,8 +113,8 @@ class DrainWatch:
         self._heartbeats = Heartbeats(job)
 
     def progress(self, now: int) -> DrainProgress:
-        """Return the progress of the drain; `now` in milliseconds since 1970."""
-        # Read the floors before the manifests: records below the floors are finalized by then.
+        """Return the progress of the drain; `now` is in milliseconds since 1970."""
+        # Read the offsets before the manifests, which then cover all records below the offsets.
         unfinished = self._unfinished()
         self._read_on()
         first = self._decisions.first_epoch or 1

@@ -1,10 +1,10 @@
-"""Process from which `operations.forks` forks other processes.
+"""The forker: the process from which `operations.forks` forks other processes.
 
-It has one thread, no random number generator and no other per-process state. A forked process
-therefore starts like any other. The forker ends with the process that started it.
+The forker has one thread, no random number generator and no other per-process state, so a forked
+process starts like any other. The forker exits with the process that started it.
 
-``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules and reports this on
-the socket that `CHANNEL_VARIABLE` names. It then forks a process for every `Request` on the socket.
+``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules, sends `IMPORTED` on
+the socket in `CHANNEL_VARIABLE`, and then forks a process for every `Request` on this socket.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ IMPORTED = b"imported"
 """First message from the forker, sent after its imports."""
 
 CHANNEL_VARIABLE = "DPSTREAM_FORKER_CHANNEL"
-"""Environment variable that names the descriptor of the forker's socket."""
+"""Environment variable with the file descriptor of the forker's socket."""
 
 REQUEST_BYTES = 1 << 17
 
 MORE_DESCRIPTORS = 4
-"""Maximum number of descriptors handed down for environment variables."""
+"""Maximum number of file descriptors passed on in environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request to fork a process, which the system shows as `name`.
+    """Request to fork a process, which the operating system shows as `name`.
 
-    Descriptors are sent along, in this order:
+    File descriptors are sent along, in this order:
 
     * the answer pipe, which receives the process ID and is closed once the requester has adopted
       the process
-    * the child's end of its parent-death watch
-    * the file or pipe for its output
-    * one for each environment variable in `variables`
+    * the child's end of the parent-death watch
+    * the file or pipe for the child's output
+    * one descriptor for each environment variable in `variables`
     """
 
     name: str
@@ -60,7 +60,7 @@ class Request:
 
 
 def _serve(channel: socket.socket) -> Request | None:
-    """Fork on request; return the request in the forked process, None at the end of the channel."""
+    """Fork on request; return the request in a forked process, None when the channel closes."""
     while True:
         text, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 3 + MORE_DESCRIPTORS)
         if not text:
@@ -77,11 +77,11 @@ def _serve(channel: socket.socket) -> Request | None:
 
 
 def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
-    """Set up this process as `operations.processes.Process` would start it."""
+    """Set up this forked process as if `operations.processes.Process` had started it."""
     os.setsid()
     for number, stream in ((1, "stdout"), (2, "stderr")):
         os.dup2(log, number)
-        # The forker's own stream belongs to a seekable file; this may be a pipe.
+        # The inherited stream object is for a seekable file, but `log` can be a pipe.
         raw = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115
         encoding = getattr(sys, stream).encoding
         setattr(sys, stream, io.TextIOWrapper(raw, encoding, write_through=True))
@@ -93,7 +93,7 @@ def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
 
 
 def main() -> None:
-    # The forker ends with its channel; forked processes have parent-death watches of their own.
+    # The forker exits when its channel closes; forked processes have parent-death watches.
     os.close(int(os.environ.pop(parent_watch.VARIABLE)))
     channel = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
     for module in sys.argv[1:]:

@@ -1,10 +1,10 @@
-"""Start many processes for the imports of one.
+"""Start many processes that share the imports of one process.
 
-Imports take a process of this package seconds, and most of them are the same for all. `Forks`
+Imports take each process of this package seconds, and most imports are the same for all. `Forks`
 therefore imports them once, in a process called the *forker* (`operations.forker`). Later processes
-are forked from it and adopted by this process. Like a `Process`, each leads a session of its own
-and has a parent-death watch, a log and an exit code. The operating system shows the forker's
-command line for it, but its own name.
+are forked from it and adopted by this process. Like a `Process`, a forked process leads its own
+session and has a parent-death watch, a log and an exit code. The operating system shows its own
+name, but the command line of the forker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpstream.pipeline.operations.processes import (
 from dpstream.pipeline.state import private_folder
 
 POSSIBLE = sys.platform == "linux"
-"""True if forking a process with many imports is safe here and orphans can be adopted."""
+"""True if forking after many imports is safe, and orphans can be adopted, on this system."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.01
@@ -44,8 +44,8 @@ _POLL_SECONDS = 0.01
 class Forks:
     """Start processes with `modules` already imported.
 
-    Falls back to `Process` if a process cannot be forked, if forking is unsafe here, or once the
-    forker has ended.
+    Falls back to `Process` if a process cannot be forked, if forking is unsafe, or if the forker
+    has exited.
     """
 
     def __init__(self, modules: Sequence[str], log: Path) -> None:
@@ -73,12 +73,12 @@ class Forks:
             end_all([self._forker], timeout=0.0)
 
     def wait(self) -> None:
-        """Wait in any number of threads until the imports are complete or the forker has ended.
+        """Wait until the imports are complete or the forker has exited; any thread can wait.
 
-        `start` waits as well if called earlier.
+        A `start` before that also waits.
         """
-        # Leave the message unread, so that all waiting threads see it: of several that receive,
-        # Linux would wake only one.
+        # Leave the message unread, so that all waiting threads see it: Linux would wake only one of
+        # several receiving threads.
         with suppress(OSError, ValueError):
             select.select([self._channel], [], [])
 
@@ -117,11 +117,11 @@ class Forks:
             with os.fdopen(answer, "w"):
                 handed_down = [answer, held.fileno(), output, *descriptors.values()]
                 request.send(self._channel, handed_down)
-            # Read to the end: only then is the process adopted.
+            # Read to the end of the pipe, which means that the process is adopted.
             number = answers.read()
         if not number:
             parent_end.close()
-            raise OSError("the forker process has not forked")
+            raise OSError("the forker did not fork a process")
         return _ForkedProcess(parent_end, int(number))
 
 

@@ -1,7 +1,7 @@
-"""Find expired private keys: every epoch sealed to them in deployed jobs is published.
+"""Find expired private keys: keys for which all epochs sealed to them are published.
 
-Erasing an expired key makes the remaining ciphertexts permanently unreadable. Copies of these
-epochs on a broker's disk, in a backup or in a recording can no longer be opened.
+Erasing an expired key makes the remaining ciphertexts permanently unreadable, including copies on a
+broker's disk, in a backup or in a recording.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dpstream.pipeline.results.follow import EstimateReader
 
 @dataclass(frozen=True, slots=True)
 class KeyPeriod:
-    """A private key and a key period that a deployed job assigns to it.
+    """A private key with one of its key periods in a deployed job.
 
     Attributes:
-        party: Party that decrypts with it, as in `Sealed.parties`.
-        last_epoch: Last epoch sealed to it; None for an open-ended period.
+        party: Party that decrypts with the key, as in `Sealed.parties`.
+        last_epoch: Last epoch sealed to the key; None for an open-ended period.
         published: Last published epoch of the job; 0 before the first.
     """
 
@@ -37,16 +37,17 @@ class KeyPeriod:
 
     @property
     def expired(self) -> bool:
-        """True if no unpublished epoch is sealed to it."""
+        """True if all epochs sealed to the key are published."""
         return self.last_epoch is not None and self.published >= self.last_epoch
 
 
 def key_periods(
     keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]
 ) -> list[KeyPeriod]:
-    """Return the key periods of some private keys, sorted by file.
+    """Return the key periods of private keys, sorted by file.
 
-    Each job comes with its last published epoch.
+    `keys` maps public keys to files of private keys. `jobs` are pairs of a job and its last
+    published epoch.
     """
     periods = [
         KeyPeriod(keys[key], job.name, party, _last_epoch(job, last), published)
@@ -58,7 +59,7 @@ def key_periods(
 
 
 def _last_epoch(job: DeployedJob, last: int | None) -> int | None:
-    """Return the last epoch sealed to a key: the end of its period or of the job."""
+    """Return the earlier one of the end of a key period and the last epoch of the job."""
     ends = [each for each in (last, job.last_epoch) if each is not None]
     return min(ends, default=None)
 
@@ -71,17 +72,17 @@ def expired_in_all_jobs(periods: Iterable[KeyPeriod]) -> list[Path]:
 
 
 def key_periods_on(cluster: Cluster, folder: Path) -> list[KeyPeriod]:
-    """Return the key periods that jobs deployed on a cluster assign to the keys in a folder.
+    """Return the key periods of a folder's private keys in the jobs deployed on a cluster.
 
-    Raises WrongKeyError if a file holds no usable private key, or if a deployed job of another
-    version may need any of the keys.
+    Raises WrongKeyError if a file does not contain a valid private key, or if an unreadable job of
+    another version might need the keys.
     """
     keys = {public_bytes(key): path for path, key in private_keys_in(folder).items()}
     state = read_jobs(cluster)
     if state.unreadable:
         names = ", ".join(sorted(state.unreadable))
         raise WrongKeyError(
-            f"{names}: deployed by an incompatible version of dpstream, which may need any of "
+            f"{names}: deployed by an incompatible version of dpstream, and might need any of "
             "these keys: use that version, or undeploy finished jobs"
         )
     sealed = [job for job in state.jobs.values() if sealing_periods(job)]
@@ -89,5 +90,5 @@ def key_periods_on(cluster: Cluster, folder: Path) -> list[KeyPeriod]:
 
 
 def _last_published(cluster: Cluster, job: DeployedJob) -> int:
-    # Epochs are published in order: no earlier one is still pending.
+    # Epochs are published in order: no earlier epoch is still pending.
     return max((record.epoch for record in EstimateReader(cluster, job).read()), default=0)

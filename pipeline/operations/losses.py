@@ -1,4 +1,4 @@
-"""Describe the losses and charges that a new deployment causes, for confirmation beforehand."""
+"""Describe the data losses and charges of a new deployment, to be confirmed beforehand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.pipeline.operations.deployments import plan_on, published_epochs
 class UnconfirmedLossError(DpstreamError):
     """A deployment would lose data or charge users again without confirmation.
 
-    `losses` holds a sentence for each job.
+    `losses` contains one sentence per affected job.
     """
 
     exit_code = WRONG_INPUT

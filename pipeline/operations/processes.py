@@ -1,4 +1,4 @@
-"""Start modules of this package as processes with a parent-death watch, and end all of them."""
+"""Start modules of this package as processes with parent-death watches, and end them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typing import IO, Any, Protocol
 from dpstream.pipeline import parent_watch
 
 RECOVERED_AFTER = 60.0
-"""Seconds of running after which a process has recovered from its earlier failures."""
+"""Seconds of running after which a process's earlier failures no longer count."""
 
 _POLL_SECONDS = 0.02
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return the command line of a module of this package, for any working directory."""
-    # -P: the working directory may hold another module of the same name.
+    """Return a command line for a module of this package that works in any directory."""
+    # -P: the working directory might contain another module of the same name.
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
-    """Return the arguments that `python_module` was given, or raise ValueError for other commands.
+    """Return the arguments of the call to `python_module` that created a command line.
 
     >>> module_and_arguments(python_module("dpstream.pipeline.cli", "list", "--json"))
     ['dpstream.pipeline.cli', 'list', '--json']
     """
     start = python_module("")[:-1]
     if command[: len(start)] != start:
-        raise ValueError(f"{' '.join(command)} does not run a module of dpstream")
+        raise ValueError(f"'{' '.join(command)}' does not start with '{' '.join(start)}'")
     return command[len(start) :]
 
 
@@ -49,9 +49,9 @@ def how_it_ended(code: int) -> str:
     """Describe how a process ended, given its return code.
 
     >>> how_it_ended(2), how_it_ended(-9)
-    ('with exit code 2', 'by signal 9')
+    ('exited with code 2', 'was killed by signal 9')
     """
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
 class Running(Protocol):
@@ -64,25 +64,25 @@ class Running(Protocol):
         """Latest result of `poll`."""
 
     def poll(self) -> int | None:
-        """Return None while running, else the exit code or the negative signal number."""
+        """Return None while it runs, then the exit code or the negative signal number."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raise `subprocess.TimeoutExpired` on timeout."""
+        """Wait until the process ends; raise `subprocess.TimeoutExpired` on timeout."""
 
     def terminate(self) -> None:
-        """Request it to end."""
+        """Send SIGTERM."""
 
     def kill(self) -> None:
-        """End it by force."""
+        """Send SIGKILL."""
 
     def reason(self, seconds: float = 1.0) -> str:
-        """Return the reason for its end that it reported; empty if it reported none.
+        """Return the reason that the process reported for its exit; empty without a report.
 
-        Waits up to `seconds` for the last of its output to be passed on.
+        Waits up to `seconds` until the rest of its output is passed on.
         """
 
     def let_go(self) -> None:
-        """Close its parent-death watch: it is to end, or has ended."""
+        """Close the parent-death watch, so that the process ends if it still runs."""
 
 
 class WatchingParent:
@@ -114,18 +114,18 @@ class WatchingParent:
 class Process(WatchingParent, subprocess.Popen[str]):
     """A process with a parent-death watch, see `dpstream.pipeline.parent_watch`.
 
-    It leads a session of its own. Ctrl-C and the end of the terminal therefore reach it only
+    It leads its own session. Ctrl-C and the end of the terminal session therefore reach it only
     through the process that started it.
 
     Args:
         command: The command line.
         log: File to append its output to.
-        on_line: Called with each line of output, in another thread; with a log, of standard output
-            only.
-        descriptors: Descriptors to pass down, by the environment variables that name them.
+        on_line: Called with each line of output, in another thread; if there is a log, with lines
+            of standard output only.
+        descriptors: File descriptors to pass on, by the environment variables that contain them.
 
     Raises:
-        OSError: The system lacks the resources for it.
+        OSError: The system lacks the resources for another process.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Process(WatchingParent, subprocess.Popen[str]):
 
 
 class Starter(Protocol):
-    """Start processes. Arguments are those of `Process`, and a name that the system may show."""
+    """Function that starts a process, with a `name` for the system and `Process` arguments."""
 
     def __call__(
         self,
@@ -205,7 +205,7 @@ def end_all(
 
 @dataclass(slots=True)
 class BackOff:
-    """Restart delay in seconds of a process after consecutive failures, doubled after each."""
+    """Restart delay in seconds, doubled after each consecutive failure of a process."""
 
     first: float
     longest: float
@@ -227,7 +227,7 @@ class BackOff:
 
 
 def _environment() -> dict[str, str]:
-    # The folder of `dpstream`, which need not be installed.
+    # Start with the folder of the package `dpstream`, which need not be installed.
     places = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,

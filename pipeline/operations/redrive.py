@@ -1,15 +1,15 @@
 """Requeue rejected reports after a fix, such as a late registration or a software upgrade.
 
 * A dead letter returns to the raw report topic that rejected it, in its epoch's partition, if it
-  would be admitted now. Its epoch must have no manifest, its enrollment must be registered, and the
-  record itself must be valid.
+  would be admitted now: its epoch has no manifest, its enrollment is registered, and the record
+  itself is valid.
 * Requeued letters are deleted, up to the oldest unhandled one.
-* Markers among the dead letters record what was requeued, after it was acknowledged. If this
-  process ends in between, the next one sends the same batches again, and the shuffler drops them by
+* Once requeued records are acknowledged, markers among the dead letters list them. If this process
+  ends before that, the next one sends the same batches again, and the shuffler drops duplicates by
   their IDs. Records that arrive after their epoch was finalized are dropped and counted as late.
-* With parallel shufflers, the first is fed last, because it finalizes windows by what it finds
-  complete. It gets no part of a drawing before others have theirs, in their topics or requeued.
-* The producer of a sealed batch cannot be seen: everything sent for an epoch must be complete.
+* With parallel shufflers, the topic of the first is fed last, because that shuffler finalizes
+  windows. It gets its part of a drawing only after all other shufflers have their parts.
+* A sealed batch does not reveal its producer: all parts of its whole epoch must be complete.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _Drawing: TypeAlias = tuple[int, bytes, bytes]
 
 
 class Parts:
-    """Records that each shuffler has or is about to receive, by drawing and by epoch.
+    """Records of parallel shufflers, by drawing and by epoch.
 
-    The job has parallel shufflers.
+    They are in the shuffler's topic or about to be requeued.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -61,7 +61,7 @@ class Parts:
         self._batches: defaultdict[tuple[Role, _Drawing | int], set[bytes]] = defaultdict(set)
 
     def note(self, role: Role, record: RawRecord, value: bytes) -> None:
-        """Note a record that a shuffler has or is about to receive."""
+        """Add a record that a shuffler has or is about to receive."""
         if isinstance(record, Punctuation):
             self._counts[role][_drawing(record)] = record.batches
         elif isinstance(record, Batch):
@@ -70,7 +70,7 @@ class Parts:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
     def note_topics(self, cluster: Cluster, rejected: Collection[LogPosition]) -> None:
-        """Note the records in topics of raw reports, except those rejected there."""
+        """Add the records in the raw report topics, except rejected records."""
         job = self._job
         for role in job.route.reports:
             admission = producer_admission(job, role=role)
@@ -82,9 +82,9 @@ class Parts:
                         self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
-        """Return whether the other shufflers have all parts that belong to a record of the first.
+        """Return whether all shufflers except the first have their parts of a record's drawing.
 
-        The unit is the record's drawing, or its whole epoch if batches are sealed.
+        If batches are sealed, they must have their parts of the record's whole epoch.
         """
         others = self._job.route.reports[1:]
         if not self._job.seals_batches:
@@ -118,12 +118,12 @@ CURABLE = (
     Reason.PROTOCOL,
     Reason.SEALED,
 )
-"""Reasons that may no longer hold after a registration, an upgrade, a key or some epochs.
+"""Rejection reasons that a registration, an upgrade, a key or a later epoch can remove.
 
-The others mean that the record is damaged, belongs elsewhere or contradicts earlier records.
+All other reasons mean that a record is damaged, belongs elsewhere or contradicts earlier records.
 """
 
-_LACKS_A_PART = "another shuffler lacks its share of it"
+_LACKS_A_PART = "another shuffler lacks its part of the report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +174,12 @@ class _Epochs:
 def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Redrive:
     """Requeue every record that would be admitted now, once; with `dry_run`, write nothing.
 
-    Raises DeploymentError for a replay, which has no reports. ClusterError means that Kafka did not
-    accept a record. Call again: nothing counts twice.
+    Raises DeploymentError for a replay, which has no reports, and ClusterError if Kafka rejects a
+    record. After an error, call it again: no record is counted twice.
     """
     check_has_devices(job)
     log = DeadLetterLog(cluster, job)
-    # Read to the end for the markers. Letters to requeue are read again, never buffered whole.
+    # Read to the end for the markers. Letters to requeue are read again, to save memory.
     rejected = {log_position(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
@@ -191,7 +191,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
 
     def feed(wanted: Collection[Role], *, others: bool) -> Steps[None]:
-        """Requeue the letters of some topics; `others`: also count letters of unknown topics."""
+        """Requeue letters of `wanted` topics; with `others`, also count those of unknown topics."""
         for letter in DeadLetterLog(cluster, job).read():
             role = letters.role_of(letter)
             if role not in wanted and (role is not None or not others):
@@ -244,7 +244,7 @@ class _Letters:
         if letter.reason not in CURABLE:
             return f"{letter.reason}: cannot be fixed"
         partition, admission = _partition_of(self.job, letter), self._admissions[role]
-        # Only the shuffler can open a sealed batch; a rejected one returns as a dead letter.
+        # Only the shuffler can decrypt a sealed batch; if rejected, it becomes a dead letter again.
         admitted = admission.addressed(partition, letter.value)
         if isinstance(admitted, Batch) and isinstance(admission, Admission):
             admitted = admission.admit(partition, letter.value)
@@ -273,6 +273,6 @@ def _parts(
 
 
 def _partition_of(job: DeployedJob, letter: DeadLetter) -> int:
-    """Return the partition where a record belongs, which may differ from where it was found."""
+    """Return the partition where a record belongs, even if it was found in another one."""
     header = header_of(letter)
     return letter.partition if header is None else job.topics.partition_of(int(header["epoch"]))

@@ -19,10 +19,10 @@ class ProducerStatus:
     """A registered producer.
 
     Attributes:
-        last_epoch: Last epoch, if it has left or was retired.
-        last_in: Latest epoch whose window included it, or None.
-        devices: Number of devices it represented in that epoch.
-        state: "reporting", "missing" (missing: not waited for until it returns) or "left".
+        last_epoch: Last epoch of a producer that has left or was retired, or None.
+        last_in: Latest epoch whose window included the producer, or None.
+        devices: Number of devices that it represented in that epoch.
+        state: "reporting", "missing" (windows do not wait for it until it returns) or "left".
     """
 
     name: str

@@ -1,7 +1,4 @@
-"""Start processes, restart them when they fail, and end them together.
-
-Their output goes to files.
-"""
+"""Start processes that log to files, restart them when they fail, and end them together."""
 
 from __future__ import annotations
 
@@ -31,15 +28,15 @@ _LOG_LINES = 8
 
 
 class ProcessError(DpstreamError):
-    """A process ended and is not restarted; the message holds the end of its log."""
+    """A process has ended and is not restarted; the message contains the end of its log."""
 
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """One process, through all its restarts.
+    """A process with all its restarts.
 
     Attributes:
-        endless: True if exit code 0 also counts as a failure.
+        endless: True if the process must not exit: exit code 0 is also a failure.
         on_line: Called with each line of its standard output, in another thread.
         started_at: Start of the current process, monotonic seconds.
         restart_at: Time of the next restart, monotonic seconds.
@@ -69,8 +66,8 @@ class Child:
 class RestartedProcesses:
     """Start processes, and end them on close.
 
-    `notify` is called with a message when a failed process is to be restarted. On close, they are
-    ended by force after `timeout` seconds, or at once when `hurry` returns True.
+    `notify` is called with a message when a failed process will be restarted. On close, processes
+    are killed after `timeout` seconds, or at once when `hurry` returns True.
     """
 
     def __init__(
@@ -112,9 +109,9 @@ class RestartedProcesses:
         return child
 
     def check(self) -> None:
-        """Restart failed processes whose delay is over.
+        """Restart failed processes whose restart delay has ended.
 
-        Raises ProcessError if one failed too often, or if a restart cannot help.
+        Raises ProcessError if a process failed too often, or if a restart cannot help.
         """
         for child in self.children:
             now = time.monotonic()
@@ -132,15 +129,15 @@ class RestartedProcesses:
         if code is None or (code == 0 and not child.endless):
             return
         wait = child.back_off.failed(now - child.started_at)
-        # With a wrong command line, job file or input, another attempt would fail alike.
+        # With a wrong command line, job file or input, another attempt would fail in the same way.
         if code == WRONG_INPUT or child.back_off.failures > RESTARTS:
             raise ProcessError(
-                f"{child.name} exited {how_it_ended(code)}; the end of its log "
+                f"{child.name} {how_it_ended(code)}; the end of its log "
                 f"{child.log}:{child.log_end()}"
             )
         child.process.let_go()
         child.restart_at = now + wait
-        self._notify(f"{child.name} exited {how_it_ended(code)}; restarting in {wait:g} s")
+        self._notify(f"{child.name} {how_it_ended(code)}; restarting in {wait:g} s")
 
     def _launch(self, child: Child) -> None:
         child.process = self._start(child.name, child.command, log=child.log, on_line=child.on_line)

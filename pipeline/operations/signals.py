@@ -1,4 +1,4 @@
-"""Handle stop signals at chosen moments."""
+"""Defer stop signals, so that they are handled at chosen moments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Signals:
             raise SignaledError(self.received[0])
 
     def hurry(self) -> bool:
-        """Return whether a second signal has arrived, a request not to wait."""
+        """Return whether a second signal has arrived, which requests to stop at once."""
         return len(self.received) > 1
 
     def _note(self, number: int, frame: FrameType | None) -> None:

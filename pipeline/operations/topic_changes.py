@@ -12,22 +12,22 @@ from dpstream.topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
 from dpstream.topics.topic_checks import reject_topic, wrong_clock
 
 _RETENTION = "retention.ms"
-# Size limit of one partition; it deletes even young records that are to be kept.
+# Size limit of one partition, which deletes even records that must be kept.
 _RETAINED_BYTES = "retention.bytes"
-# Delay until deleted records leave the disks; not for compacted topics.
+# Delays until deleted records leave the disks; not used by compacted topics.
 _ERASING = ("segment.ms", "file.delete.delay.ms")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic's target settings and its existing ones, None if it does not exist."""
+    """A topic's target settings, and its existing settings (None if it does not exist)."""
 
     wanted: TopicSettings
     found: TopicSettings | None
 
     @property
     def action(self) -> str:
-        """One of "create", "keep", "change" (its retention or its clock) and "reject"."""
+        """One of "create", "keep", "change" (of retention or clock) and "reject"."""
         if self.found is None:
             return "create"
         if self.rejection is not None:

@@ -1,5 +1,5 @@
-"""Least privilege on Kafka: what each role of a job needs, and the ACLs that allow just that.
+"""Least privilege on Kafka: the privileges that each role of a job needs, and their ACLs.
 
-Start with `table`, which is pure: a role and a job give privileges, each with a reason.
-`cluster_acls` compares ACLs with a cluster's, adds and removes them.
+Start with `table`, which maps a job and a role to privileges, each with a reason. `cluster_acls`
+compares these ACLs with the ACLs of a cluster, adds them and removes them.
 """

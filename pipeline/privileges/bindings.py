@@ -1,4 +1,4 @@
-"""ACLs: privileges with their principals, also as commands of Kafka's own tools."""
+"""ACLs: privileges of principals, also as commands for Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.pipeline.privileges.table import (
     roles_of,
 )
 
-# Exclude Kafka's wildcard, which means every user.
+# Exclude Kafka's wildcard `*`, which means every user.
 _PRINCIPAL = re.compile(r"[A-Za-z]+:[^\s*][^\n]*")
 
 
@@ -30,7 +30,7 @@ class PrincipalError(DpstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Binding:
-    """One ACL that allows an operation to a principal ``User:NAME``, from any host."""
+    """One ACL that allows a principal, ``User:NAME``, an operation from any host."""
 
     principal: str
     resource: Resource
@@ -42,9 +42,9 @@ def principals_of(
 ) -> dict[str, tuple[str, ...]]:
     """Return the principals of each role of a job.
 
-    `roles` restricts the result; empty means all. `named` are ``ROLE=User:NAME``, repeated for
-    several principals of a role. A role that is not named goes to ``User:JOB-ROLE``. Raises
-    PrincipalError if a role or a principal is invalid.
+    `roles` restricts the result; empty means all roles. `named` contains ``ROLE=User:NAME``, where
+    a role can occur several times. The default principal of a role is ``User:JOB-ROLE``. Raises
+    PrincipalError for an unknown role or a malformed principal.
     """
     known = roles_of(job)
     given: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def principals_of(
 
 
 def bindings_of(job: Job, principals: Mapping[str, Collection[str]]) -> dict[Binding, None]:
-    """Return the ACLs of some roles, each once, in the order of the table."""
+    """Return the ACLs of the roles in `principals`, without duplicates, in table order."""
     return {
         Binding(principal, each.resource, each.operation): None
         for role, named in principals.items()

@@ -36,9 +36,9 @@ _SHARED = (JOBS_TOPIC, LEDGER_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """ACLs that some roles of a job need, compared with those of a cluster.
+    """ACLs that roles of a job need, compared with the ACLs of a cluster.
 
-    `beyond` are further ACLs of these principals that concern the job.
+    `beyond` are additional ACLs of the same principals that concern the job.
     """
 
     there: tuple[Binding, ...]
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -> Comparison:
-    """Compare the ACLs that some principals need for a job with all those present, of any job."""
+    """Compare the ACLs that principals need for a job with all ACLs that they have."""
     ordered = tuple(wanted)
     known = frozenset(ordered)
     return Comparison(
@@ -60,7 +60,7 @@ def compare(job: Job, wanted: Iterable[Binding], present: Collection[Binding]) -
 
 
 def concerns(resource: Resource, job: Job) -> bool:
-    """Return whether an ACL on a resource concerns topics or groups of a job."""
+    """Return whether a resource includes topics or groups that a job uses."""
     own = group_prefix(job)
     if resource.name in (_EVERYTHING, *_SHARED):
         return True
@@ -72,9 +72,10 @@ def concerns(resource: Resource, job: Job) -> bool:
 def removable(
     job: Job, wanted: Iterable[Binding], present: Collection[Binding]
 ) -> tuple[Binding, ...]:
-    """Return the ACLs to remove with a job: those present and not needed by another job.
+    """Return the ACLs to remove with a job: present ACLs that no other job needs.
 
-    The jobs topic and the ledger are shared: principals with privileges on another job keep those.
+    The jobs topic and the ledger are shared: a principal with privileges for another job keeps its
+    ACLs on them.
     """
     elsewhere = {each.principal for each in present if not concerns(each.resource, job)}
     return tuple(
@@ -88,23 +89,23 @@ _ANY_HOST = "*"
 
 
 class NoAuthorizerError(ClusterError):
-    """The cluster has no authorizer: every user may do everything, whatever the ACLs."""
+    """The cluster has no authorizer: it allows every operation to every user."""
 
 
 class ClusterAcls:
     """Read and change the ACLs of a cluster.
 
-    Every method raises NoAuthorizerError without an authorizer, and AccessError if access is
-    denied. It raises ClusterError if the cluster is unreachable or rejects an ACL.
+    Every method raises NoAuthorizerError if the cluster has no authorizer, AccessError if access is
+    denied, and ClusterError if the cluster is unreachable or rejects an ACL.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def present(self, principals: Collection[str]) -> set[Binding]:
-        """Return the allowed operations of some principals, as far as this software uses them.
+        """Return the ACLs of principals, restricted to the operations that dpstream uses.
 
-        ACLs for specific hosts, and ACLs that deny, are ignored.
+        ACLs for specific hosts, and ACLs that deny access, are ignored.
         """
         found: set[Binding] = set()
         for principal in principals:
@@ -129,7 +130,7 @@ class ClusterAcls:
                 raise failure
 
     def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove ACLs; missing ones are no error."""
+        """Remove ACLs; ignore ACLs that do not exist."""
         # An ACL is a filter that matches only itself.
         wanted = [_acl(each) for each in bindings]
         if not wanted:

@@ -1,11 +1,11 @@
 """The Kafka privileges that each role of a job needs, and no others.
 
-* They depend only on the job, deployed or as a file. Topics have the job's name, and consumer
-  groups start with it, so privileges outlast a deployment.
-* If Kafka derives an operation from another (READ, WRITE, DELETE and ALTER imply DESCRIBE;
-  ALTER_CONFIGS implies DESCRIBE_CONFIGS), only the other is listed.
-* Idempotent producers need no further privilege from Kafka 2.8 on: write access to any topic is
-  enough. Transactions are not used.
+* Privileges depend only on the job (a job file or a deployed job). Names of topics and consumer
+  groups start with the job's name, so the privileges remain valid for its next deployment.
+* An operation that Kafka derives from a listed one is not listed (READ, WRITE, DELETE and ALTER
+  imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS).
+* Since Kafka 2.8, idempotent producers need no privilege beyond write access to a topic.
+  Transactions are not used.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ IMPLIED: Mapping[Operation, frozenset[Operation]] = {
     Operation.DELETE: frozenset({Operation.DESCRIBE}),
     Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS}),
 }
-"""Operations that Kafka allows along with an allowed operation."""
+"""Operations that Kafka implicitly allows along with an operation."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
-    """A topic or group, or with `prefixed` all whose names start with `name`."""
+    """A topic or group, or with `prefixed`, all topics or groups that start with `name`."""
 
     kind: ResourceKind
     name: str
@@ -55,7 +55,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """An operation that a role may perform on a resource; `why` is what fails without it."""
+    """An operation that a role needs on a resource; `why` is the reason."""
 
     resource: Resource
     operation: Operation
@@ -72,7 +72,7 @@ _LEDGER = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
 
 
 def roles_of(job: Job) -> tuple[str, ...]:
-    """Return the roles of a job: producer or collector, one per stage, readers and the operator.
+    """Return the roles of a job: producer or collector, each stage, readers and operator.
 
     A replay has neither a producer nor a collector.
     """
@@ -83,7 +83,7 @@ def roles_of(job: Job) -> tuple[str, ...]:
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
-    """Return all privileges that a role of a job needs; raise KeyError for an unknown role."""
+    """Return all privileges that a role of a job needs; raise KeyError if it is unknown."""
     if role not in roles_of(job):
         raise KeyError(role)
     if role in _stages(job):

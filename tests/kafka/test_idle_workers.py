@@ -200,11 +200,11 @@ def test_crashing_hanging_or_hostile_jobs_do_not_affect_others(operator: Operato
         operator.produce(jobs["sound"], epoch, epoch)
         operator.expect_published(jobs["sound"], epoch)
     said = " ".join(shuffle.lines(jobs["sound"].name))
-    assert "exit code" not in said
+    assert "exited with" not in said
     assert "signal" not in said
 
     wait_until(
-        lambda: "the worker exited by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
+        lambda: "worker was killed by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
         "what hangs is ended",
         timeout=HUNG_SECONDS + TIMEOUT,
     )

@@ -194,7 +194,7 @@ def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
     for supervisor in supervisors.values():
         assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=one.name) == 1
         assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=two.name) == 0
-        assert "the worker exited by signal 9" in " ".join(supervisor.lines(one.name))
+        assert "the worker was killed by signal 9" in " ".join(supervisor.lines(one.name))
 
     # As if only operator-specific keys were changed.
     restarted = operator.children(one)
@@ -251,7 +251,7 @@ def test_failing_job_does_not_affect_others(operator: Operator, job_name: str) -
 
     place = operator.home / "noise-keys" / deployed.name
     NoiseKey.at(place)
-    rejected = "the worker exited with exit code 2 ("
+    rejected = "the worker exited with code 2 ("
     wait_until(
         lambda: any(line.startswith(rejected) for line in shuffle.lines(deployed.name)),
         "the key of another job is rejected, and said to be",

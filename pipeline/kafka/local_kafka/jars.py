@@ -1,10 +1,10 @@
 """The jars of Apache Kafka: downloaded once, always verified, shared by all brokers of a user.
 
 * ``jars.lock.toml`` names each jar and its sha256 sum, so starting a broker resolves nothing.
-* A jar is downloaded to a temporary place, verified, and only then moved to its name. An
+* A jar is downloaded to a temporary folder, verified, and only then moved to its name. An
   interrupted download leaves nothing that could be mistaken for a jar, and the next one continues
   with the missing jars.
-* They come from Maven's central repository, or from the URL in ``$DPSTREAM_MAVEN_REPOSITORY``.
+* Jars come from Maven's central repository, or from the URL in ``$DPSTREAM_MAVEN_REPOSITORY``.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def locked_jars() -> tuple[Jar, ...]:
 def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, ...]:
     """Return the paths of all jars, after downloading missing or damaged ones.
 
-    ``cache`` is `dpstream.pipeline.state.cache_home` unless given. ``on_progress`` gets a sentence
-    per step, and none if all are present. Raises `LocalKafkaError` if a jar is unavailable.
+    ``cache`` defaults to `dpstream.pipeline.state.cache_home`. ``on_progress`` is called with a
+    sentence per download step. Raises `LocalKafkaError` if a jar is unavailable.
     """
     folder = (cache or cache_home()) / "jars"
     jars = locked_jars()

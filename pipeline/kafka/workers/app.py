@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from dpstream.pipeline.kafka.connection import Connection
 
 
-# A larger fetch of one partition starves the others.
+# Larger fetches of one partition starve the other partitions.
 FETCH_BYTES = 1 << 20
-# Maximum number of records buffered for the stage; a record has 64 KiB.
+# Maximum number of records buffered for the stage, of 64 KiB each.
 BUFFERED_RECORDS = 64
 _NEVER = 10.0**6
-# Kafka's number of the type.
+# Kafka's code for the timestamp type.
 _LOG_APPEND_TIME = 1
 
 
@@ -42,10 +42,10 @@ def build_app(
     directory: Path,
     timings: Timings,
 ) -> AppT:
-    """Return the application whose one agent shows every record of `topic` to `execution`.
+    """Return the application, whose single agent passes every record of `topic` to `execution`.
 
-    `group` is the consumer group, `client` the client ID, and `directory` the folder that Faust may
-    write to. `instance` is the static member of the group; no two live processes may share it.
+    `group` is the consumer group, `client` the client ID, and `directory` the folder for files of
+    Faust. `instance` is the group instance ID, which live processes must not share.
     """
     app = App(
         group,

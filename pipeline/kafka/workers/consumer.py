@@ -1,4 +1,4 @@
-"""Faust's consumer, which restores the stage where Faust only seeks.
+"""Extend Faust's consumer to restore the stage before it reads records.
 
 Faust lets records flow as soon as it has sought the committed offsets. Here, the flow stays closed
 until the stage has restored its partitions and returned its read positions. Offsets are committed
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
@@ -24,9 +24,6 @@ from dpstream.pipeline.kafka.workers.internals import (
     PromptConsumer,
 )
 from dpstream.pipeline.kafka.workers.timings import Timings
-
-if TYPE_CHECKING:
-    pass
 
 
 class StageConsumer(PromptConsumer):
@@ -58,7 +55,7 @@ class StageConsumer(PromptConsumer):
         self._execution.assigned([tp.partition for tp in self.assignment()])
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Drop the partitions before others may get them."""
+        """Drop the partitions before other workers can get them."""
         self.stop_flow()
         await self._execution.settle()
         await super().on_partitions_revoked(revoked)
@@ -80,10 +77,10 @@ class StageConsumerThread(ClientThread):
     _committing: asyncio.Task[None] | None = None
 
     def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
-        """Log nothing: the worker reports in one line why it ends."""
+        """Log nothing: the worker itself logs one line with the reason."""
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Stop committing: a late commit could undo one of the next assignment."""
+        """Stop committing: a late commit could undo a commit of the next assignment."""
         if self._committing is not None:
             self._committing.cancel()
         await super().on_partitions_revoked(revoked)
@@ -94,7 +91,7 @@ class StageConsumerThread(ClientThread):
     async def commit_offset(self, where: TP, offset: int, generation: int) -> bool:
         """Commit an offset; return False if the group has moved to another generation.
 
-        Waits for a broker that is away.
+        During an outage, it waits for the broker.
         """
         if self.generation != generation:
             return False
@@ -109,9 +106,9 @@ class StageConsumerThread(ClientThread):
         return True
 
     async def confirm(self, generation: int) -> bool:
-        """Return whether this generation is still the group's, according to its coordinator.
+        """Return whether the group's coordinator confirms that this generation is current.
 
-        Waits for a broker that is away.
+        During an outage, it waits for the broker.
         """
         while self.generation == generation:
             if await self.heartbeat():

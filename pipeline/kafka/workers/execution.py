@@ -1,9 +1,9 @@
 """Run one stage: its partitions and its steps, one at a time.
 
 * All work of a stage belongs to an assignment. When Kafka revokes the partitions, the current steps
-  are closed where they are, and none of their later actions is carried out.
-* Between two assignments no record reaches the stage. The next one starts by restoring every
-  partition, which gives the offsets to read from.
+  are closed, and none of their later actions is carried out.
+* Between two assignments, no record reaches the stage. An assignment starts by restoring every
+  partition, which determines the offsets to read from.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ class Log(Protocol):
     """Executor of actions; in a worker, `dpstream.pipeline.kafka.workers.kafka_log.KafkaLog`."""
 
     async def append(self, action: Append) -> None:
-        """Accept a record, for `flush` to wait for."""
+        """Start to write a record; `flush` waits for its acknowledgement."""
 
     async def flush(self) -> Ends:
-        """Wait until everything appended is acknowledged, or raise the error.
+        """Wait until all appended records are acknowledged; raise the error of a failure.
 
         Returns the known end offsets: see `dpstream.pipeline.actions.Flush`.
         """
 
     def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
-        """Note a record that the stage may request: it need not be fetched."""
+        """Cache a record that the stage might read again, so that it need not be fetched."""
 
     def forget_appends(self) -> None:
-        """Disregard everything appended so far."""
+        """Ignore the outcome of all records appended so far."""
 
     async def settle(self, seconds: float) -> None:
-        """Wait at most this long until no appended record is in flight."""
+        """Wait at most `seconds` until no appended record is in flight."""
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records from `start` to before `stop`."""
+        """Read some records from `start`, below `stop`."""
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
-        """Return the offsets of the next records of partitions."""
+        """Return the end offsets of partitions."""
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete a partition's records below `offset`; raise `KafkaError` on failure."""
@@ -78,10 +78,10 @@ class WorkerMembership(Protocol):
         """Return the committed offset of a partition."""
 
     async def commit(self, partition: int, offset: int) -> bool:
-        """Commit an offset; return False if the partitions are no longer this worker's."""
+        """Commit an offset; return False if the partitions have been reassigned."""
 
     async def confirm(self) -> bool:
-        """Return whether the partitions are still this worker's, according to the broker."""
+        """Return whether the broker confirms that the partitions are still assigned here."""
 
     async def first_offsets(self, partitions: Collection[int]) -> Mapping[int, int]:
         """Return the first offset of each partition."""
@@ -94,11 +94,11 @@ class Execution:
     """One stage and its current partitions.
 
     Args:
-        starts: Start of the deployment in each partition of the topic; further partitions are not
-            read.
+        starts: Start offset of the deployment in each partition of the topic; other partitions are
+            not read.
         pause: Seconds without `beat` after which the membership is confirmed before continuing.
-        report: Called with messages on new partitions and on failures that do not matter.
-        fail: Called with the error after which nothing more is done.
+        report: Called with messages on assigned partitions and on harmless failures.
+        fail: Called with the error that ends the execution.
     """
 
     membership: WorkerMembership
@@ -143,7 +143,7 @@ class Execution:
 
     @property
     def done(self) -> int:
-        """Number of records shown to or written by the stage, also while restoring."""
+        """Number of records read or written by the stage, including while restoring."""
         return self.records + self.appends
 
     def revoked(self) -> None:
@@ -165,7 +165,7 @@ class Execution:
             self._restoring = None
 
     async def settle(self) -> None:
-        """Wait briefly for written records to arrive before others read this worker's position."""
+        """Wait briefly until records in flight are written, before another worker takes over."""
         await self._log.settle(self._pause)
 
     def assigned(self, partitions: Collection[int]) -> None:
@@ -182,9 +182,9 @@ class Execution:
         *,
         bare: bool = False,
     ) -> None:
-        """Show the stage a record, if it is the next one of an assigned partition.
+        """Pass a record to the stage, if it is the next record of an assigned partition.
 
-        `written` is that of `dpstream.pipeline.stages.stage.Stage.record`. `bare` records have
+        `written` is as in `dpstream.pipeline.stages.stage.Stage.record`. A `bare` record has
         neither key nor headers.
         """
         async with self._lock:
@@ -232,7 +232,7 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
-        # Deleting a topic deletes the group's offsets: a recreated one must not look new.
+        # Deleting a topic deletes the group's offsets: a recreated topic must not look new.
         for partition, position in positions.items():
             self.reached[partition] = max(position, self.reached.get(partition, 0))
         # Offsets that the stage committed during its restoration are in neither mapping.
@@ -244,8 +244,8 @@ class Execution:
     async def _floor(self, partition: int, first: int) -> int | None:
         """Return the offset below which everything is finished, if known.
 
-        An offset committed by another program does not count. If the topic starts above the floor,
-        and no deleted record is needed any more, the result is the topic's start.
+        An offset committed by another program is ignored. If the topic starts above this offset,
+        and no deleted record is needed any more, the topic's start is returned.
         """
         committed = await self._await(self.membership.committed(partition))
         floor = committed.offset if committed is not None and committed.own else None
@@ -303,7 +303,7 @@ class Execution:
                 try:
                     reply = await self._await(self._carry_out(action))
                 except PositionDeletedError:
-                    # The worker that took over deletes finished records.
+                    # Another worker might have taken over and deleted finished records.
                     await self._confirm()
                     raise
                 self.actions += 1
@@ -327,7 +327,7 @@ class Execution:
         return result
 
     async def _confirm_after_pause(self) -> None:
-        """Continue after a pause only if the partitions were not reassigned meanwhile."""
+        """After a pause, continue only if the partitions have not been reassigned."""
         if self._paused or self._clock() - self._last_beat > self._pause:
             await self._confirm()
 
@@ -383,8 +383,8 @@ class Execution:
     def _delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete records in the background.
 
-        A broker answers only once all replicas have, for as long as a client waits. No window must
-        wait for a replica that is cut off.
+        A broker answers only after all replicas have deleted the records, or at the timeout. No
+        window must wait for a replica that is cut off.
         """
         self._doomed[role, partition] = offset
         if (role, partition) not in self._deleting:

@@ -13,7 +13,7 @@ COMMITTED_BY = "dpstream"
 class Committed:
     """The committed offset of a partition.
 
-    `own` is true if a worker committed it; another program does not know what is finished.
+    `own` is True if a worker committed it; other programs do not know what is finished.
     """
 
     offset: int

@@ -1,9 +1,9 @@
-"""Workers that exit for lack of work, and the note that they leave.
+"""Decide when a worker exits for lack of work, and store the note that it leaves.
 
-A worker that had no work for some time, and whose stage has nothing left to do, reports itself idle
-in ``<job>.status``. It then leaves a note in its folder and exits. The note states what wakes it:
-see `dpstream.pipeline.stages.idle_condition`. Its supervisor reads the note, repeats the idle
-heartbeat regularly, and restarts the worker on demand.
+A worker that has had no work for some time, and whose stage has nothing left to do, reports itself
+idle in ``<job>.status``. It then leaves a note in its folder and exits. The note states what wakes
+the worker: see `dpstream.pipeline.stages.idle_condition`. The supervisor reads the note, repeats
+the idle heartbeat regularly, and restarts the worker on demand.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ FOUND_NOTHING = 3.0
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
-    """Condition under which a worker exits for lack of work.
+    """Settings of a worker that exits for lack of work.
 
-    It had no work for `after` seconds. The topics `roles` wake it, including that of its stage.
+    It exits after `after` seconds without work. New records in the topics `roles`, which include
+    the topic that its stage reads, wake it.
     """
 
     after: float
@@ -45,7 +46,7 @@ class Quiet:
     >>> [quiet.lasts(now, done=9, idle=now != 50) for now in (0.0, 50.0, 51.0, 110.0, 111.0)]
     [False, False, False, False, True]
 
-    A worker that was woken without work waits for a shorter time:
+    A worker that finds no work after it was woken waits for a shorter time:
 
     >>> quiet = Quiet(IdleSettings(60.0, (), ""))
     >>> [quiet.lasts(now, done=0, idle=True) for now in (0.0, 2.0, 3.0)]
@@ -60,8 +61,8 @@ class Quiet:
     def lasts(self, now: float, done: int, *, idle: bool) -> bool:
         """Return whether there has been no work for long enough; `now` in seconds.
 
-        `done` counts records read since the start and records written by the stage. A worker may
-        consume what woke it before it is shown a record. `idle`: whether there is no work now.
+        `done` counts the records read and written since the start, including while restoring: a
+        worker might consume what woke it then. `idle` is True if there is no work now.
         """
         if not idle or done != self._done:
             self._since = None
@@ -83,9 +84,9 @@ def idle_heartbeat(**more: object) -> dict[str, object]:
 class IdleNote:
     """Note left by an idle worker.
 
-    It stays idle under the condition `condition`. `words` is its heartbeat in ``<job>.status``, and
-    `metrics` its last Prometheus metrics, or empty. The note was written at `since`, in seconds
-    since 1970 by this machine's clock.
+    The worker stays idle while `condition` holds. `words` is its heartbeat in ``<job>.status``, and
+    `metrics` contains its last Prometheus metrics, if any. `since` is the time of writing, in
+    seconds since 1970 by this machine's clock.
     """
 
     condition: IdleCondition

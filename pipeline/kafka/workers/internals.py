@@ -1,6 +1,6 @@
-"""All uses of private parts of Faust and aiokafka, each with its reason.
+"""All uses of private APIs of Faust and aiokafka, each with its reason.
 
-Checked with faust-streaming 0.15.3 and aiokafka 0.14.0; a test looks for every one of these names.
+Checked with faust-streaming 0.15.3 and aiokafka 0.14.0; a test checks that every name exists.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PromptConsumer(Consumer):
     """Faust's consumer, which fetches as soon as there is capacity for records.
 
     Faust leaves a partition with a full buffer out of the next fetch. It then waits up to a second
-    for the idle ones while that buffer drains.
+    for records of the other partitions, while that buffer drains.
     """
 
     timings = Timings()
@@ -44,14 +44,14 @@ class PromptConsumer(Consumer):
     def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
         """Fetch some records, and check again soon which partitions have capacity.
 
-        If all have, waiting loses nothing, and each check costs an idle worker a millisecond of
-        processor time. Arriving records end the wait at once, but a rebalance does not.
+        If all partitions have capacity, waiting loses nothing, and each check costs an idle worker
+        a millisecond of processor time. New records end the wait at once; a rebalance does not.
         """
         wait = _POLL_SECONDS if self._paused_partitions else self.timings.idle
         return super().getmany(wait if timeout >= _FAUST_SECONDS else min(timeout, wait))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
-        # Without a partition with capacity, Faust sleeps for a second whatever the `timeout`.
+        # If no partition has capacity, Faust sleeps for a second, whatever the `timeout`.
         if self.flow_active and not self._get_active_partitions():
             await asyncio.sleep(_POLL_SECONDS)
             return None, None
@@ -70,8 +70,8 @@ class ClientThread(AIOKafkaConsumerThread):
     timings = Timings()
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
-        # Faust's 1,500 ms, which no setting changes, let one long poll over idle partitions delay
-        # the busy one. Reading the attributes first fails if they no longer exist.
+        # Faust's fixed wait of 1,500 ms lets a long poll over idle partitions delay the busy
+        # partition. Reading the attributes first fails if they no longer exist.
         consumer = super()._create_worker_consumer(transport)
         wait = round(1000 * self.timings.fetch)
         consumer._fetch_max_wait_ms = min(wait, consumer._fetch_max_wait_ms)
@@ -79,7 +79,7 @@ class ClientThread(AIOKafkaConsumerThread):
         return consumer
 
     async def on_start(self) -> None:
-        """Start the client, with long polls where no other request waits for the answer."""
+        """Start the client, with long polls if no other request waits behind them."""
         await super().on_start()
         timings = self.timings
         wait_long_for_all(
@@ -91,8 +91,8 @@ class ClientThread(AIOKafkaConsumerThread):
 
     @Service.task
     async def _thread_keepalive(self) -> None:
-        # Once a second, Faust wakes the thread's loop so that it misses no request. It misses none
-        # anyway: each request wakes it.
+        # Faust wakes the thread's loop once a second so that it does not miss a request, which is
+        # unnecessary: each request wakes it.
         async for _ in self.itertimer(max(1.0, self.timings.look)):
             pass
 
@@ -149,8 +149,8 @@ class NoTables(TableManager):
         await self.recovery.start()
 
 
-class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing of types
-    """aiokafka's admin client, which requests metadata only of the topics it works on.
+class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base class
+    """aiokafka's admin client, which requests metadata only for the topics it works on.
 
     aiokafka requests all topics of the cluster whenever it deletes records. With thousands of
     topics, the answers take most of a worker's time.
@@ -161,12 +161,12 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
         self._deletes_from: set[str] = set()
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """Return the number of partitions of topics, except of missing or hidden ones.
+        """Return the number of partitions by topic; missing or hidden topics are omitted.
 
         Raises KafkaError if no broker answers.
         """
         answer = await self._get_cluster_metadata(sorted(topics))
-        # The answer names the brokers, too, which may have changed.
+        # The answer also lists the brokers, which might have changed.
         self._client.cluster.update_metadata(answer)
         return {
             each["topic"]: len(each["partitions"])
@@ -177,7 +177,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
     async def assigned_partitions(self, group: str, topic: str) -> set[int] | None:
         """Return the partitions of a topic assigned to members of a group.
 
-        None during a rebalance, and if the group is not visible.
+        None during a rebalance, or if the group is not visible.
         """
         (response,) = await self.describe_consumer_groups([group])
         (described,) = response.to_object()["groups"]
@@ -231,8 +231,8 @@ def wait_long_for_all(
 ) -> None:
     """Let a broker delay its answer to a fetch that covers every partition.
 
-    The delay ends after `milliseconds`, or once `batch` bytes have arrived. Workers that run
-    alongside many others then fetch less often and get more at once. If nothing has arrived since
+    The delay ends after `milliseconds`, or once `batch` bytes have arrived. A worker that runs
+    alongside many others then fetches less often and gets more data. If nothing has arrived since
     the last fetch, the delay is `quiet_milliseconds`, or until any record arrives. A fetch that
     leaves out a partition with unconsumed records keeps the short delay, since that partition is
     not fetched until the answer arrives.
@@ -269,8 +269,8 @@ def rejection_of(app: AppT) -> KafkaError | None:
 def never_give_up(producer: AIOKafkaProducer) -> None:
     """Let batches of an idempotent producer wait indefinitely for a partition's leader.
 
-    Batches are sent until they are acknowledged. Only those waiting for an unknown leader would be
-    dropped, after the request timeout.
+    Sent batches are repeated until they are acknowledged. By default, only batches that wait for an
+    unknown leader are dropped, after the request timeout.
     """
     accumulator = producer._message_accumulator
     accumulator._batch_ttl = max(math.inf, accumulator._batch_ttl)

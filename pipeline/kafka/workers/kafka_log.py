@@ -1,12 +1,11 @@
 """Carry out a stage's actions on Kafka.
 
-* One idempotent producer and one consumer without a group, both kept open.
-* If a broker is away, repeatable requests are repeated until it is back, and the producer keeps its
-  records. Only errors that waiting cannot cure are raised.
-* `KnownRecords` caches records of partitions that the worker will read. A record that was
-  acknowledged, or shown to the stage, is what every reader gets at its offset. A stage that
-  continues after the first record of an epoch, its own or another's, need not fetch its own record
-  again. Nor must it fetch one that woke it a second time.
+* One idempotent producer and one consumer without a group stay open.
+* During an outage, repeatable requests are repeated until the broker is back, and the producer
+  keeps its records. Only errors that waiting cannot cure are raised.
+* `KnownRecords` caches records that were acknowledged, or passed to the stage: every reader gets
+  the same record at this offset. A stage thus need not fetch a record that it has just written, or
+  a record that has just woken it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _RecordRun:
 class KnownRecords:
     """Cache the latest consecutive records of each partition that is read.
 
-    `most` is the maximum number of bytes per partition; of longer runs, the end is kept.
+    `most` is the maximum number of bytes per partition; beyond it, the cache starts again.
     """
 
     def __init__(self, most: int) -> None:
@@ -66,9 +65,9 @@ class KnownRecords:
         row.size += len(record.value)
 
     def take(self, place: tuple[object, int], start: int, stop: int) -> Sequence[LogRecord]:
-        """Return and drop the records from `start` to before `stop`, or the first of them.
+        """Return the cached records from `start`, below `stop`, and clear the partition's cache.
 
-        Empty if the cached records are others. Nothing is cached before a partition's first `take`.
+        Empty if `start` is not cached. A partition is cached only after its first `take`.
         """
         records = self._rows.get(place, _RecordRun()).records
         self._rows[place] = _RecordRun()
@@ -76,16 +75,16 @@ class KnownRecords:
         return records[first : max(first, first + stop - start)] if first >= 0 else ()
 
 
-# The client counts the records of a batch, the topic also their headers.
+# The client's limit counts the records of a batch; the topic's limit also counts its headers.
 BATCH_BYTES = BATCH_BYTES_MAX - 4096
 SLICE_BYTES = 2 << 20
 _STOP_SECONDS = 1.0
-# Kafka's number of the type of a timestamp.
+# Kafka's code for the timestamp type.
 _LOG_APPEND_TIME = 1
 
 
 class KafkaLog:
-    """The topics of a job.
+    """Read and write the topics of a job.
 
     Every aiokafka client gets `options`: servers, security, timeouts, client ID. Every
     acknowledgement updates `clock` with the broker's time. The reading client checks what to
@@ -131,7 +130,7 @@ class KafkaLog:
         self._unstarted = [self._producer, self._reader, self._admin]
 
     async def start(self) -> None:
-        """Connect; raise `KafkaConnectionError` if no broker answers. May be repeated."""
+        """Connect; raise `KafkaConnectionError` if no broker answers. Can be repeated."""
         while self._unstarted:
             await self._unstarted[0].start()
             self._unstarted.pop(0)
@@ -153,7 +152,7 @@ class KafkaLog:
     async def partition_counts(self, roles: Collection[Role]) -> dict[Role, int]:
         """Return the number of partitions of the job's topics; 0 for a missing topic.
 
-        A cluster logs requests for topics that a login may not see.
+        A cluster logs requests for topics that are hidden from the login.
         """
         found = await self._admin.partition_counts([self._topic(role) for role in roles])
         return {role: found.get(self._topic(role), 0) for role in roles}
@@ -162,11 +161,11 @@ class KafkaLog:
         return await ask_ids(self._producer.client, [self._topic(role) for role in roles])
 
     async def assigned(self, group: str, role: Role) -> set[int] | None:
-        """Return the partitions that members of a group have; None during a rebalance."""
+        """Return the partitions assigned to members of a group; None during a rebalance."""
         return await self._admin.assigned_partitions(group, self._topic(role))
 
     async def check_visible(self, roles: Iterable[Role]) -> None:
-        """Raise AccessError if a seemingly missing topic is merely hidden."""
+        """Raise AccessError if a seemingly missing topic is only hidden from this login."""
         for found in await self._admin.describe_topics([self._topic(role) for role in roles]):
             if found["error_code"] == TopicAuthorizationFailedError.errno:
                 raise AccessError(self._principal, "see", "topic", found["topic"])
@@ -227,10 +226,10 @@ class KafkaLog:
         return {partition: end for (_, partition), end in ends.items()}
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records from `start` to before `stop`, possibly an empty slice.
+        """Read some records from `start`, below `stop`; the slice might be empty.
 
         Raises `PositionDeletedError` if `start` precedes the first record, except in a compacted
-        topic, where nothing is missing. Records just written or shown are not fetched.
+        topic, where gaps are normal. Cached records are not fetched.
         """
         if known := self._known.take((role, partition), start, stop):
             return LogSlice(tuple(known), known[-1].offset + 1)
@@ -316,7 +315,7 @@ class KafkaLog:
                 if records:
                     return records
                 if await self._first(where) > start:
-                    # All of it was deleted: no record will arrive.
+                    # The whole range was deleted: no record will arrive.
                     return []
                 stop = min(stop, (await reader.end_offsets([where]))[where])
             return []
@@ -358,7 +357,7 @@ class KafkaLog:
         """Note the offset of an acknowledged record; `written` None means not acknowledged."""
         place = action.role, action.partition
         if written is None or written.timestamp_type != _LOG_APPEND_TIME:
-            # A broker may no longer know the time and offset of a duplicate batch: the client then
+            # A broker might not know the time and offset of a duplicate batch: the client then
             # computes record offsets without a base.
             self._written.pop(place, None)
             return

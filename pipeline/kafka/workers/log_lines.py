@@ -26,9 +26,9 @@ class Level(StrEnum):
 class LogLines:
     """Write log lines about one worker, to standard error unless `stream` is set.
 
-    In JSON, every line has ts (UTC, ISO 8601), level, job (null if about none), stage and worker. A
-    line about a window also has epoch, window_status, contributors (null if unknown to the stage)
-    and seconds; every other line has a message. `on_error` is also called with errors.
+    In JSON, every line has "ts" (UTC, ISO 8601), "level", "job" (or null), "stage" and "worker".
+    Lines about windows also have "epoch", "window_status", "contributors" (null if unknown to the
+    stage) and "seconds"; all others have "message". `on_error` is called with error messages.
     """
 
     job: str | None

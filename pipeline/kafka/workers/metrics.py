@@ -1,14 +1,14 @@
 """A worker's Prometheus metrics: a pure function of a snapshot of the worker.
 
-* Names are prefixed and in base units; counters end in ``_total`` and restart with the process.
-* Labels are bounded: the job, the stage, partitions, window statuses, reasons of rejection, a few
-  items. No user, producer, batch or epoch is a label.
+* Metric names have a prefix and base units; counters end in ``_total`` and reset with the process.
+* Labels are bounded: the job, the stage, partitions, window statuses, rejection reasons and a few
+  items. Users, producers, batches and epochs are never labels.
 * The job's label is ``dpstream_job``, since Prometheus uses ``job`` and ``instance`` for its
   targets. Consumer lag has the names and labels of kafka-lag-exporter.
 * In some jobs, devices rely on the shuffler to hide how many messages they send
   (`WorkerSnapshot.hides_messages`). There, no metric counts messages or records of the raw topic
-  before the noise is added. Devices, which are no secret, are counted instead, and lag is reported
-  in seconds only.
+  before the noise is added. Devices, whose number is not secret, are counted instead, and lag is
+  reported only in seconds.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class _Families(Collector):
 def registry_with(
     families: Callable[[], Iterator[Metric]], process: str | None = None
 ) -> CollectorRegistry:
-    """Return a registry of some metrics and of those of this process.
+    """Return a registry of the metrics from `families`, and of metrics of this process.
 
-    Any thread may call `families`. `process` is the prefix of the process metrics; None omits them.
+    Any thread can call `families`. `process` is the prefix of process metrics; None omits them.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(families))
@@ -59,7 +59,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshot:
-    """A worker at a moment.
+    """State of a worker at one moment.
 
     Attributes:
         hides_messages: True if message counts of this stage are secret.
@@ -71,8 +71,8 @@ class WorkerSnapshot:
         last_epoch: Highest epoch of a finished window; None before the first.
         last_window_at: Time of the last finished window, in seconds since 1970.
         window_seconds: Total duration of all windows.
-        estimates: Latest publication, if this worker publishes.
-        clock_ahead: Seconds by which the machine's clock is ahead of the broker's; None if unknown.
+        estimates: Latest published estimates, if this worker publishes.
+        clock_ahead: Seconds by which this machine's clock is ahead of the broker's, if known.
     """
 
     job: str
@@ -130,7 +130,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         yield gauge("epochs_ahead", text, max((each["epochs"] for each in ahead), default=0))
     if "open_windows" in snapshot.heartbeat:
         yield gauge(
-            "open_windows", "Windows started and not finished.", snapshot.heartbeat["open_windows"]
+            "open_windows", "Windows that are not finished.", snapshot.heartbeat["open_windows"]
         )
     yield counter(
         "windows",
@@ -142,13 +142,13 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         "status",
     )
     yield counter(
-        "window_seconds", "Total duration of these windows in seconds.", snapshot.window_seconds
+        "window_seconds", "Total duration of finished windows in seconds.", snapshot.window_seconds
     )
     if snapshot.last_epoch is not None and snapshot.last_window_at is not None:
-        yield gauge("last_epoch", "Highest epoch of these windows.", snapshot.last_epoch)
+        yield gauge("last_epoch", "Highest epoch of a finished window.", snapshot.last_epoch)
         yield gauge(
             "last_window_timestamp_seconds",
-            "Time when the latest of these windows was finished.",
+            "Time when the latest window was finished.",
             snapshot.last_window_at,
         )
     yield counter(
@@ -163,13 +163,13 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         )
         yield counter(
             "late_contributors",
-            "Devices that arrived after their epoch was finalized.",
+            "Devices whose reports arrived after their epoch was finalized.",
             counts.get("late_reports", 0),
         )
     else:
         yield counter("records_read", "Records read from the stage's topic.", snapshot.records)
         if snapshot.stage != "publish":
-            yield counter("reports", "Reports in these records.", counts.get("reports", 0))
+            yield counter("reports", "Reports in the records read.", counts.get("reports", 0))
         if snapshot.stage == "shuffle":
             yield counter(
                 "late_reports",
@@ -180,7 +180,7 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
     if "contradicting_reports" in counts:
         yield counter(
             "contradicting_reports",
-            "Reports that differ from an earlier one of the same device and epoch.",
+            "Reports that differ from an earlier report of the same device and epoch.",
             counts["contradicting_reports"],
         )
     if snapshot.facts is not None:
@@ -214,16 +214,16 @@ def _estimates(published: PublishedNumbers, own: Mapping[str, str]) -> Iterator[
     epoch.add_metric(list(own.values()), published.epoch)
     yield epoch
     gauges: Mapping[str, tuple[str, Callable[[PublishedNumber], float | None]]] = {
-        "": ("Estimate of that epoch, of an item.", lambda each: each.value),
-        "_ci95_low": ("Lower end of its 95 % interval.", lambda each: _end(each.interval, 0)),
-        "_ci95_high": ("Upper end of its 95 % interval.", lambda each: _end(each.interval, 1)),
+        "": ("Estimate for an item in that epoch.", lambda each: each.value),
+        "_ci95_low": ("Lower 95 % confidence limit.", lambda each: _end(each.interval, 0)),
+        "_ci95_high": ("Upper 95 % confidence limit.", lambda each: _end(each.interval, 1)),
         "_change": ("Difference from the previous estimate.", lambda each: each.change),
         "_change_ci95_low": (
-            "Lower end of the 95 % interval of the change.",
+            "Lower 95 % confidence limit of the change.",
             lambda each: _end(each.change_interval, 0),
         ),
         "_change_ci95_high": (
-            "Upper end of the 95 % interval of the change.",
+            "Upper 95 % confidence limit of the change.",
             lambda each: _end(each.change_interval, 1),
         ),
     }

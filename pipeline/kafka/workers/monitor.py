@@ -1,7 +1,7 @@
 """Serve a worker's metrics and health over HTTP.
 
-It runs in threads of its own, so that a blocked event loop is reported. The threads see values that
-the event loop replaces atomically.
+The server runs in its own threads, so that it can report a blocked event loop. The threads see
+values that the event loop replaces atomically.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _REQUEST_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class MonitorAddress:
-    """Address to serve metrics at, and their secrets; port 0 is any free one.
+    """Address and contents of the metrics server; port 0 means any free port.
 
-    `hides_messages` and `facts` are those of
-    `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`. In a worker that publishes,
-    `estimates` returns the latest publication. `descriptor` is that of a listening socket, used
-    instead of port and address.
+    `hides_messages` and `facts` are as in
+    `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`. `estimates` returns the latest
+    estimates of a worker that publishes. `descriptor` is the file descriptor of a listening socket,
+    used instead of port and address.
     """
 
     port: int
@@ -107,7 +107,7 @@ def serve(
     ready: Callable[[], Health],
     look_seconds: float = 0.5,
 ) -> ThreadingHTTPServer:
-    """Serve until `shutdown` and `server_close`, or the end of the process.
+    """Serve until `shutdown` and `server_close` are called, or the process ends.
 
     `alive` answers ``/healthz``, `ready` answers ``/readyz``. `shutdown` takes effect within
     `look_seconds`. Raises WorkerError if the address is unavailable.
@@ -116,7 +116,7 @@ def serve(
         server = _Server(where, registry, {"/healthz": alive, "/readyz": ready})
     except OSError as error:
         raise WorkerError(
-            f"cannot serve metrics at {where.address}:{where.port} ({error.strerror}): give "
+            f"cannot serve metrics at {where.address}:{where.port} ({error.strerror}): choose "
             "another address with --metrics and --metrics-address"
         ) from None
     threading.Thread(

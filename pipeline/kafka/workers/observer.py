@@ -19,12 +19,12 @@ from dpstream.pipeline.stages.environment import FinishedWindow, WindowListener,
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.topics.manifests import WindowStatus
 
-# Beyond this number of points, every second one is dropped, so that the history covers any time.
+# Beyond this number of points, every second point is dropped, so that the history can grow old.
 _POINTS = 256
 
 
 class EndHistory:
-    """The ends of one partition by time, in seconds of one clock.
+    """History of the end offset of one partition; times are in seconds.
 
     >>> history = EndHistory()
     >>> for second, end in enumerate([100, 100, 110, 120]):
@@ -46,7 +46,7 @@ class EndHistory:
     def note(self, now: float, end: int) -> None:
         points = self._points
         if len(points) > 1 and points[-2][1] == points[-1][1] == end:
-            # Of a period without records, only its start and its end matter.
+            # Only the start and the end of a period without records matter.
             points[-1] = (now, end)
         else:
             points.append((now, end))
@@ -54,7 +54,7 @@ class EndHistory:
             del points[1:-1:2]
 
     def lag_seconds(self, now: float, committed: int) -> float:
-        """Return the age of the record at offset `committed`; 0 if not written yet."""
+        """Return the age of the record at offset `committed`; 0 if it is not written yet."""
         points = self._points
         if not points or committed >= points[-1][1]:
             return 0.0
@@ -69,7 +69,7 @@ class EndHistory:
 class WindowCounters:
     """Count the finished windows of a stage, and pass them on to `listener`.
 
-    `clock` is steady. `wall_clock`, seconds since 1970, should be the broker's: it dates windows.
+    `clock` is monotonic. `wall_clock` dates windows, in seconds since 1970 by the broker's clock.
     """
 
     listener: WindowListener = ignore_window
@@ -93,7 +93,7 @@ class Observer:
     """Source of metrics; `snapshot` is replaced atomically, so that any thread may read it.
 
     `blank` is the snapshot before the first observation. The stage updates `windows`, and
-    `estimates` returns the latest publication.
+    `estimates` returns the latest published estimates.
     """
 
     def __init__(

@@ -13,19 +13,19 @@ class Timings:
         session: Silence after which Kafka reassigns a worker's partitions.
         heartbeat: Interval of heartbeats to the group's coordinator.
         rebalance: Kafka's timeout for workers to release their partitions.
-        request: Timeout of the broker's answers.
+        request: Timeout for answers of the broker.
         tick: Interval of the stage's ticks.
         status: Interval of records in ``<job>.status``.
-        probe: Time without an answer after which the broker counts as away.
+        probe: Time without an answer after which the broker counts as unreachable.
         topics: Interval of checks that the topics are unchanged.
         blocked: The watchdog's timeout for an event loop that does not tick.
         unrestored: The watchdog's timeout for restoring partitions.
         stalled: The watchdog's timeout for waiting records that are not read.
         ends: Interval of requests for the partitions' ends.
-        fetch: Maximum delay of the broker's answer to a fetch until there are records.
-        whole: The same for a fetch of every partition, so that none waits for its answer.
+        fetch: Maximum delay of the broker's answer to a fetch while there are no records.
+        whole: Maximum delay of the answer to a fetch that covers every partition.
         batch: Bytes that end the delay `whole`.
-        quiet: Delay until any record arrives, if none has arrived lately.
+        quiet: Maximum delay of the answer if no record arrived since the last fetch.
         idle: Interval of polls while there is capacity for more records.
         look: Interval at which a client checks what to request, unless notified, and a thread
             checks whether to end.
@@ -53,13 +53,13 @@ class Timings:
     def __post_init__(self) -> None:
         if not 2 * self.heartbeat <= self.session <= self.request:
             raise ValueError(
-                f"session: got {self.session} s; expected from twice the heartbeat "
-                f"({2 * self.heartbeat} s) to the request timeout ({self.request} s)"
+                f"session is {self.session} s; expected at least twice the heartbeat interval "
+                f"({2 * self.heartbeat} s) and at most the request timeout ({self.request} s)"
             )
 
     @classmethod
     def of_many(cls) -> Timings:
-        """Return timings for a worker among many: it polls less often, and is as safe."""
+        """Return timings for one of many workers, which polls less often but as safely."""
         return cls(
             heartbeat=3.0,
             tick=3.0,

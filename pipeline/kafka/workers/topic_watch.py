@@ -4,10 +4,10 @@
   recreated. Its data is lost, and continuing would hide that.
 * Added partitions are unused: epoch e is in partition e mod P, with the P of the deployment.
   Records elsewhere are not read.
-* `GroupWatch` detects partitions that no member of a worker's consumer group has. A leader that
-  does not know the topic yet leaves its partitions unassigned. Kafka gives a member that returns
-  within its session its previous partitions, so a restart alone changes nothing. The worker
-  therefore exits, and rejoins under another instance ID when restarted.
+* `GroupWatch` detects partitions that no member of a worker's consumer group has. A group leader
+  that does not know the topic yet leaves its partitions unassigned. A restart is not enough: a
+  member that returns within its session gets its previous partitions. The worker therefore exits,
+  and rejoins under another instance ID when it is restarted.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class UnassignedError(WorkerError):
 
 
 class GroupWatch:
-    """Count the seconds during which partitions have no owner.
+    """Detect partitions that have had no owner for more than `session` seconds.
 
-    A worker needs no partitions as long as others have all `partitions`. Partitions without an
-    owner for `session` seconds are a fault.
+    A worker without partitions is normal as long as other workers have all `partitions`.
     """
 
     def __init__(self, partitions: int, session: float) -> None:
@@ -37,7 +36,7 @@ class GroupWatch:
         self._since: float | None = None
 
     def see(self, assigned: Collection[int] | None, now: float) -> None:
-        """Check the assigned partitions; None during a rebalance, or without an answer.
+        """Check the assigned partitions, which are None during a rebalance or an outage.
 
         Raises UnassignedError if partitions had no owner for longer than a session.
         """
@@ -48,13 +47,13 @@ class GroupWatch:
             self._since = now
         elif now - self._since > self._session:
             raise UnassignedError(
-                f"no worker has partitions {', '.join(map(str, missing))} for more than a "
+                f"no worker has had partitions {', '.join(map(str, missing))} for more than a "
                 f"session of {self._session:g} s, although the broker answers: exiting. "
                 "Restart this worker; it joins the group under another instance ID"
             )
 
 
-# Consecutive checks: a broker that has just returned may not know everything yet.
+# Consecutive failed checks until an error: a broker that has just started might know less.
 _LOOKS = 3
 
 
@@ -65,11 +64,11 @@ class WatchedJob(Protocol):
 
     @property
     def start_offsets(self) -> Mapping[Role, tuple[int, ...]]:
-        """Start of the deployment in every partition of every topic it was deployed with."""
+        """Start offset of the deployment in every partition of every topic."""
 
     @property
     def topic_ids(self) -> Mapping[Role, str]:
-        """Kafka's IDs of the topics it was deployed with, except heartbeats."""
+        """Kafka's topic IDs at deployment, except for heartbeats."""
 
     def topic(self, role: Role) -> str:
         """Return the name of a topic of the job."""
@@ -79,7 +78,7 @@ class TopicWatch:
     """Compare the topics of a stage with those the job was deployed with.
 
     `role` is the topic whose partitions the stage's workers share. `used` are the other topics of
-    the stage, as of `dpstream.pipeline.stages.topic_uses`.
+    the stage, as listed by `dpstream.pipeline.stages.topic_uses`.
     """
 
     def __init__(self, job: WatchedJob, role: Role, used: Collection[Role] = ()) -> None:
@@ -98,9 +97,9 @@ class TopicWatch:
         return tuple(role for role in Role if role in self._used & self._job.start_offsets.keys())
 
     def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
-        """Check the number of partitions of the topics; return new and harmless findings.
+        """Check the number of partitions of the topics; return new warnings.
 
-        Raises WorkerError if a topic was gone, or had too few, for several checks.
+        Raises WorkerError if several consecutive checks found a missing topic or partition.
         """
         wrong = None
         warnings = []
@@ -130,9 +129,9 @@ class TopicWatch:
         return warnings
 
     def see_ids(self, ids: Mapping[str, str]) -> None:
-        """Check Kafka's IDs of the topics, by name; missing topics have none.
+        """Check Kafka's topic IDs, by topic name; missing topics are omitted.
 
-        Raises WorkerError if an ID differs from that at deployment.
+        Raises WorkerError if an ID differs from the ID at deployment.
         """
         for role in self.used:
             topic, deployed = self._job.topic(role), self._job.topic_ids.get(role)
@@ -140,9 +139,10 @@ class TopicWatch:
                 raise WorkerError(recreated(self._job.name, topic))
 
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
-        """Check the ends of partitions, requested after the stage had `reached` these offsets.
+        """Check the partitions' end offsets, which were requested after `reached` was recorded.
 
-        Raises WorkerError if one ended earlier, or before the deployment, for several checks.
+        Raises WorkerError if, in several consecutive checks, a partition ended before its reached
+        offset or before the start of the deployment.
         """
         starts = dict(enumerate(self._job.start_offsets[self._role]))
         wrong = [
@@ -155,7 +155,7 @@ class TopicWatch:
             partition, end, at = wrong[0]
             raise WorkerError(
                 f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, "
-                f"but {at} was reached before: the topic was deleted and recreated, or its "
+                f"but offset {at} was reached before: the topic was deleted and recreated, or its "
                 "brokers lost records. While a broker is down, this is temporary. If it "
                 f"persists: {self._remedy}"
             )

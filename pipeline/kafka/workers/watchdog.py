@@ -1,12 +1,12 @@
-"""End a worker that makes no progress although it could.
+"""Exit a worker process that makes no progress although it could.
 
 * Faust and its Kafka client can hang without raising an error. A separate thread counts the seconds
-  without expected progress, and ends the process. A supervisor starts another, and nothing is lost.
-* Seconds count only while this process runs, so suspension is no fault. The last two counters run
-  only while the broker answers, so an outage is no fault either.
-* A worker has a heartbeat file, whose time changes while its event loop runs. A hung worker ends
-  itself, unless the interpreter itself hangs or the process was stopped. Its starter then detects
-  this by the file.
+  without expected progress, and ends the process. A supervisor restarts it, and nothing is lost.
+* Seconds count only while this process runs, so suspension is not a fault. Restoring and reading
+  are timed only while the broker answers, so an outage is not a fault either.
+* A worker has a heartbeat file, whose modification time changes while its event loop runs. If the
+  interpreter hangs or the process is stopped, so that this thread cannot end it, its parent process
+  detects this by the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HeartbeatFile:
         self._last = float("-inf")
 
     def beat(self, now: float) -> None:
-        """Record that the event loop runs; `now` in seconds that never go back."""
+        """Record that the event loop runs; `now` is in seconds of a monotonic clock."""
         if now >= self._last + HEARTBEAT_SECONDS:
             self._last = now
             with suppress(OSError):
@@ -56,8 +56,8 @@ _INTERVAL = 0.5
 class EventLoopHeartbeat:
     """State of the event loop at its latest tick.
 
-    ``work`` counts completed actions; ``positions`` and ``ends`` are the next offset to read and
-    the end of each partition owned.
+    ``work`` counts completed actions. ``positions`` and ``ends`` map owned partitions to the next
+    offset to read and to the end offset.
     """
 
     restored: bool
@@ -68,7 +68,7 @@ class EventLoopHeartbeat:
 
 
 class Watchdog:
-    """Count the seconds without a tick, without restored partitions, and without reading.
+    """Detect a blocked event loop, unrestored partitions, and records that are not read.
 
     `beat` is called by the event loop, `check` by the watchdog's thread.
 
@@ -119,7 +119,7 @@ class Watchdog:
         return self._heartbeat
 
     def fault(self, share: float = 1.0) -> str | None:
-        """Return the fault that has lasted longer than this share of its timeout, if any."""
+        """Return the fault that has lasted longer than `share` times its timeout, or None."""
         blocked, unrestored, stalled = (
             share * timeout
             for timeout in (self._timings.blocked, self._timings.unrestored, self._timings.stalled)
@@ -155,7 +155,7 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-# A worker is unhealthy after half of the watchdog's timeout: monitoring shows it before the end.
+# A worker is unhealthy after half of the watchdog's timeout: monitoring shows it before the exit.
 _SHARE = 0.5
 
 
@@ -168,7 +168,7 @@ class Health:
 def liveness(watchdog: Watchdog) -> Health:
     """Return whether the event loop ticks and available records are read.
 
-    A stream without records or an absent broker is no fault of the worker.
+    A worker without new records, or without a broker, is alive.
     """
     fault = watchdog.fault(_SHARE)
     if fault is not None:
@@ -177,9 +177,9 @@ def liveness(watchdog: Watchdog) -> Health:
 
 
 def readiness(watchdog: Watchdog) -> Health:
-    """Return whether partitions are assigned, and restored from all logs that the stage needs.
+    """Return whether the assigned partitions are restored from all logs that the stage needs.
 
-    A worker without assigned partitions stands by, and is ready for one.
+    A worker without assigned partitions is on standby, and counts as ready.
     """
     alive, heartbeat = liveness(watchdog), watchdog.heartbeat
     if not alive.good:

@@ -1,7 +1,7 @@
 """Run one stage as one process.
 
-`run_worker` blocks until the process gets SIGTERM or SIGINT: exit code 0, nothing is lost. If it
-cannot continue, the exit code is 1, and a line on standard error states the reason.
+`run_worker` blocks until the process gets SIGTERM or SIGINT, and then returns 0; nothing is lost.
+If the worker cannot continue, it returns 1, and a line on standard error states the reason.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def run_worker(
 ) -> int:
     """Run a stage until this process is stopped; return the exit code.
 
-    It owns the process, which ends seconds after it returns even if a thread of Faust's hangs.
+    The process exits seconds after this returns, even if a thread of Faust hangs.
 
-    `stage` is made for `job`, not used before, and reports its windows to `windows`, for metrics.
-    `directory` is the worker's own, locked folder. A worker restarted in it gets its partitions
-    back without disturbing the others. `monitor` is the address of metrics and health.
-    Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to check
-    for changes, including its own. With `idle_settings`, the worker exits for lack of work, and
-    leaves a note in `directory`.
+    `stage` must be built for `job` and new; it reports its windows to `windows`, for metrics.
+    `directory` is the worker's own folder, which it locks. A worker restarted in it gets its
+    partitions back without disturbing other workers. `monitor` is the address for metrics and
+    health. Acknowledgements update `clock` with the broker's time. `used` are the stage's topics to
+    check for changes, including the one it reads. With `idle_settings`, the worker exits for lack
+    of work, and leaves a note in `directory`.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
@@ -355,7 +355,7 @@ class _Process:
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
     async def _find_idle_condition(self, roles: Collection[Role]) -> IdleCondition | None:
-        """Return what wakes the worker, or None if work is left in any partition."""
+        """Return the condition under which the worker stays idle, or None if work is left."""
         starts, role = self.job.start_offsets, self.stage.role
         try:
             async with asyncio.timeout(self.timings.probe):
@@ -432,7 +432,7 @@ class _Process:
         return tuple(name for name, configs in settings.items() if wrong_clock(configs))
 
     async def _see_topics(self) -> bool:
-        """Check the topics, and return whether the broker answers; topics may be gone even so."""
+        """Check the topics for changes; return whether the broker answers."""
         try:
             async with asyncio.timeout(self.timings.probe):
                 counts = await self.log.partition_counts(self.topics.used)
@@ -549,9 +549,10 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _identity(directory: Path) -> str:
-    """Return a worker's ID in the group: two live ones with one ID would evict each other forever.
+    """Return the worker's part of its group instance ID, which is created at the first call.
 
-    It is stored in the directory, whose lock only one of them can hold.
+    Two live workers with one ID would evict each other forever. The ID is stored in the worker's
+    folder, which only one process can lock.
     """
     path = _identity_file(directory)
     if not path.exists():
@@ -573,7 +574,7 @@ def _identity_file(directory: Path) -> Path:
 
 
 def _exit_after(seconds: float, code: int) -> None:
-    """End this process even if something fails to stop: nothing is lost by it."""
+    """Exit this process after `seconds`, even if something fails to stop; nothing is lost."""
 
     def exit_now() -> None:
         time.sleep(seconds)

@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """Constants by which a job's metrics are judged.
+    """Constants that alert rules compare with a job's metrics.
 
     A window waits `grace_seconds` for late producers, and is released with at least `minimum`
     devices. `epsilon` and `delta` are the privacy loss that the guarantee states, per `unit`: see
@@ -51,10 +51,10 @@ def heartbeat(
 ) -> dict[str, object]:
     """Return the heartbeat of a working worker.
 
-    Where devices rely on the stage to hide how many messages they send, the numbers of records are
-    left out: almost every record is a batch. `positions` are the next offsets to read of owned
-    partitions, and `ends` the known ends of partitions. `read` records were read in `seconds`,
-    since the last heartbeat.
+    Record counts are omitted where devices rely on the stage to hide how many messages they send:
+    almost every record is a batch. `positions` maps owned partitions to the next offset to read,
+    and `ends` maps partitions to known end offsets. `read` records were read in the `seconds` since
+    the last heartbeat.
 
     >>> heartbeat({}, {0: 7}, {0: 9, 1: 4}, read=10, seconds=2.0)
     {'partitions': [0], 'busy': True, 'lag': 2, 'records_per_second': 5.0}
@@ -68,10 +68,11 @@ def heartbeat(
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumber:
-    """A number of an epoch, and its change since the epoch before.
+    """An estimate for one epoch, and its change since the previous epoch.
 
-    `item` is empty for a job that counts one value. `interval` is the 95 % interval, None if no
-    coverage is claimed. Unless unknown, `change` has a 95 % interval of its own.
+    `item` is empty for a job that counts one value. `interval` is the 95 % confidence interval,
+    None if no coverage is claimed. `change_interval` is the 95 % confidence interval of `change`;
+    both are None if unknown.
     """
 
     item: str
@@ -83,7 +84,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumbers:
-    """The numbers of the latest published epoch; empty if nothing is stated."""
+    """Estimates for the latest published epoch; empty if it has none."""
 
     epoch: int
     numbers: tuple[PublishedNumber, ...]

@@ -1,9 +1,9 @@
-"""Job status, collected from the job's topics and judged by fixed rules.
+"""Job status, collected from the job's topics and assessed by fixed rules.
 
 * `facts` defines the status, and `collection` reads it (`JobWatch`, as often as once a second).
-  `heartbeats` reads workers' latest heartbeats, and `health_rules` derives issues that require
+  `heartbeats` reads the workers' latest heartbeats, and `health_rules` derives issues that require
   action.
-* Workers are never queried, so a hung worker cannot hide.
-* Where devices rely on the shuffler to hide how many messages they send, status never counts those
-  messages. It reports devices and seconds instead.
+* Workers are never queried, so a hung worker cannot delay the status.
+* Where devices rely on the shuffler to hide how many messages they send, the status never counts
+  these messages. It contains numbers of devices and seconds instead.
 """

@@ -1,9 +1,9 @@
 """Read the status of a job from its topics.
 
 A `JobWatch` keeps its position in every topic, so it can be polled once a second for hours. After
-the first poll, each takes about twenty small requests, whatever the job's history. It belongs to
-one thread, as does its cluster. An unreachable broker raises `KafkaError` or `ClusterError`.
-Nothing is lost: poll again.
+the first poll, a poll takes about twenty small requests, whatever the job's history. A watch and
+its cluster belong to one thread. If the broker is unreachable, a poll raises `KafkaError` or
+`ClusterError`; nothing is lost, and polling can continue.
 
 >>> watch = JobWatch(cluster, job)              # doctest: +SKIP
 >>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
@@ -47,12 +47,12 @@ from dpstream.topics.partials import decode_partial
 from dpstream.topics.short_manifests import base_of
 from dpstream.topics.topic_checks import wrong_clock
 
-# Heartbeats are compacted; reading more of them adds nothing.
+# The heartbeats topic is compacted; reading more records adds nothing.
 _HEARTBEATS_READ = 5_000
-# An estimate repeated by a paused publisher is among the latest ones.
+# An estimate that a paused publisher has repeated is among the latest estimates.
 _ESTIMATES_READ = 16
 _HIDDEN = (
-    "rejected records are not counted: they contain reports, which this login may not read; "
+    "rejected records are not counted: they contain reports, which this login must not read; "
     "the operator can count them: 'dpstream dead-letters'"
 )
 # Number of latest epochs to search for the offset up to which reports are finalized.
@@ -64,15 +64,15 @@ _SETTINGS_SECONDS = 60.0
 def gather_status(
     cluster: Cluster, job: DeployedJob, now: int, phase: Phase = Phase.RUNNING
 ) -> JobStatus:
-    """Read and judge the state of a job once; `now` is in milliseconds since 1970."""
+    """Read and assess the state of a job once; `now` is in milliseconds since 1970."""
     return JobWatch(cluster, job).status(now, phase)
 
 
 class JobWatch:
-    """Poll the status of a deployed job; another deployment or changed settings need another watch.
+    """Poll the status of a deployed job; another deployment or changed settings need a new watch.
 
-    `steady` returns seconds of a clock that is never set. The first poll reads the latest
-    `heartbeats` heartbeats.
+    `steady` returns the seconds of a monotonic clock. The first poll reads the last `heartbeats`
+    heartbeats.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class JobWatch:
                 for letter in self._dead_letters.read():
                     self._rejected.append((log_position(letter), letter.reason.value))
             except AccessError:
-                # Dead letters hold reports, which not every login with access to status may read.
+                # Dead letters contain reports, which not every login for status is allowed to read.
                 self._hidden = True
 
     def _new(
@@ -201,7 +201,7 @@ class JobWatch:
     ) -> Iterator[LogRecord]:
         """Yield the new records of a single-partition topic.
 
-        `at_most` limits them to the latest records: at the first call, or with `skip` at every one.
+        `at_most` limits them to the latest records at the first call, or with `skip` at every call.
         """
         if not self._exists(role):
             return
@@ -216,7 +216,7 @@ class JobWatch:
         self._positions[role] = max(start, end)
 
     def _pass_over_manifests(self) -> None:
-        """Read only the latest manifests; a worker reports how many precede them."""
+        """Skip all but the latest manifests; a worker reports how many precede them."""
         known, summary = Role.MANIFESTS in self._positions, self._heartbeats.summary
         newer = summary is not None and summary != self._summary and not self._decided.counted
         if not self._exists(Role.MANIFESTS) or (known and not newer):
@@ -234,7 +234,7 @@ class JobWatch:
                 return
 
     def _named_before(self, topic: str, records: list[LogRecord]) -> list[LogRecord]:
-        """Read the earlier manifests that these records are encoded relative to."""
+        """Read the earlier manifests relative to which these records are encoded."""
         named, start = set[int](), self._job.start_offset(Role.MANIFESTS)
         for each in records:
             with suppress(CodecError):
@@ -313,7 +313,7 @@ class JobWatch:
         )
 
     def _needs(self, stage: str, partition: int) -> bool:
-        """Return whether deleted records may still be needed; see `needs_below`."""
+        """Return whether deleted records might still be needed; see `needs_below`."""
         decided, published = self._decisions.decided.highest, self._published
         if published is None or published.epoch < decided:
             return True
@@ -350,7 +350,7 @@ class JobWatch:
             name, deployed = self._job.topic(role), len(starts)
             found = self._counts.get(name, 0)
             if not found:
-                # The topic is gone, or hidden from this login: then this raises an error.
+                # The topic is missing or hidden; if it is hidden, this raises an error.
                 self._cluster.exists(name)
             if found != deployed:
                 added = self._cluster.end_offsets(name)[deployed:] if found else []

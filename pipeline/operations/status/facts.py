@@ -9,10 +9,10 @@ from typing import ClassVar
 from dpstream.pipeline.jobs.job_phases import Phase
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
-# Maximum age in seconds of the last heartbeat of a live worker.
+# Maximum age in seconds of the last heartbeat of a worker that is up.
 HEARTBEAT_TIMEOUT = 10.0
 
-# The same for an idle worker, whose idle heartbeat is sent every minute.
+# Maximum age in seconds for an idle worker, whose idle heartbeat is sent every minute.
 IDLE_HEARTBEAT_TIMEOUT = 180.0
 
 
@@ -22,10 +22,10 @@ class OpenWindowStatus:
 
     Attributes:
         reports: Number of reports so far; None if hidden.
-        waits_for: Some of the expected producers that have not punctuated.
-        devices: Number of devices present at the producers that have punctuated.
+        waits_for: Some of the expected producers whose punctuation is missing.
+        devices: Number of devices present at the producers whose punctuation has arrived.
         begins: Start of the epoch; None without a calendar.
-        grace_left: Seconds until it is finalized without them; None before its time has come.
+        grace_left: Rest of the grace period in seconds; None before the grace period starts.
     """
 
     epoch: int
@@ -38,22 +38,22 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker. If the number of reports is hidden, devices are counted.
+    """The latest heartbeat of a worker; counts are of devices if the number of reports is hidden.
 
     Attributes:
         age: Seconds since the heartbeat.
-        records_per_second: Records read from its topic; None if hidden.
-        reports_per_second: None for stages that see no reports, and after a single heartbeat.
+        records_per_second: Rate of records read from the stage's topic; None if hidden.
+        reports_per_second: None for stages without reports, and after a single heartbeat.
         windows: The oldest open windows.
-        late_reports: Reports after their epoch was finalized, since the worker started.
-        clock_ahead: Seconds by which its machine's clock is ahead of the broker's, negative if
+        late_reports: Number of reports after their epoch was finalized, since the worker started.
+        clock_ahead: Seconds by which the worker's clock is ahead of the broker's, negative if it is
             behind; None if unknown.
-        ahead: Producers that send epochs whose time has not come, with the number of epochs.
-        unusable_reports: Device reports that failed to decrypt or were unknown to the protocol,
-            since the worker started.
-        contradicting_reports: Device reports that differ from an earlier one of the same device and
-            epoch, since the worker started.
-        idle: True if it exited for lack of work and is restarted on demand.
+        ahead: Producers that send epochs ahead of time, with the number of epochs.
+        unusable_reports: Number of device reports that failed to decrypt or were unknown to the
+            protocol, since the worker started.
+        contradicting_reports: Number of device reports that differ from an earlier report of the
+            same device and epoch, since the worker started.
+        idle: True if the worker exited for lack of work and is restarted on demand.
     """
 
     stage: str
@@ -82,12 +82,12 @@ class CollectorStatus:
     """The latest heartbeat of a collector; counts are since its start.
 
     Attributes:
-        collector: ID, new at each start.
+        collector: ID of the collector, new at each start.
         age: Seconds since the heartbeat.
         received: Number of reports examined.
-        acknowledged: Number of reports stored.
+        acknowledged: Number of reports stored in Kafka.
         rejected: Number of rejected requests by reason.
-        waiting: Number of requests that waited for Kafka.
+        waiting: Number of requests waiting for Kafka at the heartbeat.
         stored_per_second: Recent rate of stored reports; None after a single heartbeat.
     """
 
@@ -106,11 +106,11 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class StageStatus:
-    """The workers of a stage, live ones first, and the lag of its committed offsets.
+    """The workers of a stage, starting with those that are up, and the stage's lag.
 
     Attributes:
-        lag: Number of unfinished records; None if hidden, or without the topic.
-        waiting: Seconds since the oldest of them was written; None without lag.
+        lag: Number of unfinished records; None if it is hidden or the topic is missing.
+        waiting: Seconds since the oldest unfinished record was written; None without lag.
         epoch: Latest epoch finalized, aggregated or published; None before the first.
         deleted: Partitions whose records were deleted before they were finished.
     """
@@ -128,9 +128,9 @@ class TopicStatus:
     """A topic that differs from its state at deployment.
 
     Attributes:
-        partitions: Current number of partitions; 0 if there is no such topic.
+        partitions: Current number of partitions; 0 if the topic is missing.
         deployed: Number of partitions at deployment.
-        unexpected_records: True if partitions beyond those contain records.
+        unexpected_records: True if partitions added after deployment contain records.
     """
 
     name: str
@@ -149,22 +149,22 @@ class JobStatus:
         last_epoch: Last epoch of the job; None if unlimited.
         stages: Stages in the order of the data flow.
         dead_letters: Number of rejected records neither requeued nor discarded, by reason.
-        issues: Sentences on issues that require action.
+        issues: Sentences about issues that require action.
         position: Description of the latest estimate's epoch.
-        headline: Description of the latest estimate: for items the largest, for numbers the median.
-        assumption: Assumption of the headline's interval; None without one.
+        headline: The latest estimate in words: for items the largest, for numbers the median.
+        assumption: Assumption of the headline's interval, if any.
         phase: Phase that an operator requested.
-        replay_of: For a replay, the original job.
-        windows: Number of finalized windows by status; with a long history, empty until a worker
+        replay_of: Original job of a replay; None for other jobs.
+        windows: Number of finalized windows by status; if the history is long, empty until a worker
             reports it.
-        producers: Number of registered producers; None if devices report for themselves.
-        missing_producers: Missing producers, not waited for until they return.
+        producers: Number of registered producers; None if devices report without producers.
+        missing_producers: Producers that windows do not wait for until they return.
         suppressed: Number of consecutive unreleased epochs, up to the last finalized one.
-        other_clocks: Names of topics that use the writers' clocks.
-        contradictions: Sentences on stored data that contradicts itself.
+        other_clocks: Names of topics whose timestamps come from the writers' clocks.
+        contradictions: Sentences about contradictions in the stored data.
         clock_ahead: Minimum seconds by which this machine's clock is ahead of the broker's;
-            negative if behind, None if unknown.
-        notes: Sentences for information.
+            negative if it is behind, None if unknown.
+        notes: Sentences that require no action.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""Derive issues that require action, with their remedies, by fixed rules."""
+"""Derive issues that require action, with their remedies, from a job's status."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _NAMES_SHOWN = 5
 
 
 def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
-    """Yield sentences on issues that require action.
+    """Yield sentences about issues that require action.
 
-    Rejected late records of an earlier deployment are no issue, nor letters requeued after a fix.
+    Rejected records of an earlier deployment, and requeued dead letters, are not issues.
     """
     for topic in status.topics:
         yield from _topic_issues(job, topic)
@@ -49,7 +49,7 @@ def find_issues(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     yield from _clock_issues(status)
     yield from _ahead_issues(job, status)
     if workers_needed(job, status):
-        # No worker can recover the records that a topic has lost.
+        # Workers cannot recover records that a topic has lost.
         lost = bool(status.contradictions) or any(
             topic.partitions < topic.deployed for topic in status.topics
         )
@@ -110,9 +110,9 @@ def _collects(job: DeployedJob) -> bool:
 
 
 def workers_needed(job: DeployedJob, status: JobStatus) -> bool:
-    """Return whether the job runs or drains and its last epoch is not published.
+    """Return whether the job is running or draining and its last epoch is not published.
 
-    A replay may end at any epoch; it needs workers as long as records wait for them.
+    A replay can end at any epoch; it needs workers as long as there are unfinished records.
     """
     waits = status.published is None or any(stage.waiting is not None for stage in status.stages)
     return status.phase.works and not status.finished and (waits or job.replay_of is None)
@@ -122,7 +122,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if status.phase is Phase.PAUSED:
         yield f"Paused. To continue: 'dpstream resume {job.name}'"
     if status.phase is Phase.DRAINING:
-        yield "Draining: open epochs are finalized and published, then the workers end"
+        yield "Draining: open epochs are finalized and published, then the workers stop"
     if status.phase is Phase.DRAINED:
         resume_hint = "" if status.finished else f"To continue: 'dpstream resume {job.name}'. "
         yield (
@@ -193,7 +193,7 @@ def _come_since(status: JobStatus) -> str:
 
 
 def _clock_issues(status: JobStatus) -> Iterator[str]:
-    """Yield issues with clocks that are off; nothing promised relies on them."""
+    """Yield issues with inaccurate clocks, on which no guarantee relies."""
     if status.clock_ahead is not None and abs(status.clock_ahead) > CLOCK_TOLERANCE:
         yield (
             f"This machine's clock is {off_by(status.clock_ahead)} the broker's: set it. Ages "
@@ -268,21 +268,21 @@ def _stage_issues(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Iterat
 def _stuck(job: DeployedJob, stage: StageStatus, up: Sequence[WorkerStatus]) -> bool:
     allowed = STUCK_SECONDS + allowed_wait(job, stage)
     idle = not any(worker.busy for worker in up)
-    # Records sent ahead of time wait for their time, if no window waits beyond its grace period.
+    # Records sent ahead of time are not stuck, unless a window has exceeded its grace period.
     windows = [window for worker in up for window in worker.windows]
     early = any(worker.ahead for worker in up) and all(each.grace_left != 0 for each in windows)
     return stage.waiting is not None and stage.waiting > allowed and idle and not early
 
 
 def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:
-    """Return the maximum seconds that a record may wait for its window to close."""
+    """Return the maximum seconds for which a record can wait until its window closes."""
     if stages_of(job).get(stage.stage) not in job.route.reports:
         return 0.0
     return job.shuffle.grace + _longest_window(job)
 
 
 def _longest_window(job: DeployedJob) -> float:
-    """Return the maximum seconds for which devices report to a window before its grace period."""
+    """Return the maximum seconds for which devices report to a window, without grace period."""
     length = job.epochs.length
     if job.devices is None or length is None:
         return 0.0

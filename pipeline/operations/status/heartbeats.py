@@ -1,6 +1,6 @@
-"""Read workers' latest heartbeats from ``<job>.status``.
+"""Read the latest heartbeats of workers and collectors from ``<job>.status``.
 
-Their times are those of the broker's clock, not of the workers' clocks.
+Times are by the broker's clock, not by the workers' clocks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _OTHER_WORDS = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 
 
 class Heartbeats:
-    """The last two heartbeats of every worker of a deployment, fed record by record.
+    """The last two heartbeats of every worker of a deployment, updated record by record.
 
-    `newest` is the latest timestamp of all, in milliseconds since 1970; None before the first.
+    `newest` is the timestamp of the latest heartbeat, in milliseconds since 1970, or None.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -49,7 +49,7 @@ class Heartbeats:
             return
         summary = ManifestSummary.from_json(body.get("finalized"))
         if summary is not None:
-            # Also from the heartbeat of a stopped worker.
+            # The heartbeat of a stopped worker also contains it.
             self._summaries[record.key] = summary
         if body.get("stopped"):
             self._last.pop(record.key, None)
@@ -65,9 +65,9 @@ class Heartbeats:
         return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
-        """Yield all workers not stopped; `now` by the broker's clock, milliseconds since 1970."""
+        """Yield all workers except stopped ones; `now` is milliseconds by the broker's clock."""
         for beats in self._last.values():
-            # Another version's heartbeats may have other fields.
+            # Heartbeats of another version might have other fields.
             try:
                 worker = _worker(self._job, beats, now)
             except _OTHER_WORDS:

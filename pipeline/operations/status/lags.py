@@ -1,8 +1,8 @@
 """Lag of a stage's committed offsets behind the end of its topic.
 
-The reader's clock may differ from the broker's, and a broker never sends its time to a reader. But
-the broker's clock stamps every record, and workers write one every second. A record that appears
-between two polls was written between them, and no record was written in the future.
+The clock of this machine might differ from the broker's, and a broker never sends its time to a
+reader. But the broker's clock stamps every record, and workers write one record per second. A
+record that appears between two polls was written between them, and never in the future.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dpstream.topics.names import SUMS, Role
 
 
 class ComparedClock:
-    """Compare this machine's clock with the timestamps of others' records.
+    """Compare this machine's clock with the timestamps of other machines' records.
 
-    `ahead` is the minimum number of seconds by which this machine's clock is ahead. It is negative
-    if behind, 0 within the tolerance, and None if unknown.
+    `ahead` is the minimum number of seconds by which this machine's clock is ahead of the broker's.
+    It is negative if the clock is behind, 0 within the tolerance, and None if unknown.
     """
 
     def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
@@ -34,9 +34,9 @@ class ComparedClock:
         self.ahead: float | None = None
 
     def compare(self, now: int, newest: int | None) -> None:
-        """Compare the clocks again, in milliseconds since 1970.
+        """Update `ahead`; all times are in milliseconds since 1970.
 
-        `newest` is the latest timestamp among the records new since the last call, if any.
+        `newest` is the latest timestamp among records that are new since the last call, or None.
         """
         moment = self._steady()
         since, self._compared = self._compared, moment
@@ -52,18 +52,18 @@ class ComparedClock:
             self.ahead = least if least > CLOCK_TOLERANCE else 0.0
 
     def broker_time(self, now: int) -> int:
-        """Return the broker's time, as far as known, when this machine's clock shows `now`."""
+        """Return the best estimate of the broker's time when this machine's clock shows `now`."""
         return now - int(1000 * (self.ahead or 0.0))
 
 
 HEARTBEATS_READ = 300
-"""Number of latest heartbeats read per job, of many; workers without one of these are not shown."""
+"""Latest heartbeats read per job if there are many jobs; other workers are not shown."""
 _LATEST = 64
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.ESTIMATES, Role.PARTIALS, *SUMS, Role.DEAD_LETTERS)
 
 
 def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
-    """Fetch in one batch what a `JobWatch` of each of these jobs will request."""
+    """Prefetch in one batch the data that the `JobWatch` of each job will request."""
     topics: list[str] = []
     groups: dict[str, str] = {}
     tails: dict[str, Tail] = {}
@@ -81,8 +81,8 @@ def look_ahead(cluster: ManyTopics, jobs: Iterable[DeployedJob]) -> None:
 class StageLag:
     """Number of records that a stage has not finished, and seconds since the oldest was written.
 
-    `deleted` are partitions that now start above its finished offset. Without the topic, `offsets`
-    has the value None.
+    `deleted` are partitions that now start above the stage's finished offset. `offsets` is None if
+    the topic is missing.
     """
 
     records: int = 0
@@ -100,7 +100,7 @@ class Lags:
     def of(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
         """Return the lag of a stage in the topic it reads, at `now` in milliseconds since 1970.
 
-        `partitions` is the current number of partitions; the job does not use those added later.
+        `partitions` is the current number of partitions; partitions added later are ignored.
         """
         job, cluster, topic = self._job, self._cluster, self._job.topic(role)
         owned = range(min(partitions, len(job.start_offsets[role])))
@@ -127,9 +127,9 @@ class Lags:
         return StageLag(lag, seconds, tuple(deleted), offsets)
 
     def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
-        """Return the write times of the records present at these offsets, cached.
+        """Return the write times of the existing records at these offsets, with a cache.
 
-        The records are not read: they may be reports, which are not the viewer's business.
+        The records are not read: they might be reports, which this login need not see.
         """
         unknown = {
             partition: offset

@@ -1,7 +1,7 @@
-"""A supervised job's worker: its successive processes and its metrics address.
+"""The worker of a supervised job: its successive processes and its metrics address.
 
-Each process inherits a socket to serve its metrics on, so its port needs no configuration. When
-memory runs out, Linux kills a worker before the supervisor, and only that worker.
+Each process inherits a socket for its metrics, so that no port has to be configured. When memory
+runs out, Linux kills a single worker before the supervisor.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from dpstream.pipeline.operations.processes import Running, Starter, dpstream_command
 
 METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
-"""Environment variable that names the descriptor of a worker's metrics socket."""
+"""Environment variable with the file descriptor of a worker's metrics socket."""
 
 HUNG_SECONDS = 90.0
-"""Maximum seconds without a heartbeat; a worker with a blocked event loop ends itself after 30."""
+"""Maximum seconds without a heartbeat; a worker with a blocked event loop exits after 30 s."""
 
 _OOM_SCORE_ADDED, _OOM_SCORE_MAX = 200, 1000
 
@@ -28,10 +28,10 @@ class Worker:
     """The worker of a job.
 
     Attributes:
-        listening: Socket for metrics, shared by all its processes; None to serve none.
-        started_at: Last start or attempt, monotonic seconds.
-        restarts: Number of unrequested exits.
-        awake: True if it was woken, or had no reason to be idle, since it was last idle.
+        listening: Metrics socket, shared by all processes of the worker; None without metrics.
+        started_at: Time of the last start or attempt, monotonic seconds.
+        restarts: Number of unexpected exits.
+        awake: True from a wake-up, or a start with work, until the worker is idle again.
     """
 
     job: str
@@ -46,7 +46,7 @@ class Worker:
     def start(
         self, command: Sequence[str], on_line: Callable[[str], None], start: Starter
     ) -> Running:
-        """Start its process, when it has none; raise OSError if the system lacks the resources."""
+        """Start a process if the worker has none; raise OSError if resources are lacking."""
         descriptors = {}
         if self.listening is not None:
             descriptors[METRICS_VARIABLE] = self.listening.fileno()
@@ -63,7 +63,7 @@ class Worker:
         return int(self.listening.getsockname()[1])
 
     def ended(self) -> tuple[int, str] | None:
-        """Return the exit code and reason once after its process ends; the reason may be empty."""
+        """Return the exit code and reason (or "") once after the process ends, otherwise None."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         reason = self.process.reason()
@@ -72,10 +72,10 @@ class Worker:
         return code, reason
 
     def stalled(self, heartbeat: object, now: float) -> float:
-        """Return the seconds for which its process's heartbeat has not changed.
+        """Return the seconds for which the heartbeat of the process has not changed.
 
-        It compares heartbeats at calls and relies on no clock that can be set. `now` is in seconds
-        that never go back and stand still while the machine sleeps.
+        It compares the heartbeats of successive calls. `now` is in seconds of a monotonic clock
+        that stops while the machine sleeps.
 
         >>> worker = Worker("a")
         >>> [worker.stalled(beat, now) for beat, now in ((1, 0.0), (1, 40.0), (2, 80.0), (2, 90.0))]
@@ -92,7 +92,7 @@ class Worker:
 
 
 def _offer_to_the_oom_killer(pid: int) -> None:
-    # Without such a file, or without write access, keep the default.
+    # Keep the default if the file does not exist or cannot be written.
     with suppress(OSError, ValueError):
         own = int(Path("/proc/self/oom_score_adj").read_text())
         score = min(own + _OOM_SCORE_ADDED, _OOM_SCORE_MAX)

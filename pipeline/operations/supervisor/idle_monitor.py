@@ -1,10 +1,10 @@
 """Monitor jobs with idle workers: wake the workers on demand, and report that they are idle.
 
 * All idle workers together cost one request, several times a second. It reads the end offsets of
-  the topics that wake them, in the thread that follows the jobs topic (`jobs_follower.Follower`).
+  the topics that wake them, in the thread that reads the jobs topic (`jobs_follower.Follower`).
 * While Kafka is unreachable, no worker is woken, and no record can have arrived.
-* Once a day every worker is woken, and is idle again after seconds if there is still no work. Kafka
-    drops the offsets of a group without members for days, and some conditions only a worker sees.
+* Every worker is woken once a day, and becomes idle again within seconds if there is no work: Kafka
+  drops the offsets of a group without members after days, and only workers see some conditions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from dpstream.topics.names import Role
 LOOK_SECONDS = 0.25
 _LONGEST_LOOK_SECONDS = 2.0
 _LOOK_SHARE = 0.05
-"""Maximum share of time spent polling, until pauses reach their maximum."""
+"""Maximum fraction of time spent polling, until pauses reach their maximum."""
 SAY_SECONDS = 60.0
-"""Seconds between heartbeats of an idle worker; `status` considers it gone after three of these."""
+"""Seconds between heartbeats of an idle worker; `status` shows it as down after three missed."""
 LONGEST_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class IdleJob:
-    """A job whose worker is idle, under the condition `condition`.
+    """A job whose worker is idle while `condition` holds.
 
-    `words` is its heartbeat for ``<job>.status``, and `metrics` are its worker's last Prometheus
-    metrics. It is woken at `until` at the latest, monotonic seconds.
+    `words` is its heartbeat for ``<job>.status``, and `metrics` contains the worker's last
+    Prometheus metrics. The worker is woken at `until` (monotonic seconds) at the latest.
     """
 
     job: DeployedJob
@@ -48,7 +48,7 @@ class IdleJob:
 
 
 def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) -> IdleJob | None:
-    """Return the idle job from the note of an exited worker, or None without such a note."""
+    """Return the idle job described by an exited worker's note, or None without a note."""
     note = IdleNote.read(worker_folder(job.name, stage, worker))
     if note is None or note.version != version.hex():
         return None
@@ -57,7 +57,7 @@ def noted_idle_job(job: DeployedJob, version: bytes, stage: str, worker: str) ->
 
 
 def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | None:
-    """Return the idle job of a worker while its topics are empty, or None if it has to run."""
+    """Return the idle job of a worker whose topics are still empty, or None if it must run."""
     condition = initial_idle_condition(job, stage)
     if condition is None:
         return None
@@ -66,9 +66,9 @@ def initial_idle_job(job: DeployedJob, stage: str, worker: str) -> IdleJob | Non
 
 
 def pause(took: float) -> float:
-    """Return the seconds until the next poll, after one that took `took` seconds.
+    """Return the seconds until the next poll, after a poll that took `took` seconds.
 
-    Polls of hundreds of jobs take longer and are less frequent; the maximum pause is two seconds.
+    Polls for hundreds of jobs take longer and are less frequent; the maximum pause is two seconds.
 
     >>> pause(0.001), pause(0.05), pause(4.0)
     (0.25, 1.0, 2.0)
@@ -77,7 +77,7 @@ def pause(took: float) -> float:
 
 
 class IdleMonitor:
-    """Monitor jobs with idle workers; `wake` is called once with each job that may have work."""
+    """Monitor jobs with idle workers; `wake` is called once with each job that might have work."""
 
     def __init__(self, stage: str, worker: str, wake: Callable[[str], None]) -> None:
         self._key = f"{stage}/{worker}".encode()
@@ -87,7 +87,7 @@ class IdleMonitor:
         self._reported_at: dict[str, float] = {}
 
     def add(self, job: IdleJob, *, reported: bool) -> None:
-        """Monitor a job; `said`: its worker has just reported that it is idle."""
+        """Monitor a job; `reported` means that its worker has just reported that it is idle."""
         with self._lock:
             self._idle[job.job.name] = job
             if reported:
@@ -150,5 +150,5 @@ class IdleMonitor:
                 continue
             words = {**each.words, "time": own_milliseconds()}
             value = json.dumps(words, allow_nan=False, separators=(",", ":")).encode()
-            # Ignore the result: without write access there is no heartbeat; the next may succeed.
+            # Ignore the result: without write access, there is no heartbeat.
             cluster.producer.send(topic, value, key=self._key, partition=0)

@@ -26,7 +26,7 @@ class Lines:
             self._about(job).info(message)
 
     def warning(self, job: str | None, message: str) -> None:
-        """Log an event that resolves by itself or with an operator's help."""
+        """Log a problem that resolves itself or needs an operator."""
         with self.lock:
             self._about(job).warning(message)
 

@@ -1,6 +1,6 @@
 """Decide the next steps of a supervisor as a pure function of events and times.
 
-Jobs are independent: starting or ending one job's worker never affects that of another.
+Jobs are independent: starting or stopping one job's worker never affects other workers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BACK_OFF_MAX = 60.0
 """Maximum seconds before a failed worker is restarted; the wait doubles with each failure."""
 
 TERMINATE_SECONDS = 10.0
-"""Seconds between asking a worker to end and ending it by force."""
+"""Seconds between requesting a worker to stop and killing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _Slot:
     restart_at: float = 0.0
 
     def end(self) -> tuple[bytes | None, bool]:
-        """Mark the worker as ended; return its version and whether it was requested to end."""
+        """Mark the worker as ended; return its version and whether it was requested to stop."""
         ran, requested = self.running, self.stop_requested_at is not None
         self.running, self.stop_requested_at, self.killed = None, None, False
         return ran, requested
@@ -64,12 +64,11 @@ class _Slot:
 
 
 class Schedule:
-    """Decide which workers to start and to end.
+    """Decide which workers to start and to stop.
 
-    `target` and `ended` report events to it, and `steps` returns what to do. A `Start` counts as
-    done until `ended` reports a failure. At most one worker of a job runs at a time. A version is
-    what a worker runs, as bytes; a worker of another version replaces it. Times are seconds on any
-    clock that never goes back.
+    Report events by `target` and `ended`; `steps` returns the steps to take. A `Start` counts as
+    successful until `ended` reports a failure. Each job has at most one running worker. A worker is
+    replaced when another version is requested. Times are seconds of a monotonic clock.
 
     >>> schedule = Schedule()
     >>> schedule.target({"students": b"1"})
@@ -90,8 +89,8 @@ class Schedule:
     >>> list(schedule.steps(501.0))
     [Start(job='students', version=b'1')]
 
-    Workers are ended by force `timeout` seconds after the request to end. At most `at_once`
-    workers are started within `START_SECONDS`, longest waiting first; None for no limit.
+    Workers are killed `timeout` seconds after the request to stop. At most `at_once` workers are
+    started within `START_SECONDS`; None means no limit.
     """
 
     def __init__(self, timeout: float = TERMINATE_SECONDS, at_once: int | None = None) -> None:
@@ -113,7 +112,7 @@ class Schedule:
         return frozenset(job for job, slot in self._slots.items() if slot.is_idle)
 
     def idled(self, job: str) -> None:
-        """Record that a worker exited, or was not started, for lack of work."""
+        """Record that a worker has exited, or was not started, for lack of work."""
         slot = self._slots[job]
         ran, requested = slot.end()
         slot.back_off.failures, slot.failed = 0, None
@@ -125,9 +124,9 @@ class Schedule:
             slot.idle = None
 
     def ended(self, job: str, now: float) -> float | None:
-        """Record that a worker ended or could not be started.
+        """Record that a worker has ended or could not be started.
 
-        Returns the seconds until its restart, or None if it was requested to end.
+        Returns the seconds until its restart, or None if it was requested to stop.
         """
         slot, wait = self._slots[job], None
         ran, requested = slot.end()
@@ -148,7 +147,7 @@ class Schedule:
             if slot.is_idle:
                 continue
             if slot.running is None:
-                # A failure does not delay another version.
+                # A failure of one version does not delay another version.
                 if slot.target != slot.failed:
                     slot.back_off.failures = 0
                 waited = slot.back_off.failures == 0 or now >= slot.restart_at

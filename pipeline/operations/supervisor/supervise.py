@@ -1,4 +1,4 @@
-"""Keep one worker of a stage running for every deployed job that needs one.
+"""Keep one worker of a stage running for every deployed job that needs it.
 
 One loop makes all decisions. Other threads read the jobs topic, relay workers' output and answer
 scrapes; signal handlers only record signals.
@@ -45,7 +45,7 @@ from dpstream.pipeline.state import FolderLock, noise_key_file, supervisor_folde
 
 SHUFFLE = "shuffle"
 _LOOK_SECONDS = 0.1
-# Maximum number of idle workers to start within two seconds: all may be woken at once.
+# Maximum number of workers to start within two seconds: all can be woken at the same time.
 _AT_ONCE = 8
 WORKER_MODULES = (
     "dpstream.pipeline.cli.run",
@@ -58,10 +58,10 @@ WORKER_MODULES = (
     "faust.tables.manager",
     "faust.tables.sets",
     "faust.topics",
-    # A worker needs one of these; which one is not known yet.
+    # A worker needs one of these modules, which depends on the job.
     *sorted({f"dpstream.pipeline.protocols.{module_of(protocol)}" for protocol in OWN}),
 )
-# Seconds until the reason that a worker cannot be started is logged again.
+# Seconds until the reason why a worker cannot be started is logged again.
 _SAY_AGAIN_SECONDS = 60.0
 
 
@@ -71,10 +71,10 @@ class SupervisorSettings:
 
     Attributes:
         name: Name of the workers, unique within the stage across all machines.
-        pattern: Shell pattern of job names.
-        noise_keys: Folder with one file per job; None for the default locations.
-        monitor: Address of all workers' metrics and health; None to serve none.
-        idle_timeout: Seconds without work after which a worker becomes idle; None for never.
+        pattern: Shell pattern that selects job names.
+        noise_keys: Folder with one noise key file per job; None means the default locations.
+        monitor: Address for the metrics and health of all workers; None means no server.
+        idle_timeout: Seconds without work after which a worker becomes idle; None means never.
     """
 
     stage: str
@@ -102,10 +102,10 @@ class SupervisorSettings:
 
 
 def supervise(connection: Connection, settings: SupervisorSettings) -> int:
-    """Keep workers running until SIGTERM or Ctrl-C; return the exit code, 0.
+    """Keep workers running until SIGTERM or Ctrl-C; return the exit code 0.
 
-    Raises FolderInUse if another supervisor of this stage and name runs on this machine, and
-    WorkerError if metrics cannot be served.
+    Raises FolderInUse if another supervisor with this stage and name runs on this machine, and
+    WorkerError if the metrics address is unavailable.
     """
     folder = supervisor_folder(settings.stage, settings.name)
     with (
@@ -125,7 +125,7 @@ class _Supervisor:
         self._lines = Lines(settings.stage, settings.name, settings.as_json)
         self._schedule = Schedule(at_once=None if settings.idle_timeout is None else _AT_ONCE)
         self._workers: dict[str, Worker] = {}
-        # A string is the name of a job to wake.
+        # A string is the name of a job whose worker is to be woken.
         self._events: Queue[Tasks | str | Away | Exception | None] = Queue()
         self._idle_monitor = IdleMonitor(settings.stage, settings.name, self._events.put)
         self._tasks = Tasks({}, frozenset())
@@ -151,7 +151,7 @@ class _Supervisor:
         look = [] if settings.idle_timeout is None else [self._idle_monitor.look]
         with ExitStack() as stack:
             if settings.idle_timeout is not None:
-                # Workers start often: none should import everything again.
+                # Workers start often and should not repeat all imports.
                 log = supervisor_folder(settings.stage, settings.name) / "forker.log"
                 self._start_process = stack.enter_context(Forks(WORKER_MODULES, log)).start
             stack.callback(self._end_all)
@@ -238,7 +238,7 @@ class _Supervisor:
             self._workers.pop(job).close()
 
     def _end_what_hangs(self) -> None:
-        """End workers whose heartbeat has stopped; they cannot end themselves."""
+        """Kill workers whose heartbeat has stopped, because they cannot exit themselves."""
         now, settings = time.monotonic(), self._settings
         if now < self._felt_at + HEARTBEAT_SECONDS:
             return
@@ -277,9 +277,10 @@ class _Supervisor:
             self._lines.info(job, f"starting a worker, process {process.pid}")
 
     def _mark_idle(self, worker: Worker, *, ended: bool = False) -> bool:
-        """Mark a worker idle if it has no work; `ended`: it has just exited for lack of work.
+        """Mark a worker as idle if it has no work; return whether it is idle.
 
-        A draining job keeps its workers, and a woken worker becomes idle only by its own decision.
+        `ended` means that it has just exited with code 0. A draining job keeps its workers, and a
+        woken worker becomes idle only by its own decision.
         """
         settings, task = self._settings, self._tasks.tasks.get(worker.job)
         if settings.idle_timeout is None or task is None:
@@ -302,13 +303,13 @@ class _Supervisor:
             return
         wait = self._schedule.ended(job, time.monotonic())
         if wait is None:
-            self._lines.info(job, f"the worker exited {how}")
+            self._lines.info(job, f"the worker {how}")
             return
         worker.restarts += 1
-        # Further lines only refer to documentation.
+        # All further lines only refer to the documentation.
         first = reason.partition("\n")[0]
         because = f" ({first})" if first else ""
-        self._lines.warning(job, f"the worker exited {how}{because}; restarting in {wait:g} s")
+        self._lines.warning(job, f"the worker {how}{because}; restarting in {wait:g} s")
 
     def _why_it_ends(self, job: str) -> str:
         if self._stopping:

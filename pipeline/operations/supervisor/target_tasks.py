@@ -1,4 +1,4 @@
-"""Jobs that ``dpstream.jobs`` requests of a supervisor."""
+"""Jobs in ``dpstream.jobs`` for which a supervisor runs workers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dpstream.pipeline.stages.topic_uses import stages_of
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A deployed job as a supervisor sees it.
+    """A deployed job from the point of view of a supervisor.
 
-    `version` is that of its record; another one needs another worker.
+    `version` is a hash of the job's record; a changed version requires a new worker.
     """
 
     deployed: DeployedJob
@@ -41,7 +41,7 @@ class Task:
 class Tasks:
     """Jobs that match the supervisor's pattern, as the topic lists them at one moment.
 
-    `unreadable` names jobs written by another version of the software.
+    `unreadable` contains the names of jobs that an incompatible version has deployed.
     """
 
     tasks: Mapping[str, Task]

@@ -1,6 +1,7 @@
-"""Serve the metrics and health of all workers of a supervisor as one.
+"""Serve the metrics and health of all workers of a supervisor at one address.
 
-Each request queries all workers at once. One that does not answer is unhealthy and not in a scrape.
+Each request queries all workers at once. A worker that does not answer is unhealthy, and is missing
+from the metrics.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dpstream.pipeline.kafka.workers.watchdog import Health
 
 _ANSWER_SECONDS = 2.0
 _AT_ONCE = 16
-# A worker does not answer right after its start.
+# A worker does not answer immediately after its start.
 _STARTING_SECONDS = 60.0
 # The supervisor's loop runs several times a second.
 _LOOP_SECONDS = 15.0
@@ -29,8 +30,8 @@ _LOOP_SECONDS = 15.0
 class Watched:
     """The worker of a job, started at `since` (monotonic seconds).
 
-    `port` is on 127.0.0.1, or None if it is not running. `idle_metrics` holds the last Prometheus
-    metrics of an idle worker, else None. `restarts` counts since the supervisor started.
+    `port` is its metrics port on 127.0.0.1; None if it is not running. `idle_metrics` contains the
+    last Prometheus metrics of an idle worker, otherwise None. `restarts` counts all restarts.
     """
 
     job: str
@@ -42,10 +43,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """State of a supervisor at its latest loop iteration, `at` monotonic seconds.
+    """State of a supervisor at its latest loop iteration, at the monotonic second `at`.
 
-    `workers` belong to every job that has or should have one. `informed` is true once the jobs
-    topic has been read to its end, and `broker_answers` if it was readable recently.
+    `workers` covers every job that has or should have a worker. `informed` is True once the jobs
+    topic has been read to its end, and `broker_answers` if the broker was reachable recently.
     """
 
     at: float
@@ -60,7 +61,7 @@ Ask = Callable[[int, str], tuple[int, str] | None]
 
 def ask(port: int, path: str) -> tuple[int, str] | None:
     """Return the status and text of a worker's answer, or None if it does not answer."""
-    # Avoid urllib, which may use a configured proxy.
+    # Avoid urllib, which might use a configured proxy.
     connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", path)
@@ -73,7 +74,7 @@ def ask(port: int, path: str) -> tuple[int, str] | None:
 
 
 def liveness(view: View, now: float, ask: Ask = ask) -> Health:
-    """Return whether the loop runs and every worker is healthy or known to be waiting."""
+    """Return whether the loop runs and every worker is healthy, starting or waiting."""
     if now - view.at > _LOOP_SECONDS:
         return Health(False, f"the supervisor has been blocked for {now - view.at:.0f} s")
     starting = {each.job for each in view.workers if now - each.since <= _STARTING_SECONDS}
@@ -113,9 +114,10 @@ def _counted(view: View) -> str:
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
-    """Merge the metrics of many workers, by job, into those of one process.
+    """Merge the metrics of many workers into the metrics of one process.
 
-    Each ``dpstream_`` metric without a job label gets job and stage as labels.
+    `scrapes` are pairs of a job and its worker's metrics. Each ``dpstream_`` metric without a job
+    label gets labels for the job and the stage.
     """
     merged: dict[str, Metric] = {}
     for job, families in scrapes:
@@ -123,7 +125,7 @@ def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterat
             into = merged.setdefault(
                 family.name, Metric(family.name, family.documentation, family.type)
             )
-            # While workers are being upgraded, two versions may disagree.
+            # During an upgrade, two versions of workers might disagree about the type.
             if into.type != family.type:
                 continue
             for sample in family.samples:
@@ -138,7 +140,7 @@ def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterat
 
 
 class _Supervised(Collector):
-    """Prometheus collector of a supervisor; any thread may call `look`."""
+    """Prometheus collector of a supervisor; `look` can be called from any thread."""
 
     def __init__(self, look: Callable[[], View], ask: Ask) -> None:
         self._look = look
@@ -171,7 +173,7 @@ class _Supervised(Collector):
             for job, answer in _ask_all(view.workers, "/metrics", self._ask)
             if answer is not None and answer[0] == 200
         ]
-        # An idle worker's last metrics still hold: no record has arrived since.
+        # An idle worker's last metrics are still valid: no record has arrived since.
         scrapes += [
             (worker.job, worker.idle_metrics) for worker in view.workers if worker.idle_metrics
         ]

@@ -1,4 +1,4 @@
-"""One job of a run: deploy it, start its processes, and observe it to its last epoch."""
+"""One job of a run: deploy it, start its processes, and observe it until its last epoch."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ _SILENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class UpSettings:
-    """Jobs to run on one input, and where.
+    """Jobs to run on one input, and options.
 
     Attributes:
-        servers: Bootstrap servers of the user's cluster. Without these and `kafka_config` (a
-            client.properties file), the local broker is used.
+        servers: Bootstrap servers of the user's cluster. Without servers and without
+            `kafka_config` (a client.properties file), the local broker is used.
         rate: Maximum epochs per second.
-        users: File of a user list.
-        to_epoch: Last epoch of the input; None for the job's.
+        users: File with a user list.
+        to_epoch: Last epoch of the input to use; None means the last epoch of the job.
         linger: Keep the page after the last estimate, until a signal arrives.
-        agreed: True if deploying may end other deployments and charge users again.
-        adapted: Maps the job of a file to the job to deploy.
+        agreed: True if the user agreed to end other deployments and charge users again.
+        adapted: Function from the job of a file to the job to deploy.
     """
 
     job_files: tuple[Path, ...]
@@ -89,7 +89,7 @@ class UpSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """A job and its input, read before anything is started, with the ground truth of the input."""
+    """A job, its input and the input's ground truth, all read before anything is started."""
 
     job: Job
     settings: UpSettings
@@ -102,8 +102,8 @@ class JobInput:
     ) -> JobInput:
         """Read a job file and its input; call `print_message` with warnings.
 
-        The deployed job is what `adapted` returns, so producer and page read the input alike.
-        Raises JobError or InputError if a file is wrong.
+        The deployed job is what `adapted` returns, so that producer and page read the input in the
+        same way. Raises JobError or InputError if a file is invalid.
         """
         job = settings.adapted(load_job(job_file))
         check_has_producers(job)
@@ -124,7 +124,7 @@ class JobInput:
 
     @property
     def last_epoch(self) -> int:
-        """Last epoch of the run. A recurring job continues, but its input ends."""
+        """Last epoch of the run: that of the input or of the job, whichever is earlier."""
         return min(
             self.ground_truths.last_epoch, self.job.last_epoch or self.ground_truths.last_epoch
         )
@@ -136,10 +136,10 @@ JobEvent = DeployedJob | EstimateRecord | SmoothedHorizons | Exception
 
 
 class JobRun:
-    """A job in progress. A thread posts its events; everything else happens in the caller's thread.
+    """A job in progress. A thread posts its events; all other code runs in the caller's thread.
 
-    `post` is called with every event, in the thread. There, `prepare` waits until processes can be
-    started. `print_message` prints a permanent message.
+    In the job's thread, `post` is called with every event, and `prepare` waits until processes can
+    be started. `print_message` prints a message that stays on the screen.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class JobRun:
             self._observer.join(timeout=1.0)
 
     def forget_secrets(self) -> None:
-        """Delete the devices' randomness of an earlier deployment and its noise key.
+        """Delete the devices' randomness and the noise key of an earlier deployment.
 
         Both are private and no longer needed.
         """
@@ -254,7 +254,7 @@ class JobRun:
             self._post(self, record)
             if record.epoch >= self._given.last_epoch:
                 smoothed: SmoothedHorizons = {}
-                # All epochs are published: a broker failure must not fail the run now.
+                # All epochs are published: the run succeeds even if the broker fails now.
                 with suppress(ClusterError, KafkaError):
                     smoothed = read_from(cluster, job, smoothed_horizons(job, record.epoch))
                 self._post(self, smoothed)

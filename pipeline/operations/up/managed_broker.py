@@ -2,9 +2,9 @@
 
 * A broker outlives the process that starts it. A manager process starts it, waits for its
   parent-death watch (`parent_watch`) or SIGTERM, and stops it, even if ``dpstream up`` is killed.
-* A broker that was already running stays running, unless another manager started it. The last
+* A broker that was already running stays running, unless another manager started it: then the last
   manager stops it (`BrokerUsers`).
-* A broker that breaks down meanwhile is restarted.
+* A broker that crashes meanwhile is restarted.
 
 ``python -m dpstream.pipeline.operations.up.managed_broker`` prints one `Message` per line, in JSON.
 """
@@ -35,7 +35,7 @@ _LAST_WORDS_SECONDS = 2.0
 _RESTARTS = 3
 # By then, the shell that becomes the broker has written its process ID.
 _PID_SECONDS = 0.5
-# Two users that leave at once may briefly block each other.
+# Two users that leave at the same time can briefly block each other.
 _LEAVING_SECONDS = 0.5
 
 
@@ -44,7 +44,7 @@ class BrokerUsers:
 
     Each user holds a shared lock on a file, which the operating system releases with the process. A
     leaving user that can lock the file exclusively is the last one. The file `mark` holds the
-    process ID of a broker that the last user is to stop.
+    process ID of a broker that the last user must stop.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -80,10 +80,10 @@ class BrokerUsers:
 
 
 class Message(TypedDict):
-    """A message of a manager.
+    """A message from the manager process, by ``kind``.
 
-    ``mine``: the broker was not running, so it is stopped at the end. ``ready``: ``text`` is its
-    address. ``progress``: a sentence. ``failed``: why there is no broker.
+    ``mine``: the broker was not running, so it is stopped at the end. ``ready``: ``text`` is the
+    broker's address. ``progress``: ``text`` is a sentence. ``failed``: ``text`` is the reason.
     """
 
     kind: Literal["mine", "ready", "progress", "failed"]
@@ -91,7 +91,7 @@ class Message(TypedDict):
 
 
 class ManagedBroker(RestartedProcesses):
-    """The local broker, kept running until this is closed, by force if `hurry` returns True.
+    """The local broker, kept running until `close`, which kills it once `hurry` returns True.
 
     `post` is called with the manager's messages, in another thread.
     """
@@ -110,18 +110,18 @@ class ManagedBroker(RestartedProcesses):
         )
 
     def check(self) -> None:
-        """Raise ProcessError if the manager ended without reporting a reason."""
+        """Raise ProcessError if the manager process has exited without reporting a reason."""
         if self._manager.process.poll() is None:
             return
-        # Its last messages may still be in transit.
+        # The last messages of the manager might still be in transit.
         self._manager.process.reason(_LAST_WORDS_SECONDS)
         if "failed" not in self._seen:
             raise ProcessError(f"{self._manager.name} exited:{self._manager.log_end()}")
 
     def close(self) -> None:
-        """Stop the broker, unless it was running before."""
+        """Stop the manager, and the broker unless it was running before."""
         super().close()
-        # A killed manager could not stop the broker.
+        # A manager that was killed has not stopped the broker.
         undone = self._manager.process.returncode != 0 and "mine" in self._seen
         if undone and BrokerUsers(kafka_folder()).leave():
             LocalKafka(kafka_folder()).stop(grace=0.0)
@@ -164,7 +164,7 @@ def main() -> int:
             time.sleep(_PID_SECONDS)
             broker.stop(grace=_STOP_GRACE)
         else:
-            # Do not stop a broker that was started by hand meanwhile.
+            # Do not stop a broker that a user has started manually meanwhile.
             to_be_stopped = users.is_marked(broker.status().pid)
             if users.leave() and to_be_stopped:
                 broker.stop(grace=_STOP_GRACE)

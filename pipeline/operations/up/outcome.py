@@ -41,8 +41,8 @@ class Row:
     """One published epoch with its ground truth.
 
     `ground_truths` is int64: the number of users with value 1, shape (1,), or with each estimated
-    item, shape (items,). It comes from the input alone and is never published; None if the input
-    cannot determine it.
+    item, shape (items,). It comes only from the input and is never published; None if the input
+    does not determine it.
     """
 
     record: EstimateRecord
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate, for items the largest one; every field None without an estimate."""
+        """The estimate, for items the largest; without an estimate, all fields are None."""
         return self.record.summary
 
     @property
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def intervals(self) -> NDArray[np.float64]:
-        """Values, lower and upper bounds of all estimates, shape (3, counts); counts may be 0."""
+        """Values, lower and upper bounds of all estimates, shape (3, estimates); can be empty."""
         estimate = self.record.estimate
         return np.zeros((3, 0)) if estimate is None else estimate.intervals
 
@@ -78,8 +78,8 @@ class Row:
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
         status = self.record.window_status
         unreleased = [] if status is WindowStatus.RELEASED else [status.value]
-        # Omit `outside`: the numbers shown with it are cut, so it would be read as a ground truth
-        # outside the interval.
+        # Omit `outside`: the numbers shown are clipped, so readers would take it to mean a ground
+        # truth outside the interval.
         flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
         return [*unreleased, *([f"{name}, the largest"] if name else []), *flags]
 
@@ -105,7 +105,7 @@ class Outcome:
         users: Number of users in the input.
         seconds: Seconds from deployment to reading the last estimate.
         values: The input; None if unknown.
-        smoothed: Smoothed horizons by number, from 0; empty if the protocol has none.
+        smoothed: Smoothed horizons, numbered from 0; empty if the protocol has none.
     """
 
     job: DeployedJob
@@ -122,13 +122,13 @@ class Outcome:
 
     @property
     def known(self) -> dict[int, NDArray[np.int64]] | None:
-        """Ground truth by epoch; None if the input cannot determine it."""
+        """Ground truth by epoch; None if the input does not determine it."""
         known = {row.epoch: row.ground_truths for row in self.rows if row.ground_truths is not None}
         return known or None
 
     @property
     def rmse(self) -> float | None:
-        """RMSE against the ground truth, in users; None without any estimate."""
+        """RMSE against the ground truth, in users; None without estimates."""
         return _rmse(
             row.intervals[0] - row.ground_truths
             for row in self.rows
@@ -152,12 +152,12 @@ class Outcome:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Number of intervals that contain the ground truth, and number that claim to."""
+        """Number of intervals that contain the ground truth, and that claim to contain it."""
         held = [each for _, each in self.covered_by_epoch()]
         return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Yield, by epoch, whether each interval that claims to contain the ground truth does."""
+        """Yield each epoch with whether its intervals contain the ground truth as claimed."""
         for row in self.rows:
             if (
                 row.ground_truths is not None
@@ -168,7 +168,7 @@ class Outcome:
                 yield row.epoch, (low <= row.ground_truths) & (row.ground_truths <= high)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values, named as in ``dpstream simulate --json`` where that has them too."""
+        """Return JSON values, with the same keys as ``dpstream simulate --json`` if it has them."""
         held, claimed = self.covered
         spans = EpochSpans(self.job)
         estimates = (record.estimate for record in self.records)
@@ -232,7 +232,7 @@ def next_steps(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
-    `example` is true if the job is only an example: the steps then start from a copy of its file.
+    If the job is only an `example`, the steps start from a copy of its file.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:

@@ -1,4 +1,4 @@
-"""Run jobs from deployment to the last estimate, in processes of their own."""
+"""Run jobs from deployment to the last estimate, in separate processes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ MODULES = (
 )
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
-"""Function that receives the outcomes in the order of jobs, and the address of a lasting page."""
+"""Function of the outcomes, in the order of jobs, and of the address of a lingering page."""
 
 
 def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
     """Run jobs to their end; no process is left when this returns or raises.
 
-    Nothing was started after JobError, InputError or FolderInUse (another run uses the state
-    folder). Nothing was deployed after UnconfirmedLossError: losses or charges are not agreed to.
-    Others are SignaledError, ProcessError (a process failed repeatedly), LocalKafkaError and
-    ClusterError.
+    Raises JobError, InputError or FolderInUse (another run uses the state folder) before anything
+    is started, and UnconfirmedLossError (the user has not agreed to losses or charges) before
+    anything is deployed. Also raises SignaledError, ProcessError (a process failed repeatedly),
+    LocalKafkaError and ClusterError.
     """
     given = [
         # The jobs share one input: print its warnings only once.
@@ -56,9 +56,9 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
 
 
 def _only_run(name: str) -> FolderLock:
-    """Exclude other runs, which would share workers' folders.
+    """Exclude other runs, which would use the same folders for workers.
 
-    A finished run whose page stays open does not count.
+    A finished run whose page stays open is not excluded.
     """
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
@@ -78,7 +78,7 @@ def address_of(port: int, jobs: Iterable[str]) -> str:
 
 
 class _Run:
-    """One run. `run` makes all decisions; other threads post events, signals are only recorded."""
+    """One run. `run` makes all decisions; other threads post events, and signals are recorded."""
 
     def __init__(
         self, settings: UpSettings, given: Sequence[JobInput], screen: Screen, signals: Signals
@@ -88,7 +88,7 @@ class _Run:
         self._screen = screen
         self._signals = signals
         self._forks = Forks(MODULES, state_home() / "up" / "forker.log")
-        # A string is a line of output of the page's process.
+        # A string is a line of output from the process that serves the page.
         self._events: Queue[tuple[JobRun, JobEvent] | Message | str] = Queue()
         self._jobs = [
             JobRun(
@@ -141,7 +141,7 @@ class _Run:
             workers = stack.enter_context(self._processes())
             for job in self._jobs:
                 stack.callback(job.stop_observing)
-            # Wait for a page that stays open.
+            # With `linger`, also wait until the page is up.
             while not all(job.complete for job in self._jobs) or (
                 settings.linger and self._page is None
             ):
@@ -199,7 +199,7 @@ class _Run:
         self._serving = True
         command = ["serve"]
         for job in self._jobs:
-            # A measure does not determine the published quantity.
+            # With a measure, the input does not determine the published quantity.
             ground_truth = ["--ground-truth", f"{job.job.name}={self._settings.input}"]
             command += [job.job.name, *([] if job.job.domain.measure else ground_truth)]
         pages.start(

@@ -1,4 +1,4 @@
-"""Show jobs while they run: lines, and on a terminal a progress bar for each job below them."""
+"""Show running jobs: lines of text and, on a terminal, a progress bar for each job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScreenState:
 class Screen:
     """Display of a run: a line for each new activity, and for epochs at regular intervals.
 
-    A terminal also shows progress bars.
+    On a terminal, progress bars are shown as well.
     """
 
     def __init__(self, console: Console) -> None:

@@ -158,7 +158,7 @@ def test_budget_of_a_running_job_can_be_raised(
 @pytest.mark.parametrize(
     ("option", "code", "message"),
     [
-        ("teachers=9", 1, "--set-budget: got population teachers; job second belongs to"),
+        ("teachers=9", 1, "--set-budget: population is teachers; expected students, the"),
         ("students=3", 1, "is epsilon 3, as an operator set it"),
         ("students", 2, "expected POPULATION=EPSILON"),
         ("students=inf", 2, "expected POPULATION=EPSILON"),

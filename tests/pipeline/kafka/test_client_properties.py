@@ -105,7 +105,7 @@ class TestPlaintext:
     ) -> None:
         message = rejection(file, f"security.protocol={protocol}", line)
         assert "line 2" in message
-        assert f"has no effect with security.protocol {protocol}" in message
+        assert f"has no effect with security.protocol={protocol}" in message
 
     def test_unknown_protocol_is_rejected(self, file: Path) -> None:
         assert "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL" in rejection(

@@ -248,7 +248,7 @@ def test_garbage_and_keys_are_reported_without_charges() -> None:
     later = json.loads(log_of(3)[2]) | {"version": 2}
     body = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
     (oddity,) = chain_of([*records, body]).oddities
-    assert "the entry has version 2; this version reads" in oddity.detail
+    assert "the entry has version 2; expected 1" in oddity.detail
 
 
 def test_accepted_loss_unblocks_and_stays_reported() -> None:

@@ -146,7 +146,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
         psutil.Process(child.process.pid).kill()
-        assert how_it_ended(child.process.wait(TIMEOUT)) == "by signal 9"
+        assert how_it_ended(child.process.wait(TIMEOUT)) == "was killed by signal 9"
         processes.check()
         child.restart_at = 0.0
         processes.check()

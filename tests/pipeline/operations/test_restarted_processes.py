@@ -118,19 +118,19 @@ def test_failed_process_is_restarted_up_to_a_limit(
             processes.check()
             assert child.restart_at is None
         child.process.wait(TIMEOUT)
-        with pytest.raises(ProcessError, match="shuffle exited with exit code 1") as caught:
+        with pytest.raises(ProcessError, match="shuffle exited with code 1") as caught:
             processes.check()
     assert str(log) in str(caught.value)
     assert str(caught.value).count("the reason") == RESTARTS + 1
     assert len(messages) == RESTARTS
-    assert "exit code 1" in messages[0]
+    assert "exited with code 1" in messages[0]
 
 
 def test_permanent_failure_is_not_restarted(tmp_path: Path) -> None:
     with RestartedProcesses(print) as processes:
         child = processes.start("produce", script("import sys; sys.exit(2)"), tmp_path / "log")
         child.process.wait(TIMEOUT)
-        with pytest.raises(ProcessError, match="exit code 2"):
+        with pytest.raises(ProcessError, match="exited with code 2"):
             processes.check()
 
 
@@ -143,7 +143,7 @@ def test_finite_process_may_exit(tmp_path: Path) -> None:
         endless = processes.start("shuffle", script(""), tmp_path / "endless")
         check_until_ended(processes, endless)
         assert endless.state == "restarting"
-    assert messages == ["shuffle exited with exit code 0; restarting in 0.5 s"]
+    assert messages == ["shuffle exited with code 0; restarting in 0.5 s"]
 
 
 def test_command_runs_from_any_working_directory(
