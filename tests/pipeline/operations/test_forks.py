@@ -246,7 +246,7 @@ def test_descriptors_are_passed_by_name(forks: Forks, way: str) -> None:
 def test_only_own_modules_are_forked(forks: Forks, tmp_path: Path) -> None:
     with (
         RestartedProcesses(print, start=forks.start) as processes,
-        pytest.raises(ValueError, match="does not run a module"),
+        pytest.raises(ValueError, match="does not start with"),
     ):
         processes.start("other", ["/bin/true"], tmp_path / "log")
 
