@@ -86,17 +86,15 @@ def acl(
 ) -> None:
     """Print the minimal Kafka ACLs for each role of a job; --apply adds them.
 
-    Without --apply or --revoke nothing is changed: it prints the required ACLs and, if the cluster
-    allows reading them, which exist. A job file can be given before its deployment. Adding and
-    removing ACLs needs a cluster administrator, which no role of a job is.
+    Without --apply or --revoke, only prints the required ACLs and, if the cluster allows reading
+    ACLs, which of them exist. JOB can be a job file that is not deployed yet. --apply and --revoke
+    require the permissions of a cluster administrator, which no role of a job has.
     """
     if apply and revoke:
-        raise UsageProblem("--apply adds ACLs and --revoke removes them: give only one of them")
+        raise UsageProblem("--apply and --revoke are mutually exclusive")
     form = AclFormat.json if as_json else form
     if form is AclFormat.kafka_acls and apply:
-        raise UsageProblem(
-            "--format kafka-acls prints commands, and --apply runs them: give only one of them"
-        )
+        raise UsageProblem("--format kafka-acls only prints commands: remove --apply and --revoke")
     silence("kafka")
     loaded, connection = _find(job, servers, kafka_config, replay, needed=apply or revoke)
     principals = principals_of(loaded, role or (), principal or ())
@@ -133,7 +131,7 @@ def acl(
 def _find(
     job: str, servers: str | None, config: Path | None, replay: str | None, *, needed: bool
 ) -> tuple[Job, Connection | None]:
-    """Return the job, and its current or future cluster; None if unnamed and not needed."""
+    """Return the job and its cluster; None if no cluster is known, and none is `needed`."""
     if replay is not None:
         with cluster_of(servers, config) as cluster:
             original = find_job(cluster, job)
@@ -244,7 +242,7 @@ def _warn_of_more(found: Comparison) -> None:
         tell(
             f"WARNING: {each.principal} is also allowed {each.operation} on "
             f"{_name(each.resource)}, which these roles do not need: remove it with "
-            "kafka-acls.sh, or also name its other role"
+            "kafka-acls.sh, or add --principal for its other role"
         )
 
 

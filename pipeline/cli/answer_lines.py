@@ -61,7 +61,7 @@ class AnswerTable:
     def lines(
         self, job: Job, epochs: Iterable[tuple[EstimateRecord, Sequence[Answer]]]
     ) -> Iterator[str]:
-        """Yield the lines of epochs with their answers; an epoch without any has a line, too."""
+        """Yield the lines of epochs and answers; an epoch without answers also has a line."""
         notes = "± all" if self.query.counts_query.selects else ""
         counts = [">  reports", ">population"] if self._counts else []
         rows = (self._rows(record, answers) for record, answers in epochs)
@@ -128,7 +128,7 @@ NormSub = Annotated[
     bool,
     typer.Option(
         "--norm-sub",
-        help="Also print nonnegative estimates with the population as their sum. They are biased.",
+        help="Also print nonnegative estimates that sum to the population. They are biased.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -138,7 +138,7 @@ Plot = Annotated[
         "--plot",
         metavar="FILE.png",
         dir_okay=False,
-        help="Plot the estimates by epoch with confidence bands, at most ten. Default: the largest "
+        help="Plot at most ten estimates by epoch, with confidence bands. Default: the largest "
         "items, or the quartiles of numbers.",
         rich_help_panel=_PANEL,
     ),
@@ -155,7 +155,7 @@ def printed_lines(
 ) -> Iterator[str]:
     """Yield lines of records as ``dpstream estimates`` prints them: table, csv or json.
 
-    A `query` of None means the default one, and in JSON the records themselves. For `value`, see
+    Without a `query`, uses the default query, or in JSON the records themselves. For `value`, see
     `PublishedRows`; `change` is the lag of changes in epochs.
     """
     if format == "json":
@@ -193,7 +193,7 @@ def plot_answers(
     *,
     label: str = "",
 ) -> None:
-    """Plot a query, by default the most informative one; `said` is added to the curve names."""
+    """Plot a query, by default the most informative one; `label` is added to curve names."""
     # Not at the top: few commands plot.
     from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 
@@ -203,6 +203,6 @@ def plot_answers(
         curves = [replace(curve, name=f"{curve.name}, {label}") for curve in curves]
     try:
         write_curves(path, job, drawn.counts_query, records, curves)
-    except ValueError as error:  # the suffix is no picture format
+    except ValueError as error:  # unknown image format
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"wrote {path}")

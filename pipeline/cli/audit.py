@@ -54,8 +54,8 @@ def audit(
         int | None,
         typer.Option(
             min=20,
-            help="Half the number of judged windows; more trials detect smaller losses. Default: "
-            "5000, a few minutes for a protocol.",
+            help="Half the number of trials judged per attack; more trials detect smaller losses. "
+            "Default: 5000, a few minutes for a protocol.",
         ),
     ] = None,
     quick: Annotated[
@@ -115,7 +115,7 @@ def _attacks(
         with cluster_of(servers, kafka_config) as cluster:
             deployed = find_deployed(cluster, subject)
     except (DeploymentError, NoClusterError) as error:
-        raise UsageProblem(f"no protocol is named {subject}, and as a job: {error}") from None
+        raise UsageProblem(f"{subject} is not a protocol, nor a usable job: {error}") from None
     return attacks_on_deployed(deployed, profile) + accounting
 
 
@@ -144,12 +144,12 @@ def _show(found: Audit) -> None:
         print_text(f"{plural(len(found.findings), 'attack')}: no attack contradicts the claims")
     if len(rows) < len(found.findings):
         print_text(
-            "The table shows the results closest to the claim, by protocol and attack. --json "
-            "prints all"
+            "The table shows the result closest to the claim for each protocol and attack. --json "
+            "prints all results"
         )
     print_text(
         "claimed and observed: epsilon (delta). exact: all possible observations were enumerated. "
-        "consistent: observed is a lower bound, with confidence, from samples, and below the claim"
+        "consistent: the lower confidence bound observed from samples is below the claim"
     )
     print_text(
         "False alarms: a correct program fails with probability at most "

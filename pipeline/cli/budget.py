@@ -36,8 +36,8 @@ def budget(
         bool,
         typer.Option(
             "--compose",
-            help="Compose charges by a filter where that gives less than their sum, as for many "
-            "small ones. Reserves half of delta.",
+            help="Compose charges with a privacy filter where that gives less than their sum, as "
+            "for many small charges. Reserves half of delta.",
         ),
     ] = False,
     remove: Annotated[
@@ -95,11 +95,11 @@ def _change(
                 raise UsageProblem(f"{option} requires --epsilon, which sets a budget, or --remove")
         return None
     if remove and (epsilon is not None or delta is not None or composed):
-        raise UsageProblem("--remove removes the budget: give it without other limits")
+        raise UsageProblem("--remove cannot be combined with --epsilon, --delta or --compose")
     if epsilon is not None and not 0 < epsilon < float("inf"):
         raise UsageProblem(f"--epsilon: got {epsilon:g}; expected a number above 0")
     if delta is not None and not 0 <= delta < 1:
-        raise UsageProblem(f"--delta: got {delta:g}; expected a number from 0 to below 1")
+        raise UsageProblem(f"--delta: got {delta:g}; expected a number of at least 0 and below 1")
     if reason is None or not reason.strip():
         raise UsageProblem("--reason is missing: the ledger records it permanently")
     return BudgetDeclaration(
@@ -121,7 +121,8 @@ def _with_delta(change: BudgetDeclaration, state: Spending) -> BudgetDeclaration
         change = replace(change, delta=0.0 if before is None else before.delta)
     if change.composed and not change.delta:
         raise UsageProblem(
-            "--compose requires a delta above 0, which composition costs: add --delta, such as 1e-6"
+            "--compose requires a delta above 0, because composition uses delta: add --delta, such "
+            "as 1e-6"
         )
     return change
 

@@ -1,4 +1,4 @@
-"""Resolve the cluster named by options, and the jobs named by arguments."""
+"""Resolve clusters from options, and jobs from arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connection_of(
 def cluster_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Iterator[Cluster]:
-    """Open the cluster named by the options."""
+    """Open the cluster that the options specify."""
     silence("kafka")
     with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
         yield cluster
@@ -36,7 +36,7 @@ def cluster_of(
 
 @contextmanager
 def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -> Iterator[Cluster]:
-    """Open the cluster of an event topic: the job's, unless options name another one."""
+    """Open the cluster of an event topic: the job's, unless options specify another."""
     connection = cluster.connection
     if servers or config:
         if config and not servers:
@@ -48,13 +48,13 @@ def events_cluster(cluster: Cluster, servers: str | None, config: Path | None) -
 
 
 def name_of(job: str) -> str:
-    """Return the job name given by an argument: a name, or the path of a job file."""
+    """Return the job name from an argument, which is a name or the path of a job file."""
     loaded = job_of_file(job)
     return job if loaded is None else loaded.name
 
 
 def find_job(cluster: Cluster, job: str) -> DeployedJob:
-    """Return the deployed job given by an argument; a job file must not differ from it."""
+    """Return the deployed job from an argument; a job file must match the deployed one."""
     loaded = job_of_file(job)
     if loaded is None:
         return find_deployed(cluster, job)

@@ -31,7 +31,7 @@ def collect(
             "--job",
             metavar="NAME",
             help="Accept only reports of this job. May be repeated. Default: all jobs whose job "
-            "files have devices, following deployments and changes.",
+            "files have 'devices', including jobs deployed later.",
         ),
     ] = None,
     bind: Annotated[
@@ -113,7 +113,7 @@ def collect(
 ) -> None:
     """Receive reports of devices over HTTP and write them to Kafka, until Ctrl-C.
 
-    Any number of collectors may run, anywhere: they store nothing, and share a key.
+    Any number of collectors can run, on any machines: they store nothing, and share a key.
     """
     host, port = _address(bind)
     tls = given_tls(tls_cert, tls_key)
@@ -143,7 +143,7 @@ def collect(
 
 def _ready(address: str) -> None:
     print_text(f"collector: {address}")
-    tell("press Ctrl-C to end it")
+    tell("press Ctrl-C to stop")
 
 
 def _address(text: str) -> tuple[str, int]:

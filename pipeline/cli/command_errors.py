@@ -36,13 +36,13 @@ _NO_NUMBER = {
     ),
 }
 
-# Roles that run commands; all other commands are the operator's.
+# Roles that run commands; the operator runs all other commands.
 _ROLES = {
     "produce": "producer",
     "collect": "collector",
     "serve": "page",
     "estimates": "analyst",
-    # Counts of windows are read by the role that may read windows.
+    # The role that can read windows also reads their counts.
     **dict.fromkeys(("query", "diff", "record", "replay"), "recorder"),
 }
 
@@ -61,13 +61,13 @@ def _role_of(arguments: Sequence[str], lacking: str) -> str:
     if command == "replay" and job not in [
         each for before, each in pairwise(("", *rest)) if before != "--new-name"
     ]:
-        # Access to the replay's own topics, not to those replayed.
+        # Access to the topics of the replay, not to the replayed ones.
         return "operator"
     return _ROLES.get(command, "operator")
 
 
-class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
-    """An impossible command line; the message states what is possible."""
+class UsageProblem(DpstreamError):  # noqa: N818 - named after its cause
+    """Invalid command line; the message states what is allowed."""
 
     exit_code = WRONG_INPUT
 
@@ -85,7 +85,7 @@ def run_command(
         _drop_output()
         return FAILED
     except Exception as error:
-        if hasattr(error, "format_message"):  # an error of Typer, whichever of its bases exists
+        if hasattr(error, "format_message"):  # an error of Typer, whose base class varies
             _complain(_usage(error, arguments))
             return WRONG_INPUT
         lacking = error.name if isinstance(error, AccessError) else ""
@@ -126,7 +126,7 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case UnsupportedQueryError():
             return str(error), WRONG_INPUT
         case KafkaError():
-            return f"unexpected answer from Kafka: {error}. Check that the cluster is up", FAILED
+            return f"unexpected response from Kafka: {error}. Check that the cluster is up", FAILED
         case sqlite3.Error():
             return f"cannot use the state of a producer: {error}", FAILED
         case BrokenProcessPool():
@@ -134,7 +134,7 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
         case OSError() if error.filename is not None:
             return f"{error.filename}: {error.strerror or error}", FAILED
         case OSError() if error.errno in NO_ROOM:
-            # Errors of writing a file name it; this one is of standard output.
+            # Errors from writing a file have its name; this one is from standard output.
             return f"{_OUTPUT}: {error.strerror}; the output is truncated", FAILED
     return None
 

@@ -1,7 +1,7 @@
 """The commands of ``dpstream``: one entry in `COMMANDS` each, whose module is imported on use.
 
-Modules of commands can therefore import what they need at their top, and the list of commands stays
-fast. A command whose module was deleted, along with its leaf, is left out.
+Command modules can therefore import what they need at the top without slowing the list of commands.
+Commands whose modules are not installed are left out.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from dpstream.pipeline.cli import loading
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command, as known without its module; `panel` is its section in the list of commands.
+    """Description of a command, available without importing its module.
 
     Attributes:
+        panel: Section in the list of commands.
         target: ``module:name`` of a function, or of a `typer.Typer` with subcommands.
         summary: First paragraph of its help.
         example: Arguments of an example; a `typer.Typer` has its own examples.
@@ -166,7 +167,7 @@ COMMANDS = {
     "budget": CommandEntry(
         _PRIVACY,
         "budget:budget",
-        "Show, set or lift the limit on the total privacy charges of a population.",
+        "Show, set or remove the limit on the total privacy charges of a population.",
         'students --epsilon 8 --reason "asked again in June"',
     ),
     "serve": CommandEntry(
@@ -252,7 +253,7 @@ class PlainGroup(TyperGroup):
 
 
 class LazyCommand(PlainCommand):
-    """Entry of a command in the list, which parses and runs with the command's module."""
+    """Listed command that imports its module only to parse arguments and to run."""
 
     def __init__(self, name: str, entry: CommandEntry) -> None:
         super().__init__(name, help=entry.summary, rich_help_panel=entry.panel)
@@ -288,7 +289,7 @@ def build_command() -> TyperGroup:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        # Not at the top: it imports the package for e-mail, too.
+        # Imported here: it also imports the email package.
         from importlib.metadata import version as version_of
 
         print(f"dpstream {version_of('dpstream')}")

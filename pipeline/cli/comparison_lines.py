@@ -65,11 +65,11 @@ def _show_better(plan: Plan) -> None:
             f"{number(better.rmse)} users instead of {number(plan.rmse)}"
         )
     if (other := under_another_trust(plan.alternatives)) is not None:
-        who = "none" if other.needs_no_trust else "the shuffler"
+        trust = "without a trusted party" if other.needs_no_trust else "trusting the shuffler"
         delta = f", delta {other.delta:g}" if other.delta else ""
         loss = f"epsilon {other.epsilon:.3g}{delta}"
         print_text(
-            f"trusted party {who}: {number(other.rmse)} users at {loss}, by {other.protocol}"
+            f"{trust}: {other.protocol} has an error of {number(other.rmse)} users at {loss}"
         )
 
 
@@ -88,12 +88,12 @@ def _name(found: Sequence[Compared], place: int) -> str:
 
 
 def show_outlook(seen: Outlook, minimum: int) -> None:
-    """Print the guarantee with fewer contributors, of which fewer are honest."""
+    """Print the guarantee if some users are absent and some of the others collude."""
     print_text(
-        f"\nwith {seen.dropout:.0%} absent, and {seen.colluding:.0%} of the others colluding",
+        f"\nwith {seen.dropout:.0%} of users absent, {seen.colluding:.0%} of the others colluding",
         "bold",
     )
-    released = "enough" if seen.released else "too few: every epoch would be suppressed"
+    released = "enough" if seen.released else "too few to release any epoch"
     print_pairs(
         [
             ("present", f"{number(seen.present)}, {released} for shuffle.minimum = {minimum:,}"),

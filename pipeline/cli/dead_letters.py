@@ -29,9 +29,7 @@ def dead_letters(
     job: JobName,
     limit: Annotated[
         int,
-        typer.Option(
-            "--limit", min=1, metavar="N", help="Number of records to list, latest first."
-        ),
+        typer.Option("--limit", min=1, metavar="N", help="Maximum records to list, latest first."),
     ] = 20,
     save: Annotated[
         Path | None,
@@ -41,8 +39,8 @@ def dead_letters(
         bool,
         typer.Option(
             "--redrive",
-            help="Requeue, once, records that are valid now, into open epochs, and delete them "
-            "here.",
+            help="Requeue valid records of open epochs, once each, and delete them from the dead "
+            "letters.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -61,7 +59,7 @@ def dead_letters(
 ) -> None:
     """Count rejected records by reason, and list the latest.
 
-    Lists what the records claim to be, never their content.
+    Lists the type and epoch that each record claims, never its content.
     """
     if dry_run and not redrive:
         raise UsageProblem("--dry-run shows what --redrive would do: add --redrive")
@@ -82,7 +80,7 @@ def dead_letters(
         if hidden and save is not None:
             raise UsageProblem(
                 f"job {deployed.name} has protocol {deployed.protocol}, whose reports are not "
-                "private before the shuffle: --save would store them permanently; remove it"
+                "private before the shuffle: --save would store them permanently. Remove it"
             )
         log = DeadLetterLog(cluster, deployed)
         for letter in log.read():

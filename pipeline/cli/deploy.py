@@ -56,7 +56,7 @@ def deploy(
             "--set-budget",
             metavar="POPULATION=EPSILON[,DELTA]",
             help="Set the limit on charges of all jobs of this population, instead of the smallest "
-            "declared in any job file; POPULATION=none lifts it. Asks first.",
+            "declared in any job file; POPULATION=none removes it. Asks first.",
         ),
     ] = None,
     yes: Yes = False,
@@ -251,7 +251,7 @@ def _print_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Pa
         )
         print_command(deployed.signed_description.signer.hex())
         print_command(str(signing_key_file()))
-        print_text("its collectors share this key, which detects second reports of a device")
+        print_text("its collectors share this key, to detect second reports of a device")
         print_command(str(collector_key_file(name)))
     print_text("next, each in its own terminal, unless workers of all jobs are already running:")
     keys = "" if noise_key is None or not key else " --noise-keys FOLDER"
@@ -313,8 +313,8 @@ def undeploy(
 ) -> None:
     """End a deployment. Topics and estimates remain unless --delete-topics is given.
 
-    However, estimates, query, serve, record and replay find deployed jobs only: run dpstream record
-    first to keep a recording that can be read and replayed. Lists what is lost, and asks first.
+    However, estimates, query, serve, record and replay require a deployed job: run dpstream record
+    first to keep a recording that can be read and replayed. Lists the losses, and asks first.
     """
     with cluster_of(servers, kafka_config) as cluster:
         name = name_of(job)

@@ -74,7 +74,7 @@ def _account(account: BudgetAccount, deployment: str) -> str:
 
 
 def budget_change(plan: DeployPlan) -> str:
-    """Return the budget that an operator sets, before and after, and who declared the old one."""
+    """Describe a budget set by an operator: old and new limits, and who declared the old ones."""
     changes = []
     for account in plan.accounts:
         declared = plan.before.get(account.quantity)

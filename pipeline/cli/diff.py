@@ -99,7 +99,7 @@ def _check_all_there(
 def _plot(jobs: Sequence[DeployedJob], found: Sequence[Difference], path: Path) -> None:
     try:
         write_differences([job.name for job in jobs], found, path)
-    except ValueError as error:  # the suffix is no picture format
+    except ValueError as error:  # unknown image format
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"wrote {path}")
 
@@ -127,7 +127,8 @@ def _show(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> None:
     if not any(each.differs for each in found):
         one, other = (job.name for job in jobs)
         print_text(
-            f"{one} and {other} have equal integers and estimates: {plural(len(found), 'epoch')}"
+            f"{one} and {other} have identical integers and estimates: "
+            f"{plural(len(found), 'epoch')}"
         )
         return
     print_table(
@@ -152,7 +153,7 @@ def _row(jobs: Sequence[DeployedJob], each: Difference) -> tuple[object, ...]:
 
 
 def _about(domain: ValueDomain, each: Difference) -> str:
-    unmatched = f"{plural(each.unmatched, 'item')} in one only" if each.unmatched else ""
+    unmatched = f"{plural(each.unmatched, 'item')} in only one job" if each.unmatched else ""
     return "; ".join(filter(None, (_label(domain, each.item), unmatched)))
 
 
@@ -177,5 +178,5 @@ def _summary(found: Sequence[Difference]) -> Iterator[str]:
     if len(found) > len(both):
         yield (
             f"{plural(len(found) - len(both), 'epoch')} in only one job. To compare the common "
-            "ones: --epochs"
+            "epochs: --epochs"
         )

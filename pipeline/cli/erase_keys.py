@@ -27,7 +27,7 @@ def erase_keys(
     """Erase expired private keys: reports sealed to them can no longer be opened.
 
     A key expires when the last epoch sealed to it is published in every job deployed on this
-    cluster that names it. Keys that no job names are kept. A recording of these epochs can still be
+    cluster that uses it. Keys that no job uses are kept. A recording of these epochs can still be
     read and compared, but no longer replayed or verified with --deep. Copies of a key, for example
     in backups, must be erased by their owners.
     """
@@ -65,7 +65,7 @@ def erase_keys(
         periods,
     )
     if not expired:
-        print_text("no key period is over: nothing to erase")
+        print_text("no key period has expired: nothing to erase")
     elif yes:
         print_text(f"{plural(len(expired), 'key')} erased")
     else:

@@ -25,7 +25,7 @@ CsvFile = Annotated[
         "--csv",
         metavar="FILE",
         dir_okay=False,
-        help="Write CSV: a row for every epoch and number, dates in the job's time zone.",
+        help="Write CSV: a row for every epoch and estimate, dates in the job's time zone.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -62,23 +62,23 @@ class EstimateFile:
 
     @classmethod
     def of(cls, paths: Mapping[str, Path | None]) -> EstimateFile | None:
-        """Return the requested file, of the paths by format; None without any.
+        """Return the file of the only path among `paths`, by format; None if there is no path.
 
-        Raises `UsageProblem` if several are given, or a binary one would go to a terminal.
+        Raises `UsageProblem` for several paths, or if Parquet would be printed on a terminal.
         """
         outputs = [(form, path) for form, path in paths.items() if path is not None]
         if len(outputs) > 1:
             raise UsageProblem(
-                f"give only one of {' and '.join((f'--{form}' for form, _ in outputs))}"
+                f"{' and '.join((f'--{form}' for form, _ in outputs))} are mutually exclusive"
             )
         if outputs == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
             raise UsageProblem(
-                "--parquet -: Parquet is binary and cannot be printed; give a file, or a pipe"
+                "--parquet -: Parquet is binary and cannot be printed: write to a file or a pipe"
             )
         return cls(*outputs[0]) if outputs else None
 
     def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
-        """Write the rows of epochs, all or nothing."""
+        """Write the rows of all epochs atomically."""
         chunks = CHUNKS[self.format](rows, records)
         if self.path == _STANDARD_OUTPUT:
             sys.stdout.buffer.writelines(chunks)

@@ -84,7 +84,7 @@ def estimates(
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(min=1, help="Horizon to smooth, from 1. Default: the latest."),
+        typer.Option(min=1, help="Horizon to smooth, numbered from 1. Default: the latest."),
     ] = None,
     last: Annotated[
         int | None,
@@ -120,8 +120,8 @@ def estimates(
 ) -> None:
     """Print published estimates: for items the largest, for numbers the quartiles.
 
-    CSV contains all items or numbers, JSON the records themselves. Files contain all items or
-    numbers, too, unless a query selects some, with a row for every epoch and number.
+    Printed CSV contains all items or numbers, JSON the published records. Files have a row for
+    every epoch and estimate: of all items or numbers, unless a query selects some.
     """
     file = EstimateFile.of({"csv": csv, "parquet": parquet, "jsonl": jsonl})
     if file is not None and follow:
@@ -213,7 +213,7 @@ def _print_smoothed(
     format: str,
     file: EstimateFile | None,
 ) -> None:
-    # Read estimates before the logs, so that all of them can be smoothed.
+    # Estimates are read before the logs, so that the logs cover every estimate.
     published = list(reader.read())
     smoothed_estimates = read_from(cluster, job, smoothed_horizon(job, horizon))
     records = smoothed_records(published, smoothed_estimates)

@@ -116,7 +116,7 @@ class InputFlags:
         return input_format
 
     def adapted(self, job: Job) -> Job:
-        """Return the job with that input format; raises as `format_of`."""
+        """Return the job with the input format of `format_of`; raises the same errors."""
         input_format = self.format_of(job)
         return (
             job
@@ -163,8 +163,8 @@ def _column(text: str) -> tuple[str, str]:
     column, equals, name = text.partition("=")
     if not equals or not column or not name:
         raise UsageProblem(
-            f"--column: got {text!r}; expected user, value, time or epoch, and its name, such "
-            "as --column user=student_id"
+            f"--column: got {text!r}; expected user, value, time or epoch, '=' and a column name, "
+            "such as --column user=student_id"
         )
     return column, name
 

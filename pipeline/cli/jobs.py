@@ -94,7 +94,7 @@ def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
 
 
 def promised(job: DeployedJob) -> Guarantee:
-    """Return the guarantee over all horizons of a job; if endless, over one of them."""
+    """Return the guarantee over all horizons of a job; if it recurs endlessly, over one."""
     guarantee = job.guarantee
     return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
 

@@ -33,14 +33,14 @@ def keygen(
 ) -> None:
     """Create key pairs for sealed reports. Run it at the party that opens them.
 
-    The public key, NAME.pub, is written to this folder, to be named in a job file. The private key
-    stays with the party that opens reports: if it is lost, they cannot be read; if it leaks, others
-    can read them.
+    The public key, NAME.pub, is written to the current folder, for use in a job file. The private
+    key stays with the party that opens the reports: if it is lost, the reports cannot be read; if
+    it leaks, others can read them.
     """
     for name in names:
         if not _NAME.fullmatch(name):
             raise UsageProblem(
-                f"invalid key name {name!r}: use letters, digits, '.', '-' and '_', starting "
+                f"key name: got {name!r}; expected letters, digits, '.', '-' and '_', starting "
                 "with a letter or digit"
             )
     folder = keys or sealing_keys_folder()
@@ -78,9 +78,9 @@ def keygen(
 
 
 def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
-    """Return the private keys that may open a job's reports.
+    """Return the private keys that can open a job's reports.
 
-    Raises `WrongKeyError` if a file has no private key, or others than its owner have access.
+    Raises `WrongKeyError` if a file has no private key, or is accessible to other users.
     """
     if not sealing_periods(job):
         return NO_KEYS

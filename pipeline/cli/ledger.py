@@ -41,8 +41,7 @@ def ledger(
         bool,
         typer.Option(
             "--verify",
-            help="Check that nothing was cut, edited, inserted or moved. Exits with 1 if something "
-            "was.",
+            help="Check that no entry was cut, edited, inserted or moved. Exits with 1 if one was.",
         ),
     ] = False,
     expected_head: Annotated[
@@ -50,7 +49,7 @@ def ledger(
         typer.Option(
             "--expected-head",
             metavar="HASH",
-            help="(with --verify) Expected head, as an earlier run printed it and you stored it.",
+            help="(with --verify) Head that an earlier run printed, and that you stored.",
         ),
     ] = None,
     accept_loss: Annotated[
@@ -70,16 +69,16 @@ def ledger(
     """Show privacy charges, what was released for them, and remaining budgets.
 
     Every deployment is charged permanently; a replay is charged nothing. Each entry carries the
-    hash of its predecessor, so --verify detects everything that was cut, edited, inserted or moved.
-    A cut at the end is detected by data stored elsewhere: receipts alongside the deployed jobs,
-    releases, and the head, which you can store in a ticket.
+    hash of its predecessor, so --verify detects every entry that was cut, edited, inserted or
+    moved. A cut at the end is detected by data stored elsewhere: receipts alongside the deployed
+    jobs, releases, and the head, which you can store in a ticket.
     """
     if expected_head is not None and not re.fullmatch("[0-9a-f]{64}", expected_head):
         raise UsageProblem(
             f"--expected-head: got {expected_head!r}; expected the 64 hexadecimal digits of a head"
         )
     if expected_head is not None and not verify:
-        raise UsageProblem("--expected-head gives the head to compare with: add --verify")
+        raise UsageProblem("--expected-head requires --verify, which compares it: add --verify")
     with cluster_of(servers, kafka_config) as cluster:
         if accept_loss is not None:
             _accept_loss(cluster, accept_loss, yes=yes)

@@ -42,12 +42,12 @@ class Selection:
         return self._job in (None, charge.job) and self._population in (None, charge.population)
 
     def has_budget(self, budget: BudgetDeclaration, populations: Sequence[str]) -> bool:
-        """Return whether a budget is selected; for a job, those of its populations."""
+        """Return whether a budget is selected; a job selects the budgets of its populations."""
         wanted = self._population in (None, budget.population)
         return wanted and (self._job is None or budget.population in populations)
 
     def has_fact(self, draft: Draft) -> bool:
-        """Return whether an entry of another kind is selected."""
+        """Return whether an entry that is neither a charge nor a budget is selected."""
         return self._job in (None, draft.facts.get("job")) and self._population is None
 
 

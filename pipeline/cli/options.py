@@ -16,7 +16,7 @@ from dpstream.pipeline.errors import FAILED
 
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Skip questions about losses and repeated charges, for scripts."),
+    typer.Option("--yes", help="Skip confirmation of losses and repeated charges, for scripts."),
 ]
 
 
@@ -117,8 +117,8 @@ Top = Annotated[
         "--top",
         min=1,
         metavar="K",
-        help="The K items with the largest estimates. Selection biases them upwards; the interval "
-        "'± all' holds for all items of the domain at once.",
+        help="The K items with the largest estimates. Selection biases estimates upwards; the "
+        "interval '± all' holds for all items of the domain at once.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -127,7 +127,7 @@ Range = Annotated[
     typer.Option(
         "--range",
         metavar="LOW:HIGH",
-        help="Count numbers from LOW to below HIGH; whole numbers include HIGH. May be repeated.",
+        help="Count values of at least LOW and below HIGH; integers include HIGH. May be repeated.",
         callback=_ranges,
         rich_help_panel=_QUESTION,
     ),
@@ -137,7 +137,8 @@ Quantile = Annotated[
     typer.Option(
         "--quantile",
         metavar="Q",
-        help="Quantile: 0.5 is the median; nine of ten values lie below 0.9. May be repeated.",
+        help="Quantile Q: 0.5 is the median; nine of ten values lie below quantile 0.9. May be "
+        "repeated.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -146,7 +147,7 @@ Crowd = Annotated[
     typer.Option(
         "--crowd",
         metavar="LABEL",
-        help="Crowd, in jobs with crowds: its size and its items, or those requested.",
+        help="(in jobs with crowds) Size and items of this crowd, or only the requested items.",
         rich_help_panel=_QUESTION,
     ),
 ]
@@ -164,7 +165,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_name(name: str) -> str:
-    """Return the name of a producer or worker if it is valid in folders and in Kafka."""
+    """Return the name of a producer or worker if it is valid for folders and for Kafka."""
     if not _NAME.fullmatch(name):
         raise UsageProblem(
             f"--name: got {name!r}; expected letters, digits, '.', '-' and '_', starting "

@@ -23,7 +23,7 @@ from dpstream.pipeline.values.durations import parse_duration
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 2.0
 _EPOCHS_SHOWN = 8
-# Time that a supervisor needs, after a change of phase, until its workers send heartbeats.
+# From a change of phase until the workers of a supervisor send heartbeats.
 _START_SECONDS = 15.0
 
 
@@ -102,8 +102,8 @@ def drain(
 ) -> None:
     """Finalize and publish open epochs, then let the workers end.
 
-    Uses the producers that are in, without waiting for others. What producers write from now on
-    stays in the topic for dpstream resume. Run it again to continue waiting.
+    Uses the reports that have arrived, without waiting for missing producers. Records written from
+    now on stay in the topic until dpstream resume. To continue waiting, run this command again.
     """
     seconds = None if timeout is None else _seconds(timeout)
     with cluster_of(servers, kafka_config) as cluster:
@@ -166,7 +166,7 @@ def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterat
         # If the guarantee relies on the shuffler, the number of records must stay hidden.
         hidden = job.protocol_entry.shuffling is not None
         records = "records" if hidden else plural(progress.unfinished, "record")
-        yield f"{records} of the reports topics to process"
+        yield f"{records} in the reports topics to process"
         for window in progress.windows[:_EPOCHS_SHOWN]:
             waits = f" without {', '.join(window.waits_for)}" if window.waits_for else ""
             yield f"epoch {job.epochs.dated(window.epoch)} is open{waits}"

@@ -35,7 +35,7 @@ def write_plan_plot(made: Plan, path: Path) -> None:
 
 
 def draw_plan(made: Plan) -> Figure:
-    """Plot the standard error of every epoch's estimate, in users, and of the smoothed one."""
+    """Plot the standard errors of all epochs' estimates, in users: published and smoothed."""
     figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]
@@ -83,23 +83,23 @@ def plan(
         str | None,
         typer.Option(
             metavar="SHARE|USERS",
-            help="Target root mean squared error, such as 2% or 500: print for how many users it "
-            "is met.",
+            help="Target root mean squared error, such as 2% or 500: print how many users it "
+            "requires or allows.",
         ),
     ] = None,
     changes_histogram: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV changes,share or changes,users: weighs noise against users that exceed "
-            "parameters.max_changes.",
+            help="CSV with columns changes,share or changes,users: weigh noise against the bias "
+            "from users who exceed parameters.max_changes.",
         ),
     ] = None,
     changes_from: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Count that histogram in a change log. The output is then not private.",
+            help="Compute this histogram from a change log. The output is then not private.",
         ),
     ] = None,
     reference_input: Annotated[
@@ -146,7 +146,7 @@ def plan(
     for option, share in (("--colluding", colluding), ("--dropout", dropout)):
         if not 0 <= share < 1:
             raise UsageProblem(
-                f"{option}: got {share:g}; expected a share from 0 to below 1, such as 0.1"
+                f"{option}: got {share:g}; expected a share of at least 0 and below 1, such as 0.1"
             )
     reference = None if reference_input is None else _reference_values(loaded, reference_input)
     made = make_plan(
@@ -162,7 +162,7 @@ def plan(
         dropout=dropout,
     )
     if as_json:
-        # Includes empty fields, which its own format leaves out.
+        # `json_fields` of the guarantee includes empty fields, which its own JSON omits.
         body = {"guarantee": json_fields(made.guarantee)}
         print_json(json_fields(made) | body | {"interval_half_width": half_width(made.rmse)})
     else:
@@ -182,7 +182,7 @@ def plan(
 
 
 def _reference_values(job: Job, path: Path) -> NDArray[np.float64]:
-    # Imported only if a file is given: a plan without one is faster.
+    # Imported only on use: a plan without a reference input is faster.
     from dpstream.pipeline.cli.inputs import load_ground_truth
     from dpstream.pipeline.devices.item_log import ItemLog
     from dpstream.pipeline.devices.item_shares import counts_in, usual_shares
@@ -191,7 +191,8 @@ def _reference_values(job: Job, path: Path) -> NDArray[np.float64]:
     slots = job.domain.slots
     if slots is None:
         raise UsageProblem(
-            f"--reference-input requires items counted epoch by epoch; {job.protocol} has none"
+            f"--reference-input requires a protocol that counts items epoch by epoch; "
+            f"{job.protocol} does not"
         )
 
     counts = counts_in(path)
@@ -209,7 +210,7 @@ def _plot(made: Plan, path: Path) -> None:
     try:
         write_plan_plot(made, path)
         tell(f"wrote {path}")
-    except ValueError as error:  # the suffix is no picture format
+    except ValueError as error:  # unknown image format
         raise UsageProblem(f"--plot {path}: {error}") from None
 
 

@@ -91,7 +91,7 @@ def _show_epochs(plan: Plan) -> None:
 
 def _show_poisoning_bound(one: float) -> None:
     print_text(
-        "\neffect of malicious devices on an estimate, if they lie in every epoch: about at most",
+        "\napproximate maximum effect of malicious devices that lie in every epoch, on an estimate",
         "bold",
     )
     print_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])
@@ -155,7 +155,7 @@ def _accuracy(plan: Plan) -> Iterator[tuple[str, str]]:
     worst = max(plan.epochs, key=lambda epoch: epoch.standard_error)
     if plan.cells is not None and plan.predicted_error is not None:
         yield "counted", plan.cells
-        alone = f"; {number(plan.noise_error)} from noise alone"
+        alone = f"; {number(plan.noise_error)} from noise only"
         unclipped = alone if plan.noise_error != plan.predicted_error else ""
         error = _share(plan.predicted_error, plan.users)
         yield "mean absolute error, clipped at 0", f"{error}{unclipped}"
@@ -285,7 +285,7 @@ def _party_delta(party: PartyGuarantee) -> str:
 
 
 def _sparkline(values: Sequence[float], width: int) -> str:
-    """Return at most `width` bars from 0 to the maximum, each the largest value of its part.
+    """Return at most `width` bars from 0 to the maximum, each the maximum of its section.
 
     >>> _sparkline([1, 2, 4, 8], 4), _sparkline([1, 2, 4, 8], 2), _sparkline([0.0, 0.0], 9)
     ('▁▂▄█', '▂█', '▁▁')

@@ -11,12 +11,12 @@ from dpstream.pipeline.jobs.budgets import BudgetAccount, accounts_for, filter_o
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.randomizers.accounting.charges import composed_epsilon
 
-# Delta of the composed epsilon, in addition to the charges' own, if no budget gives one.
+# Delta of the composed epsilon, in addition to that of the charges, if no budget sets it.
 _SHOWN_DELTA = 1e-6
 
 
 def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, str]]:
-    """Yield lines of a label and a text about a population."""
+    """Yield labels and texts on the charges and the budget of a population."""
     body = population_json(state, population)
     charged, count = body["charged"], body["deployments"]
     deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
@@ -47,7 +47,7 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
         return
     for quantity, each in body["budget"].items():
         left = "" if each["remaining"] is None else f"; {each['remaining']:.6g} remaining"
-        held = " for the charges' own, the other half for composing" if each["half"] else ""
+        held = " for the charges themselves, the other half for composing" if each["half"] else ""
         yield f"budget {quantity}", f"{each['allowed']:.6g}{held}{left}; {each['by']}"
 
 

@@ -48,7 +48,7 @@ from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.state import producer_folder
 
-# Seconds: the clock may be set, or the machine sleep, during the wait for rows.
+# In seconds. The clock is read again after this: it may be set, or the machine may sleep.
 _LONGEST_WAIT = 1.0
 
 
@@ -104,14 +104,15 @@ def produce(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder of the randomness drawn by its devices. Default: in the state folder.",
+            help="Folder for the randomness that the devices draw. Default: in the state folder.",
         ),
     ] = None,
     group: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Group of all its devices, in jobs that learn. Default: spread over all groups.",
+            help="(in jobs that learn) Group of all devices. Default: devices are spread over all "
+            "groups.",
         ),
     ] = None,
     skip_bad_rows: SkipBadRows = False,
@@ -123,19 +124,19 @@ def produce(
 ) -> None:
     """Randomize the values of a change log and send the reports, epoch by epoch.
 
-    Run again after an interruption, it continues where it stopped: an epoch once drawn is never
-    drawn again.
+    When run again after an interruption, it continues where it stopped: the randomness of an epoch
+    is never drawn again.
 
     Enrollment is public and must not depend on a value. --users lists the enrolled users; without
     it, all users with a row in the file are enrolled before its first epoch. Live input needs
-    --users, or a row without a value for every user, placed before epoch 1 (alice,0,). A user whose
-    first row comes later is unknown: counted, and not used. All enrolled users are present at every
-    epoch, with their latest value. Live input skips unusable rows.
+    --users, or a row without a value for every user, placed before epoch 1 (alice,0,). Users whose
+    first row comes later are unknown: they are counted, and their rows ignored. All enrolled users
+    are present at every epoch, with their latest value. Live input skips unusable rows.
     """
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate: got {rate:g}; expected a number above 0")
     if (input is None) == (from_topic is None):
-        raise UsageProblem("give exactly one of --input FILE, --input - and --from-topic TOPIC")
+        raise UsageProblem("specify exactly one of --input FILE, --input - and --from-topic TOPIC")
     if from_topic is None and (input_servers or input_kafka_config):
         raise UsageProblem(
             "--input-bootstrap-servers and --input-kafka-config require --from-topic"
@@ -145,7 +146,7 @@ def produce(
         deployed = find_job(cluster, job)
         check_has_producers(deployed)
         input_format = flags.format_of(job_of_file(job) or deployed)
-        # One folder for each deployment: devices of another one drew from another distribution.
+        # One folder per deployment: another deployment may draw from another distribution.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
         opened = partial(
             open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
@@ -214,12 +215,12 @@ def _produce_live(
             f"job file of {job.name}"
         )
 
-    # Not the local clock, which may be off or set meanwhile.
+    # The broker's clock: the local one may be wrong, or set during the run.
     clock = broker_clock.moment
     running = max(1, calendar.epoch_of(clock()))
     if job.last_epoch is not None and running > job.last_epoch:
         raise UsageProblem(
-            f"the last epoch of job {job.name} is over: deploy a job with a later epochs.start"
+            f"the last epoch of job {job.name} has ended: deploy a job with a later epochs.start"
         )
     # On SIGTERM, save the rows read so far, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

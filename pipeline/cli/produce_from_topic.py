@@ -41,7 +41,7 @@ def print_produced(
         )
     elif producer.closed_epoch == closed_before:
         finished = last_epoch is not None and closed_before >= last_epoch
-        reason = "all of them were already closed" if finished else "the current one is not over"
+        reason = "all of them were already closed" if finished else "the current one has not ended"
         print_text(f"no epoch was closed: {reason}")
     else:
         first, last = map(producer.job.epochs.dated, (closed_before + 1, producer.closed_epoch))
@@ -54,15 +54,15 @@ def print_produced(
         )
     if producer.exhausted and producer.job.change_limit is not None and not as_json:
         print_text(
-            f"{plural(producer.exhausted, 'device')} exhausted: they changed more often than the "
-            "job follows. This number stays on this machine. To follow more changes, deploy a job "
-            "with more parameters.max_changes"
+            f"{plural(producer.exhausted, 'device')} exhausted: their values changed more often "
+            "than the job tracks. This number stays on this machine. To track more changes, deploy "
+            "a job with a larger parameters.max_changes"
         )
 
 
 def unknown_users_text(count: int) -> str:
-    """Return the number of unknown users, but not who they are, their values or numbers of rows."""
-    return f"{plural(count, 'unknown user')} with rows, which are not used"
+    """Describe the number of unknown users, without their names, values or row counts."""
+    return f"{plural(count, 'unknown user')} with rows, which are ignored"
 
 
 def produce_from_topic(
@@ -81,7 +81,7 @@ def produce_from_topic(
     """Read events up to an epoch, or as they arrive.
 
     The topic is complete up to `to_epoch`; None closes epochs by the clock. `rate` is the maximum
-    number of epochs per second. An empty `user_list` is described in `TopicInput`.
+    number of epochs per second. For an empty `user_list`, see `TopicInput`.
     """
     calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:
@@ -89,7 +89,7 @@ def produce_from_topic(
     if to_epoch is None and calendar is None:
         raise UsageProblem(
             "--from-topic closes epochs by the clock: set epochs.start and epochs.length in "
-            f"the job file of {job.name}, or give --to-epoch"
+            f"the job file of {job.name}, or add --to-epoch"
         )
     if to_epoch is None and rate is not None:
         raise UsageProblem("--rate is only for files and --to-epoch: the clock closes epochs")

@@ -40,7 +40,7 @@ def record(
         typer.Option(
             metavar="DIR",
             file_okay=False,
-            help="Folder of the recording: new, or with a recording of this job to continue.",
+            help="Folder of the recording: new, or containing a recording of this job to continue.",
         ),
     ] = None,
     from_epoch: Annotated[
@@ -71,10 +71,10 @@ def record(
 ) -> None:
     """Record a job's released windows, manifests, partials and estimates as Parquet.
 
-    Run again on the same folder, it continues where it stopped. A recording is as anonymous as the
-    topics it is made from, that is, as private as the job promises. It contains nothing else, and
-    its files are accessible to their owner alone (0600). Data that was deleted earlier is listed as
-    missing.
+    When run again on the same folder, it continues where it stopped. A recording is as anonymous as
+    the topics it is made from, that is, as private as the job promises. It contains nothing else,
+    and its files are accessible only to their owner (0600). Data that was deleted earlier is listed
+    as missing.
     """
     if verify is not None:
         if job is not None or output is not None or follow or from_epoch is not None:
@@ -82,7 +82,7 @@ def record(
         _verify(verify, deep, keys, as_json)
         return
     if job is None or output is None:
-        raise UsageProblem("give JOB and --output DIR to record, or --verify DIR to check")
+        raise UsageProblem("specify JOB and --output DIR to record, or --verify DIR to check")
     if deep:
         raise UsageProblem("--deep requires --verify DIR")
     if keys is not None:
@@ -233,5 +233,5 @@ def _print_verified(path: Path, found: Verification) -> None:
 
 
 def _unit(*, shared: bool) -> str:
-    """Return the unit of windows: with shares, the number of reports is not visible."""
+    """Return the noun for the content of windows: shares hide the number of reports."""
     return "chunk" if shared else "report"

@@ -76,8 +76,8 @@ def replay(
         str | None,
         typer.Option(
             metavar="T",
-            help="Start at the first epoch decided at this time or later (ISO 8601, UTC), instead "
-            "of --from-epoch.",
+            help="Start at the first epoch finalized at this time or later (ISO 8601, UTC), "
+            "instead of --from-epoch.",
         ),
     ] = None,
     to_epoch: Annotated[
@@ -88,7 +88,7 @@ def replay(
         bool,
         typer.Option(
             "--from-partials",
-            help="Aggregate nothing again; estimate from the existing counts.",
+            help="Skip the aggregation; estimate from the existing counts.",
         ),
     ] = False,
     speed: Annotated[
@@ -110,7 +110,7 @@ def replay(
     no_workers: Annotated[
         bool,
         typer.Option(
-            "--no-workers", help="Leave aggregation and publication to workers that run elsewhere."
+            "--no-workers", help="Start no workers; workers elsewhere aggregate and publish."
         ),
     ] = False,
     keys: SealingKeys = None,
@@ -126,7 +126,7 @@ def replay(
 ) -> None:
     """Aggregate a job's windows again, under a new name. Costs no epsilon.
 
-    No window is closed again, and no suppressed window is released. The same parameters give the
+    No window is closed again, and no suppressed window is released. The same parameters produce the
     same integers and estimates: compare them with dpstream diff.
     """
     replay_range = _replay_range(from_epoch, from_time, to_epoch, from_partials)
@@ -167,7 +167,7 @@ def _replay_range(
     milliseconds = None
     if from_time is not None:
         try:
-            # Rounded up to a millisecond, within the last valid year: nothing earlier is selected.
+            # Rounded up, so that no earlier epoch is selected, and limited to the last valid year.
             milliseconds = min(-(-parse_time(from_time) // 1000), _LAST_MILLISECOND)
         except ValueError as error:
             raise UsageProblem(f"--from-time: {error}") from None
@@ -189,7 +189,7 @@ def _source(
     cluster: Cluster | None, source: str, recording: Path | None, *, windows: bool
 ) -> ReplaySource:
     if recording is not None:
-        # Not at the top: pyarrow loads slowly, and topics are replayed without it.
+        # Imported here: pyarrow loads slowly, and replays of topics do not need it.
         from dpstream.pipeline.recording.recordings import Recording
         from dpstream.pipeline.recording.replay.recording_source import RecordingSource
 
@@ -222,7 +222,7 @@ def _run(
                 first_epoch=plan.begins,
             )
         except AccessError as error:
-            # The replay has no ACLs yet, and is not deployed, so its name cannot be used to ask.
+            # The replay is not deployed, so access cannot be requested under its own name.
             named = f"{source.job.name} --replay {job.name}"
             raise ClusterError(error.asking_for("operator", named)) from error
         tell(f"job {job.name} is deployed, a replay of {source.place}, without a privacy charge")

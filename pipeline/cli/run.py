@@ -50,7 +50,7 @@ from dpstream.pipeline.state import noise_key_file, private_folder, worker_folde
 
 _RETRY_SECONDS = 2.0
 _MOST_FILES = 1 << 16
-"""Spill files of a stage: one for each of 10,000 producers, in several open windows."""
+"""Maximum open files: spill files of 10,000 producers, in several open windows."""
 
 
 class StageName(StrEnum):
@@ -75,7 +75,7 @@ def run(
         typer.Argument(
             metavar="JOB",
             help="Name of a deployed job, or its job file. Default: supervise all deployed jobs, "
-            "one worker process each, following deployments, changes, pauses and drains.",
+            "one worker process each, tracking deployments, changes, pauses and drains.",
         ),
     ] = None,
     jobs: Annotated[
@@ -153,7 +153,7 @@ def run(
     if job is None:
         if noise_key is not None:
             raise UsageProblem(
-                "--noise-key is for one job: name the job, or give --noise-keys FOLDER"
+                "--noise-key is for one job: specify the job, or use --noise-keys FOLDER"
             )
         settings = SupervisorSettings(
             stage,
@@ -198,7 +198,7 @@ def run(
             lambda: watched.latest,
             descriptor=metrics_descriptor,
         )
-    # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
+    # Imported here: a supervisor, which runs without JOB, does not need Faust or its memory.
     with loading():
         from dpstream.pipeline.kafka.workers.timings import Timings
         from dpstream.pipeline.kafka.workers.worker import run_worker
@@ -225,7 +225,7 @@ def run(
 
 
 def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
-    """Exit with the reason if the job's stored data contradicts itself."""
+    """Exit with the reason if the job's stored data is inconsistent."""
     if stage not in job.route.stages:
         return
     try:
@@ -270,7 +270,7 @@ def _make_stage(
 
 
 def _idle_settings(job: DeployedJob, stage: StageName, after: float | None) -> IdleSettings | None:
-    """Return the idle condition of a supervised worker, whose note the supervisor reads."""
+    """Return the idle settings of a supervised worker; None without a timeout."""
     if after is None:
         return None
     return IdleSettings(after, waking_roles(job, stage), Task.version_of(job).hex())

@@ -112,10 +112,10 @@ def serve(
 ) -> None:
     """Serve a live page and a JSON API of all jobs, until Ctrl-C or SIGTERM.
 
-    It is read-only, and uses estimates and manifests alone. /api documents the API.
+    It is read-only, and uses only estimates and manifests. /api documents the API.
     """
     if not address.strip():
-        raise UsageProblem("--address is empty: give 127.0.0.1, or 0.0.0.0 for all interfaces")
+        raise UsageProblem("--address is empty: use 127.0.0.1, or 0.0.0.0 for all interfaces")
     names = tuple(dict.fromkeys(map(name_of, jobs or ())))
     ground_truths = _ground_truths(names, ground_truth or [])
     tls = given_tls(tls_cert, tls_key)
@@ -175,7 +175,7 @@ def _origins(given: list[str]) -> tuple[str, ...]:
 
 def _ready(address: str) -> None:
     print_text(f"live page: {address}", whole=True)
-    tell("press Ctrl-C to end it")
+    tell("press Ctrl-C to stop")
 
 
 def _load(job: DeployedJob, path: Path) -> ValueLog:
@@ -195,7 +195,7 @@ def _ground_truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
                 )
             name = jobs[0]
         if not path.is_file():
-            raise UsageProblem(f"--ground-truth: got {text}; there is no file {path}")
+            raise UsageProblem(f"--ground-truth: got {text}; file {path} does not exist")
         ground_truths[name] = path
     return ground_truths
 
@@ -218,7 +218,7 @@ def password(
     else:
         line = sys.stdin.readline(LONGEST + 2)
         if not line.strip():
-            raise UsageProblem("no password received: give it as the first line of the input")
+            raise UsageProblem("no password received: pass it as the first line of standard input")
         chosen = line.rstrip("\r\n")
     write_password(file, chosen)
     print_text(f"wrote the hash to {file}")

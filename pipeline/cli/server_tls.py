@@ -19,7 +19,7 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise UsageProblem("--tls-cert and --tls-key must be given together")
+        raise UsageProblem("--tls-cert and --tls-key require each other: use both or neither")
     warn_of_readers(key)
     return tls_context(certificate, key)
 
@@ -27,7 +27,7 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
 def warn_of_readers(path: Path) -> None:
     """Warn if other users of this machine can read a secret made elsewhere.
 
-    It is no error: such files are mounted into containers with modes that cannot be chosen there.
+    It is not an error: the modes of files mounted into containers may not be adjustable.
     """
     with suppress(OSError):
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
@@ -40,9 +40,9 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for path in (certificate, key):
         if not path.is_file():
-            raise UsageProblem(f"there is no file {path}")
+            raise UsageProblem(f"file {path} does not exist")
     try:
-        # Never None: OpenSSL would ask for the password on the terminal.
+        # Not None: OpenSSL would then prompt for the password on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError) as error:
         raise UsageProblem(

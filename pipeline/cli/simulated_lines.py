@@ -64,7 +64,7 @@ def show_simulations(query: Query, simulations: Sequence[Simulation], log: Value
 
 
 def show_item_simulations(simulations: Sequence[Simulation], log: ValueLog) -> None:
-    """Print the same for a job with independent epochs, and the accuracy at every epoch."""
+    """Print the answers and accuracy of a job with independent epochs, epoch by epoch."""
     first = simulations[0]
     epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
     counts_queries = (accuracy.counts_query for _, accuracy in epochs if accuracy.estimates)
@@ -123,8 +123,8 @@ def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: Va
     )
     if query.counts_query.selects:
         print_text(
-            "selecting the largest biases them upwards: fewer intervals may contain the ground "
-            "ground_truth"
+            "selecting the largest items biases their estimates upwards: fewer intervals may "
+            "contain the ground truth"
         )
 
 

@@ -86,7 +86,7 @@ def status(
 class Statuses:
     """Status of the visible jobs, the names of unreadable ones, and a sentence on each hidden one.
 
-    Unreadable jobs were deployed by another version; hidden ones may not be read by this login.
+    Unreadable jobs were deployed by another version; this login cannot read hidden ones.
     """
 
     found: Sequence[JobStatus] = ()
@@ -96,7 +96,7 @@ class Statuses:
 
 @contextmanager
 def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
-    """Yield a cluster suited to one or all jobs; one in memory is used as it is."""
+    """Yield a cluster suited to one or all jobs; an in-memory cluster is used unchanged."""
     if job is not None or not isinstance(cluster, Cluster):
         yield cluster
         return
@@ -105,7 +105,7 @@ def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
 
 
 def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
-    """Return whether workers look stopped, as a clock that is ahead makes them look."""
+    """Return whether workers look stopped, perhaps only because this clock is ahead."""
     workers = [worker for each in found for stage in each.stages for worker in stage.workers]
     unknown = any(each.clock_ahead is None for each in found)
     return unknown and any(not worker.up for worker in workers)
@@ -114,7 +114,7 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
 def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
     """Return a reader of one job or all, which caches what it has read of each deployment.
 
-    Of all jobs, those that this login may not read are left out, unless it may read none.
+    When reading all jobs, hides those that this login cannot read, unless it can read none.
     """
     watches: dict[str, tuple[bytes, JobWatch]] = {}
 
@@ -150,7 +150,7 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
 
 
 def _read_when_answered(cluster: Cluster, job: str | None) -> ReadStatuses:
-    """Return a reader that finds the job at Kafka's first answer."""
+    """Return a reader that looks up the job when Kafka first responds."""
     readers: list[ReadStatuses] = []
 
     def read() -> Statuses:
@@ -171,8 +171,8 @@ def watch_status(
 ) -> None:
     """Show what `read` returns, in place on a terminal, until Ctrl-C.
 
-    While a broker is unreachable, the latest picture stays, marked as outdated. This is reported
-    after `timeout` seconds, even while `read` is still waiting for an answer. Raises
+    While a broker is unreachable, the latest picture stays, marked as outdated. The outage is shown
+    after `timeout` seconds, even while `read` is still waiting for a response. Raises
     `DeploymentError` if the job is not deployed at the first reading.
     """
     screen = console()

@@ -22,7 +22,7 @@ def status_lines(
 ) -> Iterator[RenderableType]:
     """Yield the status of a job at a time in milliseconds since 1970.
 
-    Success is reported for a current status without issues whose latest epoch has an estimate.
+    "no issues" requires a current status without issues whose latest epoch has an estimate.
     """
     age = duration((moment - status.deployed_at) / 1000)
     phase = f", {status.phase}" + (f", a replay of {status.replay_of}" if status.replay_of else "")
@@ -155,7 +155,7 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
 
 def _awaited(window: OpenWindowStatus, *, collected: bool) -> str:
     if collected and window.grace_left is None:
-        # Until then collectors accept its reports, and the window waits for none of them.
+        # Until the epoch ends, collectors accept its reports; the window waits for no collector.
         return "the end of the epoch"
     if collected:
         return ", ".join(window.waits_for) or "the end of its grace period"

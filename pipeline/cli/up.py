@@ -81,7 +81,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="FOLDER",
-        help="Folder for estimates.csv and estimates.png. Default: a new folder in this one.",
+        help="Folder for estimates.csv and estimates.png. Default: a new folder here.",
     ),
 ]
 Rate = Annotated[float | None, typer.Option(metavar="EPOCHS", help="Maximum epochs per second.")]
@@ -127,7 +127,7 @@ def up(
     """Run a whole job on this machine; compare its estimates with the ground truth.
 
     Runs it from its deployment to its last estimate. Starts the local broker, a worker for each
-    stage and a producer, and ends them all. A deployed job of the same name is replaced, and its
+    stage and a producer, and stops them all. A deployed job of the same name is replaced, and its
     users are charged again: asks first. The ground truth is taken from the input and sent nowhere.
     """
     if str(input) == "-":
@@ -179,9 +179,9 @@ def demo(
 ) -> None:
     """Count 28,785 real students by week, without learning about any one of them.
 
-    Runs three jobs on the same students: two without a trusted party, as published and as accurate
-    as possible, and one that trusts the shuffler. Ends with the live page of all of them; on a
-    terminal, it stays until Ctrl-C. With devices, your browser is a device itself, until Ctrl-C.
+    Runs three jobs on the same students: two without a trusted party (the published protocol and
+    the most accurate one), and one that trusts the shuffler. Then serves the live page of all jobs,
+    on a terminal until Ctrl-C. With devices, your browser is one of the devices, until Ctrl-C.
     """
     if what is Demo.devices:
         _check_installed("collect", "serve")
@@ -240,7 +240,7 @@ def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None)
 
 
 def has_screen() -> bool:
-    """Return whether this machine has a screen for a browser; none may open in the terminal."""
+    """Return whether this machine has a screen for a browser, rather than only a terminal."""
     displays = {"DISPLAY", "WAYLAND_DISPLAY"}
     return sys.platform in ("darwin", "win32") or not displays.isdisjoint(os.environ)
 
@@ -270,7 +270,7 @@ def _run(
             _show(outcome, files, credit)
         if credit is not None:
             _show_comparison(outcomes, output or Path())
-            # After the reference material: the story ends at the reader's position.
+            # Printed last, so that the end of the explanation is on screen.
             published = [(outcome.job, outcome.records) for outcome in outcomes]
             _print_screen(explain_estimates(published, page))
             _print_screen(explain_guarantee([outcome.job for outcome in outcomes]))
@@ -287,7 +287,7 @@ def _run(
         try:
             run_up(settings, screen(), finished)
         except UnconfirmedLossError as error:
-            # Asked when all processes have ended: Ctrl-C at the prompt leaves nothing behind.
+            # Asked when all processes have ended: Ctrl-C at the prompt leaves no process running.
             ask("\n".join(error.losses), "nothing is deployed or charged")
             run_up(replace(settings, agreed=True), screen(), finished)
     except SignaledError as error:
@@ -311,7 +311,7 @@ def _check_folder(folder: Path) -> None:
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageProblem(f"cannot write to {existing}: give another folder with --output")
+        raise UsageProblem(f"cannot write to {existing}: choose another folder with --output")
 
 
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
@@ -359,9 +359,9 @@ def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
     picture = folder / "comparison.png"
     try:
         write_comparison(outcomes, picture)
-    except PlotError:  # was reported for each
+    except PlotError:  # already reported for each job
         return
-    print_text(f"all of them: {picture}")
+    print_text(f"all jobs: {picture}")
 
 
 def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:

@@ -76,7 +76,7 @@ def test_key_is_erased_after_its_last_epoch_is_published(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 1)
-    assert "no key period is over: nothing to erase" in dpstream("erase-keys", "--yes").output
+    assert "no key period has expired: nothing to erase" in dpstream("erase-keys", "--yes").output
     assert private_keys() == sorted(NAMES)
     publish_up_to(cluster, rotating, 2, first=2)
     named = dpstream("erase-keys").output

@@ -57,7 +57,7 @@ def test_topic_input_resumes_after_the_last_epoch(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "give exactly one of --input FILE, --input - and --from-topic TOPIC"),
+        ((), "specify exactly one of --input FILE, --input - and --from-topic TOPIC"),
         (("--input", "x", "--input-kafka-config", "y"), "require --from-topic"),
         (
             ("--from-topic", "nowhere", "--to-epoch", 1),

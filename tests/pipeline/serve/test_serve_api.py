@@ -360,7 +360,7 @@ def test_serve_rejects_invalid_options(
     result = dpstream("serve", "a", "b", "--ground-truth", tmp_path / "x.csv")
     assert (result.code, "expected JOB=FILE" in result.errors) == (2, True)
     result = dpstream("serve", "--ground-truth", f"a={tmp_path / 'x.csv'}")
-    assert (result.code, f"there is no file {tmp_path / 'x.csv'}" in result.errors) == (2, True)
+    assert (result.code, f"file {tmp_path / 'x.csv'} does not exist" in result.errors) == (2, True)
     result = dpstream("serve", "--address", "")
     assert (result.code, "--address is empty" in result.errors) == (2, True)
     result = dpstream("serve", "--address", "192.0.2.1", "--port", 0)

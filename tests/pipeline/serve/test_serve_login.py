@@ -385,8 +385,8 @@ def test_command_writes_a_hash_that_serve_reads(
             "expected an address or a network",
         ),
         (("--frame-ancestor", "*"), "expected only scheme and host"),
-        (("--tls-cert", "x"), "must be given together"),
-        (("--tls-cert", "x", "--tls-key", "y"), "there is no file x"),
+        (("--tls-cert", "x"), "require each other"),
+        (("--tls-cert", "x", "--tls-key", "y"), "file x does not exist"),
     ],
 )
 def test_serve_names_the_invalid_option(

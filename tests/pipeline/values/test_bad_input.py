@@ -86,8 +86,8 @@ def test_exhausted_devices_are_counted_locally_only(
     said = dpstream("produce", job_file, "--input", changes, "--name", "one")
     assert said.code == 0
     exhausted = " ".join(said.output.split())
-    assert "devices exhausted: they changed more often than the job follows" in exhausted
-    assert "deploy a job with more parameters.max_changes" in exhausted
+    assert "exhausted: their values changed more often than the job tracks" in exhausted
+    assert "deploy a job with a larger parameters.max_changes" in exhausted
     told = dpstream("produce", job_file, "--input", changes, "--name", "two", "--json").json
     # Those with order 0 are exhausted, in the half of the rows in which walk and bus differ.
     assert 0 < told["exhausted"] <= 150
