@@ -1,6 +1,6 @@
 """Reading of published data: estimates, the counts behind them, and queries.
 
-- `read` returns everything published of a job as a table, for programs and notebooks.
+- `read` returns everything that a job published as a table, for programs and notebooks.
 - `follow` reads estimates as they arrive; `epoch_counts` has the windows for queries.
 - `counts_queries` answers queries from any counts, with the ground truth; `query_options` parses
   them.
@@ -25,13 +25,13 @@ def read(
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
 ) -> Results:
-    """Read everything published of a job.
+    """Read everything that a job has published.
 
     Args:
         source: Name of a deployed job, or a Parquet file of ``dpstream estimates --parquet``, whose
             name ends with ``.parquet``.
-        bootstrap_servers: Kafka cluster, as of the commands; by default the local broker.
-        kafka_config: A client.properties file, as of the commands.
+        bootstrap_servers: Kafka cluster, as for the commands; by default the local broker.
+        kafka_config: A client.properties file, as for the commands.
 
     Raises:
         ReadError: If there is no such job or file; the message lists what exists.

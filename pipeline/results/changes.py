@@ -1,7 +1,7 @@
 """Differences between a published estimate and one a fixed number of epochs before.
 
-The errors of two estimates are related, so a change has its own interval. It follows from published
-data alone: nothing more is read or spent.
+The errors of two estimates are correlated, so a change has its own interval. It is computed from
+published data only: no other data is read, and no privacy is spent.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def has_changes(job: DeployedJob) -> bool:
 
 
 class Changes:
-    """Changes over `lag` epochs, at least 1, in the order of publication.
+    """Differences of estimates `lag` (at least 1) epochs apart, in the order of publication.
 
-    Errors of different horizons are independent, since devices start again. The errors that an
-    epoch shares with earlier ones of its horizon are known only if all of those are.
+    Errors of different horizons are independent, because devices start again. The errors that an
+    epoch shares with an earlier one are known only if all earlier epochs of its horizon are.
     """
 
     def __init__(self, job: DeployedJob, lag: int) -> None:
@@ -60,7 +60,8 @@ class Changes:
     def next(self, record: EstimateRecord) -> EstimateRecord | None:
         """Return the next epoch's record with its change in place of its estimate.
 
-        Returns None without `lag` epochs before. The change needs an estimate at both epochs.
+        Returns None until `lag` earlier epochs are known. The change is None unless both epochs
+        have an estimate.
         """
         if self._before and record.epoch != self._before[-1].epoch + 1:
             self._before.clear()

@@ -1,7 +1,7 @@
 """Queries about counts, from published data or from windows.
 
-A query is about one count, items, the most frequent items, ranges and boxes, or quantiles. Each
-kind reads its answers from any `Counts`, with the ground truth, and defines its names and curves.
+A query requests one count, items, the most frequent items, ranges and boxes, or quantiles. Each
+class computes answers and their ground truth from any `Counts`, and defines their names and curves.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LABELS_MEASURED = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One number about an epoch.
+    """Estimated number about an epoch, with its interval.
 
     Attributes:
-        name: Item, range or share of the quantile.
+        name: Item, range or quantile.
         value: Estimate, in users; for a quantile, a value.
         ci95_low, ci95_high: Ends of its 95 % interval.
         standard_error: Standard error; None for quantiles.
         norm_sub: Estimate after Norm-Sub, if requested.
-        item: Number of the item, from 1; 0 for other answers.
+        item: Index of the item, from 1; 0 for other answers.
     """
 
     name: str
@@ -78,10 +78,10 @@ class Answers:
 
     Attributes:
         answers: In the requested order, or the largest first.
-        detection_threshold: With `Top`, items of more users are included with probability 95 %
-            each; None if all items are.
+        detection_threshold: With `Top`, an item of more users than this is included with
+            probability 95 %; None if all items are included.
         bucket_width: With `Quantiles` of bucket resolution, the width of a bucket.
-        suppressed: Suppressed crowds.
+        suppressed: Names of suppressed crowds.
     """
 
     counts_query: CountsQuery
@@ -93,7 +93,7 @@ class Answers:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Further notes for readers, in sentences."""
+        """Sentences on the limits of the answers."""
         notes = []
         if self.detection_threshold is not None:
             notes.append(
@@ -129,13 +129,13 @@ class CountsQuery(ABC):
     __slots__ = ()
 
     in_values: ClassVar[bool] = False
-    """True if the answers are values of the domain rather than numbers of users."""
+    """True if the answers are values of the domain rather than user counts."""
 
     selects: ClassVar[bool] = False
-    """True if the query selects the largest, which biases them upwards."""
+    """True if the query selects the largest estimates, which biases them upwards."""
 
     of_tree: ClassVar[str] = ""
-    """Description of the queried items if their cells must be those of a tree; otherwise empty."""
+    """Noun for the queried intervals if they require cells that form a tree; otherwise empty."""
 
     @property
     @abstractmethod
@@ -148,7 +148,7 @@ class CountsQuery(ABC):
 
     @property
     def column(self) -> str | None:
-        """Table column with the names of answers; None for a single answer."""
+        """Header of the table column with the names of answers; None for a single answer."""
         return self.kind
 
     @abstractmethod
@@ -156,7 +156,7 @@ class CountsQuery(ABC):
         """Return the answers.
 
         Raises:
-            UnsupportedQueryError: If the counts are of another kind.
+            UnsupportedQueryError: If the counts do not support this query.
             NoValuesError: If no user has a value, so there are no quantiles.
         """
 
@@ -167,21 +167,21 @@ class CountsQuery(ABC):
         yield from map(float, sums.of(items))
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """Return the names of the answers, as far as they are known beforehand."""
+        """Return the names of the answers that are known without data; empty if there are none."""
         return []
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
-        """Return a query about at most `count` answers, the same at every epoch."""
+        """Return a query with at most `count` answers, about the same items at every epoch."""
         return self
 
     def label_of(self, answer: Answer) -> str:
-        """Return the label that distinguishes an answer if a job has one number or a few."""
+        """Return the label of an answer among the few monitored numbers of a job."""
         return answer.name
 
 
 @dataclass(frozen=True, slots=True)
 class Count(CountsQuery):
-    """Number of users with the single counted value."""
+    """Query the number of users with the single counted value."""
 
     kind: ClassVar[str] = "value"
     column: ClassVar[None] = None
@@ -196,7 +196,7 @@ class Count(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Items(CountsQuery):
-    """Number of users with each of these items, numbered from 1; None for all known items."""
+    """Query the user count of each of `items`, numbered from 1; None for all known items."""
 
     items: tuple[int, ...] | None = None
 
@@ -218,9 +218,9 @@ class Items(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Top(CountsQuery):
-    """At most `count` of the most frequent items.
+    """Query at most `count` of the most frequent items.
 
-    `numbers` are those of a crowd and its items; None for all items.
+    `numbers` are the indices of a crowd and its items; None for all items.
     """
 
     count: int
@@ -233,10 +233,10 @@ class Top(CountsQuery):
         if self.numbers is None:
             largest, items = counts.top(self.count), domain.size - 1
         else:
-            # Among them is the crowd, which is not an item.
+            # The crowd itself is among the numbers, but is not an item.
             largest, items = counts.top_of(self.numbers, self.count), len(self.numbers) - 1
         answers, suppressed = _labeled(domain, largest.of_items()), _suppressed(domain, counts)
-        # Suppressed crowds are reported instead.
+        # Suppressed crowds are listed in `suppressed`.
         above = None if len(answers) == items or suppressed else largest.detection_threshold
         return Answers(
             self, answers, counts.method, detection_threshold=above, suppressed=suppressed
@@ -246,7 +246,7 @@ class Top(CountsQuery):
         return Items().names(domain)
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
-        """Return those with the largest mean over all epochs."""
+        """Return a query for the items with the largest mean over all epochs."""
         sums = NO_SUMS
         for record in records:
             if record.estimate is not None:
@@ -256,7 +256,7 @@ class Top(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Boxes(CountsQuery):
-    """Number of users whose values or points are in each of these boxes, at least one."""
+    """Query the number of users with values or points in each of `boxes`, which is not empty."""
 
     boxes: tuple[Box, ...]
 
@@ -288,7 +288,7 @@ class Boxes(CountsQuery):
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(CountsQuery):
-    """Values below which these shares of all values are, between 0 and 1."""
+    """Query the values below which given shares (from 0 to 1) of all values lie."""
 
     shares: tuple[float, ...]
 
@@ -348,8 +348,8 @@ class Query:
     ) -> tuple[Answer, ...]:
         """Return the answers for an epoch; empty without an estimate.
 
-        `ground_truth` has the users with each estimated item or bucket, shape (items,), or one
-        number, if known.
+        `ground_truth`, if known, is the number of users with each estimated item or bucket, shape
+        (items,), or a single count.
         """
         if estimate is None or not (estimate.population or estimate.single):
             return ()
@@ -389,7 +389,7 @@ class Query:
         return body if width is None else body | {"simultaneous_half_width": width}
 
     def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
-        """Return the half-width of intervals that hold for all counts; None unless ranked."""
+        """Return the half-width of simultaneous intervals of all counts; None if not ranked."""
         if record.estimate is None or not self.counts_query.selects:
             return None
         return record.estimate.simultaneous_half_width

@@ -1,7 +1,7 @@
-"""Coverage of intervals over time, and whether excessive changes explain it.
+"""Coverage of intervals over time, and of users who change more often than intervals assume.
 
-A total hides late effects: intervals of protocols that follow a limited number of changes hold
-until users have exhausted theirs, and fail afterwards.
+The overall coverage hides late effects: if a protocol tracks a limited number of changes, intervals
+hold until users have exhausted the limit, and fail afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpstream.topics.manifests import WindowStatus
 class EpochResult:
     """Final result of an epoch.
 
-    `counts` is `Aggregator.to_bytes` of its own reports; None for a window not released.
+    `counts` is `Aggregator.to_bytes` of the epoch's reports; None if it was not released.
     """
 
     epoch: int
@@ -71,9 +71,9 @@ class CoveredEpochs:
 
 
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
-    """Return the coverage of up to five parts of equal length, in order.
+    """Return the coverage of up to five periods of equal length, in order.
 
-    `epochs` may be those of several runs, in any order.
+    `epochs` has an epoch and whether each interval covers; of one or several runs, in any order.
 
     >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
     >>> [(part.first_epoch, part.last_epoch, part.covered) for part in parts]
@@ -98,7 +98,7 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
     """Return the epochs at which users exceed the limit for the first time in a horizon.
 
     Every user starts again from the initial value after `horizon` epochs. The result is int64,
-    ascending, with one epoch per user and horizon with such changes.
+    ascending, with one epoch for each user and horizon in which the limit is exceeded.
     """
     exceeded = []
     for first in range(1, log.last_epoch + 1, horizon):
@@ -135,7 +135,7 @@ def coverage_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield labels and texts: coverage over time, and users with more changes than assumed.
 
-    Only a `ChangeLog` of ground truth has changes.
+    Changes are known only if `log`, the ground truth, is a `ChangeLog`.
     """
     calendar, limit, horizon = job.epochs.calendar, job.change_limit, job.epochs.count
     named = str if calendar is None else calendar.shown

@@ -1,4 +1,4 @@
-"""Plots of answers over epochs: a curve with its 95 % confidence band each."""
+"""Plot answers over epochs, each as a curve with its 95 % confidence band."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _VERMILION = "#D55E00"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One answer over epochs; NaN without an estimate.
+    """One answer over epochs; NaN at epochs without an estimate.
 
     All arrays are float64, shape (epochs,); `lows` and `highs` are the ends of the 95 % intervals.
     """
@@ -56,7 +56,7 @@ class Curve:
         name: str,
         less: float | NDArray[np.float64] = 0.0,
     ) -> None:
-        """Draw the curve with its band at positions `at`, minus `less`."""
+        """Draw the curve and its band at positions `at` of the axis, with `less` subtracted."""
         band = self.lows - less, self.highs - less
         axes.fill_between(at, *band, color=color, alpha=0.2, linewidth=0)
         axes.plot(at, self.values - less, color=color, linewidth=1.6, label=name)
@@ -81,7 +81,7 @@ def curves_of(
 ) -> list[Curve]:
     """Return the curves of a query from `plotted_query`.
 
-    `ground_truth` by epoch has the ground truth of every estimate, shape (estimates,), if known.
+    `ground_truth`, if known, has the true value of every estimate, shape (estimates,), by epoch.
     """
     found = [
         query.answers(record.estimate, None if ground_truth is None else ground_truth[record.epoch])
@@ -112,8 +112,8 @@ def write_curves(
 ) -> None:
     """Draw at most `MOST_CURVES` curves with bands into a file; known ground truth is dashed.
 
-    The format follows from the file name, PNG by default. Records flagged as gaps are marked at the
-    bottom. Raises `PlotError` without matplotlib, `ValueError` for an unknown format.
+    The suffix of the file name sets the format; the default is PNG. Records flagged as gaps are
+    marked at the bottom. Raises `PlotError` without matplotlib, `ValueError` for an unknown format.
     """
     figure = new_figure(10, 5.6)
     axes = figure.add_subplot()
@@ -163,7 +163,7 @@ def name_axes(axes: Axes, job: Job, counted: str) -> None:
 
 
 def positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
-    """Return axis positions of epochs: their number, or their start in UTC."""
+    """Return axis positions of epochs: their numbers, or their starts in UTC."""
     calendar = job.epochs.calendar
     if calendar is None:
         return np.array(epochs)

@@ -28,12 +28,12 @@ from dpstream.topics.manifests import WindowStatus
 
 
 class NoCountsError(DpstreamError):
-    """No data to query, now or ever; the message states why."""
+    """No data to query, not yet or never; the message states why."""
 
 
 @typing.runtime_checkable
 class CountsCells(typing.Protocol):
-    """`Aggregator` whose cells support queries beyond its publications."""
+    """`Aggregator` whose cells support queries beyond its published estimates."""
 
     @property
     def ordered(self) -> bool:
@@ -47,7 +47,7 @@ class CountsCells(typing.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SuppressedEpoch:
-    """Epoch without a released window: `window_status` is the reason, `minimum` the requirement."""
+    """Epoch without a released window: `window_status` is the reason, `minimum` the limit."""
 
     epoch: int
     window_status: WindowStatus
@@ -74,10 +74,10 @@ class EpochCounts:
 
     Attributes:
         epochs: Released epochs from `first` to `last`, which the counts cover.
-        suppressed: The other epochs.
+        suppressed: Other epochs from `first` to `last`.
         contributors: Number of reporting users, summed over epochs.
         population: Number of users, summed over epochs.
-        counts: None without a released window.
+        counts: Counted cells; None without a released window.
     """
 
     first: int
@@ -108,7 +108,7 @@ class EpochCounts:
 def window_of(
     aggregator: Aggregator, epoch: int, participation: Participation
 ) -> CountedWindow | None:
-    """Return an aggregator's window of an epoch with reports; None if there are too few."""
+    """Return the counted window of an epoch with reports; None if it has too few reports."""
     if isinstance(aggregator, CountsCells):
         return aggregator.window([epoch], participation)
     estimate = aggregator.estimate(epoch, participation)
@@ -143,7 +143,7 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     >>> evaluate(counts, job.domain, Top(10)).answers  # doctest: +SKIP
 
     Raises:
-        NoCountsError: If an epoch is not one of the job or not published yet, no window was
+        NoCountsError: If an epoch is out of range or not published yet, no window was
             released, or the job's epochs are not independent.
     """
     last = first if last is None else last
@@ -173,7 +173,7 @@ def read_latest(job: DeployedJob) -> Steps[EpochCounts]:
 
 
 def latest_counts(job: DeployedJob, log: EpochLog) -> Steps[EpochCounts | None]:
-    """Return a log's latest epoch, a released one if any; None without epochs."""
+    """Return the counts of the latest released epoch, else of the latest; None without epochs."""
     yield from log.find_end()
     latest: DecidedEpoch | None = None
     while (decided := (yield from log.next())) is not None:
@@ -218,7 +218,7 @@ def _missing(job: DeployedJob, epoch: int, counts: EpochCounts | None) -> str:
         first = f"the first epoch of job {job.name} is {counts.first:,}"
         return f"epoch {epoch:,} is out of range: {first}"
     return (
-        f"epoch {epoch:,} of job {job.name} is not published yet. Request an earlier one, or add "
+        f"epoch {epoch:,} of job {job.name} is not published yet. Query an earlier one, or add "
         "--follow to wait"
     )
 
@@ -253,7 +253,7 @@ class Composed:
     """Joint loss of a user from the releases of some epochs.
 
     Attributes:
-        epsilon: Of all of them, rounded up.
+        epsilon: Epsilon of all these epochs together, rounded up.
         exact: False for the loss of the whole horizon, which is at least as large.
     """
 
@@ -266,8 +266,8 @@ class Composed:
 def composed(job: DeployedJob, epochs: int) -> Composed:
     """Return the joint loss of `epochs` epochs, with the delta of one.
 
-    A job of exactly that length is calibrated to find its loss. If it would differ from the
-    deployed job, the loss of whole horizons applies.
+    Calibrates a job of exactly that length to compute its loss. If its mechanism differs from that
+    of the deployed job, returns the loss of whole horizons.
     """
     own = job.guarantee
     if epochs == 1:
@@ -275,7 +275,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
     epsilon = _of_as_many(job, epochs)
     if epsilon is not None:
         return Composed(epochs, epsilon, own.delta, exact=True)
-    # The first of them may be the last of its horizon.
+    # The first of these epochs may be the last of its horizon.
     count = job.epochs.count
     horizons = horizons_between(count, count + epochs - 1, count) if job.epochs.renew else 1
     whole = replace(own, unit="stream").over(horizons)
@@ -283,7 +283,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
 
 
 def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
-    """Return the loss of all epochs of an otherwise equal job of `epochs` epochs."""
+    """Return the loss of a job of `epochs` epochs; None if its mechanism is another one."""
     try:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:

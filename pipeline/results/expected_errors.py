@@ -1,6 +1,6 @@
-"""Errors of a job's estimates, known before any data.
+"""Errors of a job's estimates, predicted before any data.
 
-The forecast gives their size; simultaneous bounds limit the worst error over all epochs.
+A forecast predicts the error at each epoch; a simultaneous bound limits the largest of all epochs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ EXCEEDED: Final = 0.05
 """Maximum probability that the error of some estimate exceeds the bound."""
 
 _PRECISION: Final = 1e-13
-# Beyond it, a normal probability is negligible.
+# Gaussian probabilities beyond this number of standard deviations are negligible.
 _SCORE_OF_NOTHING: Final = 40.0
 
 
 def forecast_of(job: Job, law: Law, shares: NDArray[np.float64] | None = None) -> Forecast:
     """Return the forecast of a job's protocol, optionally for shares of users with each item.
 
-    Raises `JobError` if the protocol has no forecast, or none for shares of items.
+    Raises `JobError` if the protocol has no forecast, or no forecast that uses item shares.
     """
     protocol = job.protocol_entry
     if protocol.planning is None:
@@ -75,7 +75,7 @@ def predicted_rmse(job: Job, users: int) -> float | None:
 
 
 def rounded_horizon(job: Job, law: Law) -> int | None:
-    """Return the epochs rounded up to a power of two, if the protocol requires it."""
+    """Return the horizon rounded up to a power of two if the protocol requires it, else None."""
     if job.protocol_entry.planning is None:
         return None
     forecast = forecast_of(job, law)
@@ -83,7 +83,7 @@ def rounded_horizon(job: Job, law: Law) -> int | None:
 
 
 def rounding_note(epochs: int, horizon: int | None) -> str | None:
-    """Return a note on a horizon longer than its epochs; None if it is not.
+    """Return a note if the horizon is longer than its epochs, else None.
 
     >>> print(rounding_note(6, 8))
     a horizon of 6 epochs is rounded up to 8, the next power of two; it still ends after epoch 6
@@ -97,7 +97,7 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
 
 
 def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -> float:
-    """Return the bound x with sum P(|error_t| > x) = `exceeded`, for normal errors.
+    """Return the bound x with sum P(|error_t| > x) = `exceeded`, for Gaussian errors.
 
     By the union bound, some error exceeds x with at most this probability, whatever their
     dependence. `deviations` are positive, shape (epochs,).
@@ -107,7 +107,7 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
     """
     distinct, times = np.unique(deviations, return_counts=True)
     bound = float(distinct[-1]) * _two_sided(exceeded)
-    # The sum is convex and decreasing: Newton's steps from below approach the bound, never beyond.
+    # The sum is convex and decreasing: Newton's steps from below never pass the bound.
     while True:
         scores = np.minimum(bound / distinct, _SCORE_OF_NOTHING)
         tails = np.array([math.erfc(score) for score in (scores / math.sqrt(2)).tolist()])
@@ -119,12 +119,12 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
 
 
 def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
-    """Return the ratio of simultaneous to 95 % interval widths, for normal errors.
+    """Return the ratio of simultaneous to 95 % interval widths, for Gaussian errors.
 
-    Each epoch leaves the wider interval with probability `exceeded` / `epochs`. So the probability
-    that some epoch does is at most `exceeded`, whatever their dependence. `epochs` includes those
-    to come, so the ratio is known before the first epoch. `largest_error` is equally wide at every
-    epoch, and requires the standard deviations of all.
+    Each error exceeds the wider interval with probability `exceeded` / `epochs`, so the probability
+    that any error does is at most `exceeded`, whatever their dependence. `epochs` includes future
+    epochs, so the ratio is known before the first one. `largest_error` is instead equally wide at
+    every epoch, and requires the standard deviations of all epochs.
 
     >>> round(widening(1), 6), round(widening(170), 3)
     (1.0, 1.847)

@@ -110,7 +110,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
 
 
 def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.Table:
-    """Return all rows; columns of names have one dictionary each."""
+    """Return all rows as a table; each column of names has a single dictionary."""
     import pyarrow
 
     schema = table_schema(rows)

@@ -26,8 +26,8 @@ Read = TypeVar("Read")
 class EstimateReader:
     """Published estimates of a deployment; the first record of an epoch counts.
 
-    `last` limits reading to that many of the latest existing epochs. `leaves_out` is True after
-    reading if there are earlier ones.
+    `last` limits reading to that many of the latest existing epochs. After reading, `leaves_out` is
+    True if earlier epochs exist.
     """
 
     def __init__(self, cluster: Cluster, job: DeployedJob, last: int | None = None) -> None:
@@ -48,7 +48,7 @@ class EstimateReader:
 
         Raises:
             ClusterError: If the topic no longer exists.
-            KafkaError: If the broker does not respond; nothing is lost, read again.
+            KafkaError: If the broker does not respond. To continue, read again: nothing is lost.
         """
         if self._last is not None:
             latest = self._read_last(self._last)
@@ -86,7 +86,8 @@ def follow(
 ) -> Iterator[Read]:
     """Yield unread items repeatedly until `complete`.
 
-    Awaits an unavailable broker; `notify` is called then and at its return. `wait` takes seconds.
+    If the broker is unavailable, waits for it, and notifies at start and end of the outage. `wait`
+    sleeps for a number of seconds.
     """
     away = False
     while not complete():

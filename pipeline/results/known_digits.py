@@ -1,4 +1,4 @@
-"""Numbers of users with their significant digits, clipped to the population."""
+"""Round user counts to their significant digits, and clip them to the population."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KnownCount:
-    """Number of users with its interval, as far as both are credible.
+    """User count with its interval, rounded and clipped to credible numbers.
 
     Attributes:
-        value: Rounded to the second digit of half the interval.
-        low: Rounded down, at least 0.
-        high: Rounded up, at most the population.
-        share: Percentage of the population, in words; empty if that is unknown.
-        may_be_all: Whether `high` is the population.
+        value: Estimate, rounded to the second digit of half the interval.
+        low: Lower end of the interval, rounded down, at least 0.
+        high: Upper end of the interval, rounded up, at most the population.
+        share: Percentage of the population, as text; empty if the population is unknown.
+        may_be_all: True if `high` is the population.
     """
 
     value: int
@@ -31,7 +31,7 @@ class KnownCount:
 
     @property
     def words(self) -> tuple[str, str]:
-        """Introduction of the number, and the number.
+        """Qualifier of the number, such as "About", and the number.
 
         >>> known_count(7_264, 5_474, 9_054, 28_785).words
         ('About', '7,300')
@@ -54,11 +54,11 @@ def step_of(low: float, high: float) -> int:
 
 
 def known_count(value: float, low: float, high: float, people: int | None = None) -> KnownCount:
-    """Round a number of users; `people` is the population, if public.
+    """Round a user count; `people` is the population, if public.
 
-    Rounding is outward, so the interval claims no more than before. All numbers are clipped to the
-    range from 0 to the population. An interval entirely outside it has missed: it becomes the
-    interval from the nearest end to the nearest number that can be stated.
+    The interval is rounded outward, so that it claims no more than before. All numbers are clipped
+    to the range from 0 to the population. An interval entirely outside this range has missed: it
+    becomes the outermost rounding step within the range.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
     KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)

@@ -1,4 +1,4 @@
-"""Published data as a table: one row per epoch and number.
+"""Published data as a table: one row per epoch and published number.
 
 Columns are the same in CSV, JSON lines, Parquet and pyarrow. An epoch without numbers, such as a
 suppressed one, has one row; its window status states why.
@@ -50,7 +50,7 @@ class PublishedRows:
         value: str = "estimate",
         ground_truths: GroundTruths | None = None,
     ) -> PublishedRows:
-        """Construct for a query, by default everything published: every item or bucket."""
+        """Return the rows for a query, by default for all published items or buckets."""
         everything = kind_of(job.domain).everything(job.domain)
         return cls(job, query or Query(job.domain, everything), value, ground_truths)
 

@@ -26,20 +26,20 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import read_whole_text
 
 MOST_USUAL = 20
-"""Maximum number of items that are all shown by default."""
+"""Maximum number of items of a domain for which all items are shown by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Query options of a user: at most one kind, optionally within a crowd.
+    """Query options: at most one kind of query, optionally within a crowd.
 
     Attributes:
         items: Names of items; ``@FILE`` reads them from a file, one per line.
         top: Maximum number of the most frequent items.
-        ranges: ``LOW:HIGH`` each.
-        quantiles: Shares between 0 and 1.
-        boxes: ``A1:B1,A2:B2`` each.
-        crowd: Label of a crowd; alone it requests its size and all items in it.
+        ranges: Ranges, ``LOW:HIGH`` each.
+        quantiles: Quantiles between 0 and 1, such as 0.5.
+        boxes: Boxes, ``A1:B1,A2:B2`` each.
+        crowd: Label of a crowd; by itself, it requests the crowd's size and all its items.
     """
 
     items: Sequence[str] | None = None
@@ -106,10 +106,10 @@ def _share(text: str) -> float:
 def make_query(
     domain: ValueDomain, query_options: QueryOptions, *, norm_sub: bool = False
 ) -> Query | None:
-    """Return the query of a user; None without options.
+    """Return the requested query; None without options.
 
-    Norm-Sub alone covers all items or buckets. Raises `QueryError` if the job or the combination of
-    options does not allow it.
+    Norm-Sub without other options covers all items or buckets. Raises `QueryError` if the job does
+    not support the query, or options exclude each other.
     """
     counts_query = query_options.counts_query(domain)
     if counts_query is None and not norm_sub:
@@ -175,7 +175,7 @@ def check_supported(job: DeployedJob, counts_query: CountsQuery) -> CountsQuery:
     """Return the query; raise `UnsupportedQueryError` if the job's cells do not support it."""
     if counts_query.of_tree and not has_tree(job):
         raise UnsupportedQueryError(
-            f"{counts_query.of_tree} require a job of count_min with queries: ranges over numbers "
+            f"{counts_query.of_tree} require protocol count_min with queries: ranges over numbers "
             f"or points; job {job.name} ({job.protocol}) counts single items. Use --item or --top"
         )
     return counts_query

@@ -44,7 +44,7 @@ class Results:
 
     @property
     def deployment(self) -> str:
-        """16 bytes in hexadecimal; each deployment of a job has its own."""
+        """Id of the deployment: 16 bytes in hexadecimal."""
         return self._metadata("deployment").decode()
 
     @property
@@ -60,7 +60,7 @@ class Results:
 
     @property
     def description(self) -> str | None:
-        """One or two sentences about it; None if the job file has no description."""
+        """One or two sentences on the counted quantity; None if the job file has none."""
         return self._words.description
 
     @property
@@ -84,7 +84,7 @@ class Results:
             ReadError: If pandas is not installed.
         """
         try:
-            import pandas  # noqa: F401 - pyarrow would say less of what is missing
+            import pandas  # noqa: F401 - pyarrow's own error is less specific
         except ImportError:
             raise ReadError(
                 "pandas is not installed. Install it ('pip install pandas'), or use to_arrow()"

@@ -29,9 +29,10 @@ class _Size:
 
 @dataclass(slots=True)
 class _ReleasedPartition:
-    """A partition as far as it has been read, with the starts of windows not passed over.
+    """Read state of a partition, with the starts of windows not passed over.
 
-    For windows that lack an instance, `partial_windows` has each instance's first complete attempt.
+    For each window that still lacks a parallel shuffler, `partial_windows` has the first complete
+    attempt of every other one.
     """
 
     cursor: LogCursor
@@ -71,8 +72,8 @@ class WindowIndex:
     """Complete windows of a shuffled topic, by epoch.
 
     As in live aggregation, the first complete attempt counts. Only positions of windows are stored,
-    since retention may leave the windows of thousands of epochs. `first` is the first epoch of
-    interest. `floors` are the first offsets to read, by default the deployment's start.
+    because topics may retain the windows of thousands of epochs. `first` is the first epoch to
+    index. `floors` are the first offsets to read by partition, by default the deployment's start.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class WindowIndex:
             ordered = words.sorted()
         finally:
             words.close()
-        # A ciphertext in the parts of several instances is a copy, and counts once.
+        # A ciphertext in the partial windows of several shufflers is a copy, and counts once.
         return ordered if self._job.sealed is None else distinct(ordered)
 
     def _collect(self, epoch: int, words: MessageMultiset) -> Steps[bool]:
@@ -140,7 +141,7 @@ class WindowIndex:
         return whole == place.attempts
 
     def pass_over(self, epoch: int) -> None:
-        """Drop an epoch and all before it, whatever the topic still contains of them."""
+        """Drop an epoch and all earlier ones, even if the topic still contains them."""
         self._next = epoch + 1
         for partition in self._partitions.values():
             while partition.starts and partition.starts[0][1] <= epoch:

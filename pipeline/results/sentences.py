@@ -2,7 +2,7 @@
 
 - They use the job's own wording, name epochs by its calendar, and claim only what is known.
 - Numbers have the digits that their intervals support, and lie between 0 and the population.
-- Items with overlapping intervals are called alike. These intervals hold for all items at once; the
+- Items with overlapping intervals are called tied. These intervals hold for all items at once; the
   95 % interval of a single item is shown with its curve.
 """
 
@@ -75,7 +75,7 @@ def sentence_of(
 
 
 def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = True) -> Sentence:
-    """Describe what was published of one epoch; `titled` as for `sentence_of`."""
+    """Describe the publication of one epoch; `titled` as for `sentence_of`."""
     when = epoch_name(job, record.epoch)
     if not is_known(record):
         return Sentence((nothing(job, record),))

@@ -27,9 +27,9 @@ class Series:
     """One curve.
 
     Attributes:
-        item: Number of the item, from 1; 1 for a single count, 0 without an item.
-        share: Share of a quantile, otherwise 0.
-        buckets: First bucket of a range, from 0, and the one after the last.
+        item: Index of the item, from 1; 1 for a single count, 0 without an item.
+        share: Quantile, such as 0.5; otherwise 0.
+        buckets: First bucket of a range, from 0, and the bucket after its last one.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Series:
 
     @property
     def number(self) -> int:
-        """Number of the item or single bucket; 0 for others."""
+        """Index of the item or single bucket, from 1; 0 for others."""
         start, end = (0, 0) if self.buckets is None else self.buckets
         return end if end - start == 1 else self.item
 
@@ -69,7 +69,7 @@ def range_series(domain: ValueDomain) -> Iterator[Series]:
 
 
 def known(estimate: Published | None) -> bool:
-    """Return whether there is an estimate without missing inputs to draw."""
+    """Return whether an estimate exists and lacks no input, so that it can be drawn."""
     return estimate is not None and GAP not in estimate.flags
 
 

@@ -31,7 +31,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 UNBIASED = ("online", "smoothed")
 BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrunk")
-"""Estimates that are often nearer the ground truth but biased: label them so wherever shown."""
+"""Estimates that are often closer to the ground truth, but biased: always label them as such."""
 NAMES = tuple(sorted(UNBIASED + BIASED))
 """All estimates, each unbiased one before its biased ones."""
 
@@ -53,7 +53,7 @@ class Smoother(typing.Protocol):
 class SmoothedHorizon:
     """Smoothed estimates of one horizon, up to its last finalized and aggregated epoch.
 
-    `first_epoch` is the job's number of its epoch 1.
+    `first_epoch` is the job's epoch at which it starts.
     """
 
     first_epoch: int
@@ -66,14 +66,14 @@ class SmoothedHorizon:
         return index if 0 <= index < len(self.estimates.values) else None
 
     def estimate(self, index: int, reports: int) -> Estimate | ItemEstimates:
-        """Return the estimate at `index`, like an online one; `reports` is that of all epochs."""
+        """Return the estimate at `index`; `reports` is the number of reports in all epochs."""
         return kind_of(self.domain).smoothed_estimate(self.estimates, index, reports)
 
 
 def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[SmoothedHorizon]:
     """Read the manifests and partials of a deployment, and smooth one horizon.
 
-    `number` counts from 1 at the deployment's first epoch; the default is the horizon of the latest
+    `number` is 1 for the deployment's first horizon; the default is the horizon of the latest
     epoch. Raises `SmoothingError` if the protocol does not support it, or no epoch of the horizon
     is finalized and aggregated.
     """

@@ -1,7 +1,7 @@
-"""Latest estimate and its change as numbers for Prometheus, from published data alone.
+"""Latest estimate and its change as numbers for Prometheus, from published data only.
 
-These are the single count, all items of a list of at most `MOST_WATCHED`, or the median of numbers.
-Longer lists and found items have none: each item would be a time series.
+Exports the single count, all items of a list of at most `MOST_WATCHED`, or the median of numbers.
+Longer lists and detected items are not exported: each item would be a time series.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_WATCHED = 20
 class WatchedEstimates:
     """Follow the estimates of a job, epoch by epoch.
 
-    `latest` is that of the last published epoch; None before the first.
+    `latest` has the numbers of the last published epoch; None before the first.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -34,7 +34,7 @@ class WatchedEstimates:
 
     @property
     def reads_horizon(self) -> bool:
-        """True if a change is known only if all epochs of the horizon are."""
+        """True if changes require all earlier epochs of the horizon."""
         return self._changes is not None and not self._job.protocol_entry.per_epoch
 
     def start_over(self) -> None:
@@ -43,7 +43,7 @@ class WatchedEstimates:
         self._changes = Changes(self._job, 1) if has_changes(self._job) else None
 
     def next(self, record: EstimateRecord) -> None:
-        """Process an epoch's record; an estimate that cannot be the job's yields no numbers."""
+        """Process an epoch's record; an estimate that does not fit the job yields no numbers."""
         estimate, domain = record.estimate, self._job.domain
         numbers: tuple[PublishedNumber, ...] = ()
         if self._query is not None and (estimate is None or estimate.may_be_of(domain.size - 1)):

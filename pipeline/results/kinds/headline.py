@@ -14,10 +14,10 @@ class Headline:
 
     Attributes:
         name: The item, "median", or the measure of a learning job; empty for a single count.
-        value: In users, or a value of the domain; None without an estimate.
+        value: Number of users, or a value of the domain; None without an estimate.
         ground_truth: Ground truth of the same item or median, if known.
         numbers: Domain of a median; None for others.
-        population: Number of users, which clips displayed values; None if it does not count users.
+        population: Number of users, which limits displayed values; None unless users are counted.
     """
 
     name: str = ""

@@ -35,7 +35,7 @@ class FoundKind(PublishedKind):
         return Items()
 
     def overview(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:
-        """Return those with the largest mean over all epochs."""
+        """Return a query for the items with the largest mean over all epochs."""
         return Top(count).steady(records, count)
 
     def sentence(
@@ -60,7 +60,7 @@ class FoundKind(PublishedKind):
                 )
             )
         first_low, _ = wide[0]
-        # Its interval is shown where all items have theirs.
+        # Its interval is shown elsewhere, next to those of all other items.
         largest = known_count(answers[0].value, answers[0].ci95_low, answers[0].ci95_high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
@@ -117,7 +117,7 @@ class ItemsKind(FoundKind):
         perhaps_above = len(values) - np.searchsorted(np.sort(highs), lows, side="left")
         numbers = estimate.numbers.tolist()
         places = zip(numbers, surely_above.tolist(), perhaps_above.tolist(), strict=True)
-        # An item is itself among those that may precede it.
+        # The items that may precede an item include the item itself.
         return {number: (above + 1, perhaps) for number, above, perhaps in places}
 
     def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
@@ -127,9 +127,9 @@ class ItemsKind(FoundKind):
 
 
 def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
-    """Return an item's interval, simultaneous with all others in 19 of 20 cases (Bonferroni).
+    """Return an item's interval; all items' intervals hold at once in 19 of 20 cases (Bonferroni).
 
-    Two items whose intervals do not overlap differ, whatever their errors have in common.
+    Two items whose intervals do not overlap differ, however their errors are correlated.
     """
     factor = _factor(job)
     return (

@@ -35,20 +35,20 @@ class PublishedKind(ABC):
     """True if the same items are published at every epoch, as estimates of their counts."""
 
     in_one: ClassVar[CountsQuery]
-    """Query where only one number fits."""
+    """Query for displays of a single number."""
 
     in_few: ClassVar[CountsQuery]
     """Default query of an epoch."""
 
     largest_are: ClassVar[str] = "item"
-    """Noun for the subject of each result of `largest`."""
+    """Noun for each series that `largest` returns."""
 
     quantiles: ClassVar[tuple[Series, ...]] = ()
     """Series of values of the domain."""
 
     @abstractmethod
     def everything(self, domain: ValueDomain) -> CountsQuery:
-        """Return the query for everything published of an epoch."""
+        """Return the query for everything that an epoch publishes."""
 
     def watched(self, domain: ValueDomain, most: int) -> CountsQuery | None:
         """Return the query for Prometheus; None if it would have more than `most` numbers."""
@@ -66,8 +66,8 @@ class PublishedKind(ABC):
     ) -> Headline:
         """Return the headline of a record.
 
-        `ground_truth` has the users with each estimated item or bucket, shape (items,), or the
-        count, shape (1,), if known.
+        `ground_truth`, if known, is the number of users with each estimated item or bucket, shape
+        (items,), or the count, shape (1,).
         """
         for answer in Query(domain, self.in_one).answers(record.estimate, ground_truth):
             numbers = answer.value, answer.ci95_low, answer.ci95_high, answer.ground_truth
@@ -78,7 +78,7 @@ class PublishedKind(ABC):
     def sentence(
         self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
     ) -> Sentence:
-        """Describe what was published of a known epoch named `when`.
+        """Describe the publication of an epoch; `when` is the name of the epoch.
 
         `titled` prefixes the job's title, unless the title is part of the noun.
         """
@@ -105,7 +105,7 @@ class PublishedKind(ABC):
     def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
         """Return the range of possible ranks of each item by number; empty unless all are known.
 
-        An item precedes another if the simultaneous intervals of all items say so; otherwise any
+        An item precedes another if their simultaneous intervals do not overlap; otherwise either
         order is possible.
         """
         return {}
@@ -139,7 +139,7 @@ class PublishedKind(ABC):
         return self.listed(domain, ranked)[:count]
 
     def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
-        """Return `count` of the largest items of an epoch, or for numbers the first buckets."""
+        """Return the `count` largest items of an epoch, or for numbers the first buckets."""
         return ()
 
     def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
