@@ -1,7 +1,7 @@
 """Guarantees and accuracy of a job, predicted before any data.
 
 - `job_plan` is the entry point; README.md is for its users.
-- `parties` lists guarantees per party, `review` objections.
+- `parties` lists the guarantees against each party, `review` warnings.
 - `plan_alternatives` and `recommendation` compare other protocols, `outlook` fewer honest users,
-  and `change_budgets` other limits of followed changes.
+  and `change_budgets` other limits on tracked changes.
 """

@@ -1,9 +1,9 @@
-"""Users' numbers of changes, and the change budget that fits them best.
+"""Distribution of changes per user, and the change budget that fits it best.
 
-Every followed change costs accuracy, and unfollowed changes bias the estimates. For given shares of
-users by number of changes both are predictable (`dpstream.aggregators.freezing`), and their sum has
-a minimum. The shares should come from known or public data: counted on the users' own values they
-are as sensitive as the values, without any protection.
+Every tracked change costs accuracy, and untracked changes bias the estimates. Given the shares of
+users by number of changes, both effects are predictable (`dpstream.aggregators.freezing`), and
+their sum has a minimum. The shares should come from known or public data: shares computed from the
+users' own values are as sensitive as the values, without any protection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpstream.pipeline.protocols.forecasts import Forecast, FreezingForecast
 from dpstream.pipeline.whole_files import read_whole_text
 from dpstream.randomizers.composed import MAX_SIGNS
 
-# Every budget up to this one is tried, larger ones in steps of a tenth.
+# Every budget up to this one is tried; larger ones are tried in steps of 10 %.
 _EVERY = 32
 _SHARES_TOLERANCE = 0.001
 _MOST_USERS = 2**53
@@ -41,8 +41,8 @@ class ChangesChoice:
         noise: RMSE without exhausted users, in users.
         bias: Root mean square of the expected error from exhausted users, in users.
         rmse: RMSE of both together, in users.
-        exhausted: Share of the users with more changes.
-        best: Whether no other budget has a smaller `rmse`.
+        exhausted: Share of the users with more changes than the budget.
+        best: True if no other budget has a smaller `rmse`.
     """
 
     max_changes: int
@@ -77,7 +77,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
         if changes > last_epoch:
             raise InputError(
                 f"{place}: {changes:,} changes do not fit in {last_epoch:,} epochs; expected at "
-                "most one per epoch, the last change"
+                "most one change per epoch"
             )
         amounts[changes] = amount
     total = math.fsum(amounts.values())
@@ -85,8 +85,8 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
         raise InputError(f"{path}: all rows have 0 users; expected the number or share of users")
     if header[1] == "share" and abs(total - 1) > _SHARES_TOLERANCE:
         raise InputError(
-            f"{path}: the sum of shares is {total:g}; expected 1. For numbers of users, name the "
-            "column users"
+            f"{path}: the sum of shares is {total:g}; expected 1. If these are user counts, name "
+            "the column users"
         )
     shares = np.zeros(max(amounts) + 1)
     shares[list(amounts)] = np.array(list(amounts.values())) / total
@@ -94,7 +94,7 @@ def read_changes_histogram(path: Path, last_epoch: int) -> NDArray[np.float64]:
 
 
 def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
-    """Return the shares of users by number of changes, for `read_changes_histogram`.
+    """Return the shares of users by number of changes, as `read_changes_histogram` does.
 
     After `horizon` epochs users start again from the initial value and count once per horizon.
     """
@@ -112,9 +112,9 @@ def count_changes(change_log: ChangeLog, horizon: int) -> NDArray[np.float64]:
 def weigh_changes(job: Job, users: int, shares: NDArray[np.float64]) -> tuple[ChangesChoice, ...]:
     """Return expected errors for other change budgets, in ascending order.
 
-    They end where noise alone exceeds the least error, or where no user is exhausted. The job's own
-    budget is always included. All `users` report at every epoch; `shares` are by number of changes.
-    Raises `JobError` if the protocol has no such budget, or the horizon is too long.
+    The budgets end where noise itself exceeds the least error, or no user is exhausted. The job's
+    own budget is always included. All `users` report at every epoch; `shares` are by number of
+    changes. Raises `JobError` if the protocol has no such budget, or the horizon is too long.
     """
     last_epoch = job.epochs.count
     if last_epoch > LONGEST:
@@ -185,9 +185,10 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
 
 
 def budgets_to_try(most: int, present: int | None = None) -> list[int]:
-    """Return budgets up to the maximum number of changes, and the present one.
+    """Return budgets to compare, up to `most` changes, and the present budget.
 
-    The first are consecutive, later ones even, since these are the economical ones.
+    Small budgets are consecutive; larger ones are even, because even budgets are the economical
+    ones.
 
     >>> budgets_to_try(40)[-4:], budgets_to_try(2, present=7)
     ([31, 32, 36, 40], [1, 2, 7])
@@ -200,7 +201,7 @@ def budgets_to_try(most: int, present: int | None = None) -> list[int]:
 
 
 def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, int, float]]:
-    """Yield location, number of changes and amount of every nonempty row."""
+    """Yield location, number of changes, and share or user count of every nonempty row."""
     for number, line in enumerate(lines[1:], 2):
         place = f"{path}:{number}"
         fields = [field.strip() for field in line.split(",")]

@@ -19,9 +19,9 @@ class CrowdSize:
     """Prediction for a crowd of `users` users who all report.
 
     Attributes:
-        lost: Mean share of its messages that is deleted.
-        rmse: RMSE of an item in it that few users have, in users.
-        suppressed: Probability that it is suppressed at an epoch.
+        lost: Mean share of its messages that are deleted.
+        rmse: RMSE of an item of the crowd that few users have, in users.
+        suppressed: Probability that the crowd is suppressed at an epoch.
     """
 
     users: int
@@ -35,13 +35,13 @@ class CrowdsPlan:
     """Guarantee and accuracy of a job with crowds.
 
     Attributes:
-        epsilon: For the numbers of all crowds at an epoch.
-        delta: For those of all epochs together.
-        contents_epsilon: For the messages of a user, who may then be in another crowd.
+        epsilon: Epsilon for the sizes of all crowds at an epoch.
+        delta: Delta for the sizes at all epochs together.
+        contents_epsilon: Epsilon for the messages of a user, who may then be in another crowd.
         shift: Mean number of deleted messages per crowd.
         deviation: Standard deviation of the size of a crowd, in users.
         most_lost: With probability at least 1 - delta, no crowd loses more messages at an epoch.
-        sizes: Equal crowds, and larger and smaller ones.
+        sizes: Predictions for equal crowds, and for larger and smaller ones.
     """
 
     crowds: int
@@ -81,7 +81,7 @@ def _size(law: CrowdsLaw, forecast: CrowdsForecast, users: int) -> CrowdSize:
 
 
 def probability_below(counts: CrowdCounts, bound: int) -> float:
-    """Return P(Z < b) for integer b.
+    """Return P(Z < b) for the noise Z of a crowd count and integer b.
 
     It is decay^(1 - b) / (1 + decay) for b up to 1, and 1 - decay^b / (1 + decay) above.
 

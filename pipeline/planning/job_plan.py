@@ -61,7 +61,7 @@ from dpstream.topics.sealed_messages import sealed_format
 
 DEFAULT_USERS = 10_000
 
-# Shares of the users; default target errors of `Plan.users_needed`.
+# Default target errors of `Plan.users_needed`, as shares of the users.
 TARGET_ERRORS = (0.1, 0.05, 0.02, 0.01)
 
 ANY_NUMBER = 2**50
@@ -75,7 +75,7 @@ class ExpectedEpoch:
         standard_error: Standard error of its estimate, in users.
         smoothed: Standard error of its smoothed estimate after the horizon, in users; None if the
             protocol has none.
-        begins: Start; None without a calendar, or if each horizon has an epoch of its number.
+        begins: Start; None without a calendar, or if every horizon has an epoch with this number.
     """
 
     epoch: int
@@ -87,7 +87,7 @@ class ExpectedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class UsersNeeded:
-    """Number of users that reduces the RMSE to a target; None if no number does."""
+    """Minimum number of users for a target RMSE; None if no number of users reaches it."""
 
     error: float
     users: int | None
@@ -110,28 +110,28 @@ class Plan:
     """Prediction for a job.
 
     Attributes:
-        parties: Guarantee against each party that sees something of the job.
-        budget: For a recurring job; None without a budget that fits a horizon.
+        parties: Guarantee against each party that sees any data of the job.
+        budget: Budget use of a recurring job; None without a budget that fits a horizon.
         contributors: Guarantee with fewer honest users; empty if it does not depend on them, or if
             not requested.
         alternatives: Predictions for the job and other protocols; empty without others, or if not
             requested.
-        comparison: The same with local losses, bytes and seconds, and at least the job; empty if
-            not requested.
-        crowds: For a job with crowds; the errors below are then those in one of crowds of equal
-            size.
+        comparison: Alternatives with local losses, bytes and CPU seconds, and always the job; empty
+            if not requested.
+        crowds: Plan of the crowds, if any; the errors below then apply to one of several crowds of
+            equal size.
         cells: Description of the cells; None for protocols without cells.
         predicted_error: Mean absolute error of an item that few users have, in users; None without
             cells.
-        noise_error: The same with noise alone.
+        noise_error: Mean absolute error with noise only.
         gradient_error: For a learning protocol, the root mean squared length of the noise in a
             step's gradient, in percent of the longest gradient that counts in full; None for
             others. The following errors are then in percent instead of users.
         users: Number of users, all of whom always report.
         rmse: Expected RMSE over all epochs, in users.
         smoothed_rmse: The same, of the smoothed estimates; None without them.
-        largest_error: Bound exceeded by no error of all epochs in 19 of 20 runs, in users.
-        published_bound: The same by the theorem of the protocol's paper; None without one.
+        largest_error: Bound on the errors of all epochs in 19 of 20 runs, in users.
+        published_bound: That bound by the theorem of the protocol's paper; None without one.
         horizon: Number of epochs, rounded up to a power of two; None if not needed.
         reports_per_user: Expected number of reports per device over all epochs.
         bytes_per_user: Expected size of these reports, without frames and batches. Sealed reports
@@ -143,12 +143,12 @@ class Plan:
             protocols.
         most_users: Maximum number of users within a target error that grows with them; at least the
             minimum of a window.
-        assumption: Maximum changes per user that intervals assume, in words, and when a typical
-            user's run out; None if intervals hold for any stream.
+        assumption: Text on the maximum changes per user that intervals assume, and on when a
+            typical user reaches it; None if intervals hold for any stream.
         changes: Predictions for other change budgets, given shares of users by number of changes.
-        poisoning_bound: If devices report for themselves and it was requested, `poisoning_bound`.
+        poisoning_bound: `poisoning_bound`, if requested and devices report for themselves.
         notes: Effects that the prediction omits.
-        warnings: Obstacles to running this job, or others with its users, or to its publishing.
+        warnings: Obstacles to running and publishing this job, or others with the same users.
     """
 
     job: str
@@ -212,12 +212,12 @@ def plan(
         compared: Whether to compare other protocols and fewer honest users.
         side_by_side: Whether to detail other protocols, which times their devices.
         trust: Trust for a recommendation; None for no recommendation.
-        colluding: Share of the present users that hides no other user, from 0 to below 1.
-        dropout: Share of the users absent at an epoch, from 0 to below 1.
+        colluding: Share of the present users that collude, at least 0 and below 1; see `outlook`.
+        dropout: Share of the users absent at an epoch, at least 0 and below 1.
 
     Raises:
-        JobError: If no constants exist for its parameters and horizon, or no forecast; or none for
-            other change budgets or item shares.
+        JobError: If no constants exist for its parameters and horizon, or its protocol has no
+            forecast, or none for other change budgets or item shares.
         ValueError: If `users` or `error` is not positive.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
@@ -239,7 +239,7 @@ def plan(
     forecast = forecast_of(job, law, held)
     cells = forecast if isinstance(forecast, CellForecast) else None
     crowds = protocol.crowds(law)
-    # Devices added by parties contribute noise, too.
+    # Devices that parties add contribute noise, too.
     senders = users + job.added_by_all(law)
     deviations = forecast.standard_errors(senders)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
@@ -251,7 +251,7 @@ def plan(
     wanted = TARGET_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.shuffling is not None else 1
     if crowds is not None:
-        # Each of equal crowds must retain this number.
+        # Each of the equal crowds must retain the minimum.
         fewest = crowds.crowds * (job.shuffle.minimum + crowds.counts.shift)
     return Plan(
         job=job.name,
@@ -350,8 +350,8 @@ def _beginnings(job: Job) -> Iterator[str | None]:
 def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
     """Return the minimum number of users for an RMSE of at most a share `error` of them.
 
-    At least `fewest`, the minimum of a window; None if no number up to 2^50 suffices. `added`
-    devices per window are added by parties.
+    The result is at least `fewest`, the minimum of a window; None if no number up to 2^50 suffices.
+    Parties add `added` devices to each window.
     """
 
     def suffice(users: int) -> bool:
@@ -364,7 +364,7 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
     """Return the maximum number of users for an RMSE of at most `error` users.
 
     None if even `fewest`, the minimum of a window, are too many; `ANY_NUMBER` without a limit.
-    `added` devices per window are added by parties.
+    Parties add `added` devices to each window.
     """
     too_many = _fewest(lambda users: rmse_of(forecast, users + added) > error)
     if too_many is None:

@@ -28,15 +28,15 @@ class Outlook:
     """Guarantee with fewer contributors and fewer honest ones.
 
     Attributes:
-        colluding: Share of the present users.
-        dropout: Share of the users at every epoch.
-        released: Whether that number suffices for a window.
+        colluding: Share of the present users that collude.
+        dropout: Share of the users absent at every epoch.
+        released: True if the present users suffice for a window.
         honest: Number of honest present users.
         honest_at_least: Number of honest users of the smallest released window.
-        epsilon: With `honest`; None if delta is insufficient or windows are suppressed.
-        epsilon_at_least: With `honest_at_least`, the epsilon that can be promised; None if delta is
+        epsilon: Epsilon with `honest`; None if delta is insufficient or windows are suppressed.
+        epsilon_at_least: Epsilon with `honest_at_least`, which can be guaranteed; None if delta is
             insufficient.
-        rests_on_them: Whether epsilon depends on honest users at all.
+        rests_on_them: True if epsilon depends on honest users at all.
     """
 
     colluding: float
@@ -51,7 +51,7 @@ class Outlook:
 
 
 def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float) -> Outlook:
-    """Recompute a guarantee for shares of colluding and absent users, from 0 to below 1.
+    """Recompute a guarantee for shares of colluding and absent users, at least 0 and below 1.
 
     >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
@@ -65,7 +65,7 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float)
     >>> seen.honest, round(seen.epsilon, 2), seen.honest_at_least, round(seen.epsilon_at_least, 2)
     (1000, 1.0, 500, 1.69)
     """
-    # A share is a decimal number: a tenth of 10 is 1. Rounding is conservative.
+    # Shares are decimal numbers: 0.1 of 10 is exactly 1. Rounding is conservative.
     present = _left(users, dropout)
     released = present >= job.shuffle.minimum
     needed = job.protocol_entry.contributors(law)
@@ -109,7 +109,8 @@ class HonestContributors:
     """Guarantee if at most `contributors` users of a window add their dummies.
 
     They are a `share` of the number that the noise is sized on, rounded down. `epsilon` is for the
-    guarantee's unit, an epoch or a stream, with the law's delta; None if delta is insufficient.
+    guarantee's unit, an epoch or a stream, with the delta of the mechanism; None if that is
+    insufficient.
     """
 
     share: float
@@ -120,7 +121,7 @@ class HonestContributors:
 def contributor_curve(
     protocol: Protocol, law: Law, shares: Sequence[float] = SHARES
 ) -> tuple[HonestContributors, ...]:
-    """Return the guarantee for shares of the minimum contributors; empty if it needs none.
+    """Return guarantees for shares of the minimum contributor count; empty if none is needed.
 
     >>> from dpstream.pipeline.protocols.registry import PROTOCOLS
     >>> from dpstream.randomizers.count_min import CountMinParameters

@@ -3,7 +3,7 @@
 A guarantee is against a party: the analyst, the broker operator, the shuffler operator and others.
 They see different data, so the guarantee against each by itself differs. All parties also read the
 estimates, and each may collude with the analyst. `assumes` covers collusion with other parties.
-Everything here follows from the job and its law.
+Everything here follows from the job and its mechanism.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _epsilon_of_streams = late_function(
     "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
 )
 
-# Shuffling that leaves more than this part of epsilon does not get a row.
+# Shuffling has its own row only if at most this share of epsilon remains.
 _WORTH_SAYING = 0.9
 
 
@@ -75,8 +75,8 @@ class PartyGuarantee:
 
     Attributes:
         sees: Data about users that it sees.
-        epsilon: For the unit, rounded up; None if nothing is hidden from it.
-        whole_epsilon: For everything a user does in a horizon; None as above.
+        epsilon: Epsilon for the unit, rounded up; None if nothing is hidden from it.
+        whole_epsilon: Epsilon for everything a user does in a horizon; None as above.
         success_rate: Maximum success rate of a guess about everything a user does in a horizon,
             once the party has seen its data (baseline: one half).
         neighbors: Inputs it cannot distinguish; empty if nothing is hidden from it.

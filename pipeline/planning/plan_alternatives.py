@@ -3,7 +3,8 @@
 Protocols that trust the shuffler have much smaller errors for the same privacy loss, and send more.
 value_stream and future_rand need no trust, nor do hadamard_values (items) and range_values
 (numbers). The best choice depends on the horizon and on the number of changes per user. With few
-epochs it may be one that pays for each of them: split_budget, or projective_geometry for items.
+epochs it may be one that spends privacy at each of them: split_budget, or projective_geometry for
+items.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Alternative:
     """Prediction for a protocol.
 
     Attributes:
-        max_changes: Changes per user that are followed at once; None: all, since epochs are
-            independent.
-        boost: Boost of shuffled counts, otherwise None.
+        max_changes: Maximum changes per user that are tracked; None if epochs are independent, so
+            that all are.
+        boost: Boost of `shuffled_counts`, otherwise None.
         rmse: RMSE over all epochs, in users.
-        messages_per_user: Number over the horizon.
+        messages_per_user: Messages over the horizon.
         epsilon: Loss per user over the whole horizon.
-        delta: The same; 0 for a pure guarantee.
-        planned: Whether this is the job's own protocol.
+        delta: Delta of that loss; 0 for a pure guarantee.
+        planned: True for the job's own protocol.
     """
 
     protocol: str
@@ -88,7 +89,7 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A protocol with parameters that suit a job; `planned` marks the job's own."""
+    """A protocol with parameters that suit a job; `planned` marks the job's own protocol."""
 
     protocol: str
     parameters: Any
@@ -123,7 +124,7 @@ def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
 
 
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
-    """Return the alternative with the least error and no additional trust; None if it is the job.
+    """Return the alternative with the least error and no additional trust; None for the job itself.
 
     >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
     >>> ours = Alternative("value_stream", rmse=9.0, trust="none", planned=True, **shown)
@@ -141,7 +142,7 @@ def least_error(found: Sequence[Alternative]) -> Alternative | None:
 
 
 def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
-    """Return the least error with a trusted shuffler if the job trusts no party, or vice versa."""
+    """Return the best alternative that trusts the shuffler if the job does not, or vice versa."""
     own = next((each for each in found if each.planned), None)
     if own is None:
         return None

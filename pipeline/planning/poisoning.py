@@ -1,8 +1,8 @@
 """Poisoning bound: effect of one malicious device on an estimate, whatever messages it sends.
 
 Each epoch the device has one report, with the message capacity of honest ones. The effect of a
-message is measured by adding it to reports of honest devices, so it needs no knowledge of the
-protocol. The effect of a device is at most the sum over all its messages.
+message is measured by adding it to reports of honest devices, whatever the protocol. The effect of
+a device is at most the sum over all its messages.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dpstream.randomizers.counted_messages import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 HONEST: Final = 6_000
-"""Number of honest devices whose messages others are added to: enough for every interval order."""
+"""Number of honest devices whose messages are extended: enough for every interval order."""
 LONGEST: Final = 128
-"""Maximum epochs examined; in a longer job, a malicious device is assessed at this one."""
+"""Maximum epochs examined; in a longer job, a malicious device is assessed at this epoch."""
 _WORDS_TRIED: Final = 24
 
 
 def poisoning_bound(job: DeployedJob) -> float | None:
-    """Return the most users by which one malicious device can move an estimate; None if unknown.
+    """Return the maximum effect of one malicious device on an estimate, in users; None if unknown.
 
-    The result holds as far as `HONEST` devices show it, and for jobs whose number of users does not
+    It is measured with `HONEST` honest devices, and valid for jobs whose number of users does not
     grow. The job's devices report for themselves.
     """
     last = 1 if job.protocol_entry.per_epoch else min(job.epochs.count, LONGEST)

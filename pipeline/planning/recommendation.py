@@ -53,12 +53,13 @@ class Compared:
     """A protocol suitable for the job.
 
     Attributes:
-        expected: Its error, messages, trust and epsilon of the whole horizon.
-        central_epsilon: For the whole horizon against the analyst; shuffled if that is guaranteed.
-        local_epsilon: For the whole horizon against an observer who keeps a device's messages
-            together; None if nothing is hidden from it.
+        expected: Its error, messages, trust and epsilon for the whole horizon.
+        central_epsilon: Epsilon of the whole horizon against the analyst; after shuffling, if that
+            is guaranteed.
+        local_epsilon: Epsilon of the whole horizon against an observer who links a device's
+            messages; None if nothing is hidden from it.
         bytes_per_user: Bytes over the horizon, without headers.
-        cpu_seconds: For a million devices over the horizon, on one core of this machine.
+        cpu_seconds: CPU time for a million devices over the horizon, on one core of this machine.
     """
 
     expected: Alternative
@@ -74,7 +75,7 @@ class Recommendation:
     """Recommended protocol.
 
     Attributes:
-        chosen: Its index among those compared; None if all need more trust, or there is no other.
+        chosen: Its index among those compared; None if all need more trust, or none was compared.
         why_not: Index and reason of every other protocol, in order of preference.
     """
 
@@ -84,14 +85,14 @@ class Recommendation:
 
 
 def compare(job: Job, law: Law, users: int) -> tuple[Compared, ...]:
-    """Return the job and all others with the same epsilon, horizon, changes and users."""
+    """Return the job's protocol and all others at equal epsilon, horizon, changes and users."""
     return tuple(_compared(job, each, users) for each in candidates(job, law))
 
 
 def recommend(
     found: Sequence[Compared], trust: Trust, error: float | None = None
 ) -> Recommendation:
-    """Choose a protocol for a given trust and maximum RMSE in users (None: the least).
+    """Choose a protocol for a given trust and maximum RMSE in users (None for the least RMSE).
 
     Candidates need at most the given trust and have at most the given error. The one with the least
     trust wins, and among equals the one that sends least. Without candidates, the least error wins.
@@ -158,7 +159,7 @@ def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, mee
     if trust == "none":
         rank = "smallest" if alike > 1 else "only one"
         least = f"the {rank} without a trusted party"
-    found = "" if error is None else f"no protocol has an RMSE of at most {error:,.1f} users;  "
+    found = "" if error is None else f"no protocol has an RMSE of at most {error:,.1f} users; "
     return f"{found}{errs}, {least}; {who}"
 
 

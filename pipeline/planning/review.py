@@ -15,7 +15,7 @@ from dpstream.pipeline.protocols.protocol import Law
 LARGE_EPSILON = 10.0
 """Epsilon of everything a user does in a horizon, beyond which hardly anything is hidden."""
 
-# A guarantee that relies on such a small part of the users wastes accuracy.
+# A shuffle.minimum below the users divided by this wastes accuracy.
 _SMALL_PART = 10
 # Share of exhausted users above which a warning appears.
 _EXHAUSTED = 0.05
@@ -92,10 +92,10 @@ def _of_records(job: Job, law: Law, users: int) -> Iterator[str]:
     most = most_users(job, law)
     if most is not None and users > most:
         yield (
-            f"an estimate of each of {job.domain.size - 1:,} items may be too large a record for "
-            f"Kafka when it is about {users:,} users: "
+            f"a record with the estimates of {job.domain.size - 1:,} items for {users:,} users may "
+            "be too large for Kafka: "
             + (
-                f"it fits for at most {most:,} users"
+                f"it fits with at most {most:,} users"
                 if most >= job.shuffle.minimum
                 else "deploy rejects it"
             )

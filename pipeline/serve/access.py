@@ -29,9 +29,9 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Access rules; without a password and a header, the page is open to all that reach it.
+    """Access rules; without a password and a header, anyone who reaches the page can read it.
 
-    A proxy names the user in `header`, which is accepted from `proxies` alone; None ignores it.
+    A proxy names the user in `header`, which is accepted only from `proxies`; None disables this.
     """
 
     password: HashedPassword | None = None
@@ -68,10 +68,10 @@ class Sessions:
         return f"{body}.{self._sign(body)}"
 
     def holds(self, token: str) -> bool:
-        """Return whether the token is valid: signed here, not ended, and not expired."""
+        """Return whether a token is valid: signed by this process, not logged out, not expired."""
         body, _, signature = token.rpartition(".")
         if not token.isascii():
-            # It cannot be signed either: header bytes that are not UTF-8 do not encode.
+            # Not signed here: the header bytes were not UTF-8, and cannot be encoded.
             return False
         signed = hmac.compare_digest(signature, self._sign(body))
         return signed and body not in self._ended and self._clock() < _end_of(body)

@@ -1,6 +1,6 @@
 """The JSON API of ``dpstream serve``.
 
-The API is read-only and uses estimates and manifests alone: it contains no content of reports.
+The API is read-only and uses only estimates and manifests: it contains no content of reports.
 Numbers of users are floating point, times are milliseconds since 1970 (UTC), and unknown values are
 ``null``, never 0. Responses are JSON; errors have a status of 400 or more and an ``error`` (a
 sentence). Epochs without an estimate, and those flagged ``gap``, have ``null`` as value and
@@ -384,7 +384,7 @@ class Api:
         series = views.requested_series(state.history, series_ids(query))
         for _ in range(len(state.history.points) // _EPOCHS_AT_ONCE):
             state.history.triples(series, _EPOCHS_AT_ONCE)
-            # Yield to others, also when a long curve is computed for the first time.
+            # Yield to other requests, also when a long curve is computed for the first time.
             await asyncio.sleep(0)
         count = 1_000 if columns is None else min(max(columns, 16), 4_096)
         return _json(curve_view.curve(state, series, first, last, count))
@@ -400,7 +400,7 @@ class Api:
         state = await self._state(request)
         if not state.history.kind.quantiles:
             raise ProblemError(
-                404, f"quantiles require a job over numbers; {state.job.name} is not"
+                404, f"job {state.job.name} does not count numbers and has no quantiles"
             )
         return _json(views.quantiles(state, self._point(state, request)))
 
@@ -452,7 +452,7 @@ class Api:
             name, after, query.get("start") or None, ids, query.get("deployment") or None
         )
         job_store = self._job_store
-        # After a start of the server, jobs are known only once Kafka has answered.
+        # After the server starts, jobs are unknown until Kafka responds.
         outdated = job_store.answers and view.outdated(job_store) is not None
         if name is not None and not outdated:
             views.requested_series((await self._job(name)).history, ids)

@@ -1,6 +1,6 @@
 """Read pipeline states and compute smoothed curves, in a thread of its own.
 
-* Pipelines are read every second, only while someone watches; jobs that are not open, less often.
+* Pipelines are read every second, only while a viewer watches; jobs that are not open, less often.
 * A horizon is smoothed when new epochs arrive, rarely enough to take at most a tenth of the time.
 """
 
@@ -36,7 +36,7 @@ EPOCHS_SMOOTHED = 1_024
 """Number of latest epochs whose horizons are smoothed, each as a whole."""
 LONGEST_SMOOTHED_HORIZON = 1 << 14
 _SMOOTH_SECONDS = 2.0
-# Seconds of pause after an action that took one second.
+# Seconds to pause for each second that an action took.
 _PAUSE_FACTOR = 10.0
 _BACK_OFF_SECONDS = 2.0
 _LOG = logging.getLogger(__name__)

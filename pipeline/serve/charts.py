@@ -10,7 +10,7 @@ source         columns         content
                                NaN between them: `varea` and `Band` would fill straight through gaps
 `alone-i`      x, low, high    intervals of epochs whose neighbors are gaps: they span no area
 `wide-i`       x, y            as `band-i`, the band for all epochs at once
-`far-i`        x, low, high    as `alone-i`, of that band
+`far-i`        x, low, high    as `alone-i`, for the band of `wide-i`
 `estimate-i`   x, y            solid line and dots, NaN at gaps
 `smoothed-i`   x, y            dashed line
 `ground-truth-i`      x, y            dotted line
@@ -56,11 +56,12 @@ def curves(
 ) -> dict[str, Any]:
     """Return the chart for 1 to `MOST_CURVES` curves as JSON of `bokeh.embed.json_item`.
 
-    `unit` and `times` are the titles of the axes. `times` is given if epochs have dates; the page
-    then supplies the ticks, at starts of days, months and years. `ValueError` for other counts.
+    `unit` and `times` are the titles of the axes; `times` is None unless epochs have dates. Then
+    the page supplies the ticks, at starts of days, months and years. Raises `ValueError` for other
+    counts.
     """
     if not 1 <= count <= MOST_CURVES:
-        raise ValueError(f"a chart has 1 to {MOST_CURVES} curves, not {count}")
+        raise ValueError(f"got {count} curves; expected 1 to {MOST_CURVES}")
     from bokeh.embed import json_item
 
     drawn = _empty_chart(theme, unit, times)

@@ -33,7 +33,7 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
-    """Selection of a download: epochs `first` to `last`, None for all.
+    """Selection of a download: epochs `first` to `last`; None is unlimited.
 
     `series` selects in JSON, empty for everything; `ground_truths` are added to JSON and Parquet.
     """

@@ -44,7 +44,7 @@ def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
 class Point(EstimateRecord):
     """Published estimate of an epoch, prepared for drawing; `quantiles` are for numeric domains.
 
-    `horizons` are those charged so far to a device that took part; as of the `Guarantee`.
+    `horizons` is the number charged so far to a participating device, as in its `Guarantee`.
     """
 
     quantiles: NDArray[np.float64]
@@ -137,14 +137,14 @@ class History:
     ) -> list[NDArray[np.float64]]:
         """Return value, low and high at every epoch, float64 (n, 3), nan for gaps; do not modify.
 
-        A cached column only costs the epochs added since. At most `most` epochs are added to a
-        column, which may then be shorter than all.
+        Columns are cached, so only new epochs are computed. At most `most` epochs are added to a
+        column, which may then lack the latest epochs.
         """
         columns = {}
         for each in series:
             columns[each] = self._columns.setdefault(each.id, _Column())
             self._columns.move_to_end(each.id)
-        # Columns of equal length together: many series of an epoch cost little more than one.
+        # Columns of equal length are extended together: many series cost little more than one.
         for length in {column.length for column in columns.values()}:
             behind = [each for each, column in columns.items() if column.length == length]
             stop = len(self.points) if most is None else length + most

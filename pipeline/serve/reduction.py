@@ -61,7 +61,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """Positions of the drawn epochs of a curve, increasing, each with its pixel column.
+    """Indices of the drawn epochs of a curve, increasing, each with its pixel column.
 
     Unreduced curves have None for `columns`.
     """

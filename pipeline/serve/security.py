@@ -68,7 +68,7 @@ class RequestRejection:
 class Gatekeeper:
     """Check requests before they are answered.
 
-    `hosts` are allowed besides addresses and localhost: lowercase, with any non-default port.
+    `hosts` are allowed in addition to addresses and localhost: lowercase, with a non-default port.
     """
 
     hosts: frozenset[str] = frozenset()

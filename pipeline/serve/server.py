@@ -46,7 +46,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 _FILES_BESIDES = 100
 _BACKLOG = 1_024
 _SHUTDOWN_SECONDS = 2.0
-# Read an unwanted body this long, so that its sender gets the reason.
+# Seconds to keep reading a rejected body, so that its sender receives the reason.
 _LINGERING_SECONDS = 0.2
 
 Result = TypeVar("Result")
@@ -63,10 +63,10 @@ class SiteSettings:
     """Address, content and access rules of the page.
 
     Attributes:
-        port: 0 for any free port.
+        port: Port to listen on; 0 for any free port.
         jobs: Names of the shown jobs; empty for all.
         ground_truths: Inputs of jobs with the ground truth, by job name.
-        tls: None for plain HTTP.
+        tls: TLS context; None for plain HTTP.
     """
 
     address: str = "127.0.0.1"

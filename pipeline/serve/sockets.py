@@ -1,7 +1,7 @@
 """WebSocket viewers, each sent the epochs that it lacks from a shared history.
 
-There is no queue: a viewer has a position in the history, and receives everything after it, also
-after being away or slow. A viewer that reads nothing for two seconds is dropped, and catches up
+There is no queue: a viewer has a position in the history, and receives everything after it, even if
+it was slow or disconnected. A viewer that reads nothing for two seconds is dropped, and catches up
 after reconnecting.
 """
 

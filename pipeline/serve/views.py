@@ -48,7 +48,7 @@ NOT_PRIVATE = "not private: the ground truth, from the input of a demonstration"
 
 MOST_SERIES = 12
 MOST_SENT = 256
-"""Maximum number of series of an epoch that are all sent if none is requested."""
+"""Maximum number of series for which all are sent if none is requested."""
 MOST_SHORT_LABELS = 64
 CHOSEN = 5
 """Number of series drawn by default."""
@@ -61,7 +61,7 @@ class JobState:
     Attributes:
         counted_from: First epoch of the deployment.
         smooths: True if its protocol supports retrospective smoothing.
-        changes: True if intervals of changes follow from its estimates.
+        changes: True if its estimates determine the intervals of changes.
         change: Lag in epochs if numbers are changes; None if they are the epochs' estimates.
         ground_truths: Ground truth, in demonstrations.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
@@ -98,8 +98,8 @@ class JobState:
 def changed(state: JobState, points: Sequence[Point], lag: int) -> JobState:
     """Return the state with changes since `lag` (at least 1) epochs ago in place of estimates.
 
-    `points` come from its history; epochs published meanwhile are ignored. Raises `ChangeError` if
-    its estimates determine no changes.
+    `points` come from the history of the state; epochs published meanwhile are ignored. Raises
+    `ChangeError` if the estimates do not determine changes.
     """
     history = History(state.job.domain)
     for record in changes(state.job, points, lag):

@@ -211,7 +211,7 @@ def test_change_histogram_is_read(tmp_path: Path, header: str) -> None:
         ),
         (
             "changes,share\n1,0.5\n",
-            (": the sum of shares is 0.5; expected 1. For numbers of users, name the column users"),
+            ": the sum of shares is 0.5; expected 1. If these are user counts, name the column",
         ),
     ],
 )
