@@ -1,4 +1,4 @@
-// Questions to the server, whose errors are sentences.
+// Requests to the server; error messages are sentences.
 
 export class ApiError extends Error {}
 

@@ -1,4 +1,4 @@
-// The smaller parts of a job's page: largest items, quantiles, privacy in words.
+// The smaller cards of a job's page: largest items, quantiles, and a description of privacy.
 
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
@@ -8,7 +8,7 @@ import { trustPicture } from "./trust.js";
 
 const TOP = 14;
 
-// Asks at most once a second, and again if an epoch closed in the meantime.
+// Requests data at most once per second, and again if an epoch closed in the meantime.
 class Asking {
   #waits = 0;
   #last = 0;
@@ -32,10 +32,10 @@ class Asking {
   }
 }
 
-// With the job's name, where there are two.
+// Heading of a card; includes the job's name if several jobs are shown.
 const titled = (title, model, named) => (named ? `${title}: ${model.detail.title === model.name ? model.name : `${model.detail.title} (${model.name})`}` : title);
 
-// A bar to the value, and a line over the interval; widths are shares of the largest upper end.
+// A bar up to the value, and a line across the interval; `least` and `most` are the ends of the scale.
 function bar(value, low, high, [least, most]) {
   const share = (of) => `${(100 * (Math.min(Math.max(of, least), most) - least)) / (most - least || 1)}%`;
   const zero = share(0);
@@ -45,7 +45,7 @@ function bar(value, low, high, [least, most]) {
     [low, high].map((end) => svg("line", { x1: share(end), x2: share(end), y1: 4, y2: 12, class: "whisker" })));
 }
 
-// The places that an item may have; one alone if none of the others can be told from it otherwise.
+// Range of possible ranks of an item; a single rank if the order is certain.
 const places = (of) => (!of ? "–" : of[0] === of[1] ? count(of[0]) : `${count(of[0])} to ${count(of[1])}`);
 
 export class TopCard extends Asking {
@@ -127,12 +127,12 @@ export class PrivacyCard {
     this.element = h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
       h("div", { class: "card-head" }, h("h2", {}, titled("Trust and privacy guarantee", model, named))),
       trustPicture(trust),
-      // With several jobs, in short.
+      // Collapsed if several jobs are shown.
       named ? h("details", {}, h("summary", {}, "Privacy guarantee"), promised) : promised);
     this.show();
   }
 
-  // Charges of other jobs of the same population count, too.
+  // Includes the charges of other jobs for the same population.
   show() {
     this.account.replaceChildren(...charged(this.model.detail));
   }

@@ -1,15 +1,15 @@
-// The plot that Python describes, filled with curves; it knows no network and no address.
+// The plot that Python describes, filled with curves; uses neither the network nor the page address.
 
 import { dateTicks } from "./dates.js";
 import { tickLabels } from "./format.js";
 
-// From the lowest to the highest of some ranges, [low, high] each.
+// Smallest range that contains all `ranges`, each [low, high].
 export const widest = (ranges) => [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
 
-// Minimum width of a date in pixels, and width of the labels on the left.
+// Minimum width of a date, and width of the labels on the left, in pixels.
 const DATE = 110;
 const AXIS = 70;
-// Below this number of epochs, each has a dot.
+// Below this number of epochs, each epoch has a dot.
 const FEW = 60;
 
 export class Chart extends EventTarget {
@@ -20,7 +20,7 @@ export class Chart extends EventTarget {
   #dates = new Map();
   curves = [];
   shown = { simultaneous: false, smoothed: true, groundTruth: true };
-  // The job whose calendar dates the epochs; null where they have numbers.
+  // Detail of the job whose calendar dates the epochs; null if the axis has epoch numbers.
   dated = null;
 
   constructor(place) {
@@ -28,8 +28,8 @@ export class Chart extends EventTarget {
     this.place = place;
   }
 
-  // Draw the plot `item` (of bokeh.embed.json_item), still without curves, in place of the one
-  // before, unless `signal` aborts it.
+  // Replace the plot by `item` (from bokeh.embed.json_item), which has no curves yet, unless
+  // `signal` is aborted.
   async show(item, signal) {
     const views = await Bokeh.embed.embed_item(item, this.place);
     const plot = [...views.roots][0].model;
@@ -41,7 +41,7 @@ export class Chart extends EventTarget {
     this.#document = plot.document;
     this.#view = views;
     for (const part of this.place.children) part.hidden = false;
-    // With a finger one scrolls the page; the buttons zoom.
+    // On touch screens, dragging scrolls the page, and the buttons zoom.
     if (matchMedia("(pointer: coarse)").matches) for (const tool of plot.toolbar.tools) tool.active = false;
     plot.on_event("mousemove", (event) => this.#point(event.x));
     plot.on_event("mouseleave", () => this.#point(null));
@@ -59,21 +59,21 @@ export class Chart extends EventTarget {
     this.place.replaceChildren();
   }
 
-  // Put other numbers into the plot; it has as many curves as before.
+  // Replace the data of the plot; the number of curves is unchanged.
   set(curves) {
     this.curves = curves;
     if (!this.#document) return;
     curves.forEach((curve, index) => this.#fill(curve, index));
   }
 
-  // Smallest and largest value of the epochs of `range`; with `zero`, from 0 or a smaller value on.
-  // The part of a band below 0 is cut off: no count lies there.
+  // Range of values at the epochs of `range`; with `zero`, it includes 0.
+  // With `zero`, the part of a band below 0 is cut off, because counts are nonnegative.
   extent([from, to], zero = false) {
     const [low, high] = widest(this.curves.map((curve) => curve.extent(from, to, this.shown.simultaneous)));
     return zero && low <= high ? [Math.min(0, ...this.curves.map((curve) => curve.least(from, to))), Math.max(high, 0)] : [low, high];
   }
 
-  // Show the epochs of `range`, [from, to], and the values of `extent`, if not just its own.
+  // Show the epochs of `range`, [from, to], and the values of `extent`, by default those of its curves.
   zoom(range, extent = this.extent(range)) {
     if (!this.#document) return;
     this.range = range;
@@ -103,7 +103,7 @@ export class Chart extends EventTarget {
     ticker.ticks = [...this.#dates.keys()];
   }
 
-  // A line at an epoch; null takes it away.
+  // Draw a vertical line at an epoch; null removes it.
   markEpoch(epoch) {
     const cursor = this.#model("cursor");
     if (cursor) cursor.location = epoch ?? NaN;
@@ -127,7 +127,7 @@ export class Chart extends EventTarget {
   #fill(curve, index) {
     const { band, alone } = curve.band();
     const wide = curve.band((this.shown.simultaneous && curve.simultaneous) || { low: [], high: [] });
-    // Copies: an array that has grown is the same array to BokehJS, and is not drawn again.
+    // Copied, because BokehJS does not redraw an array that grew in place.
     const line = (values) => (values ? { x: [...curve.epochs], y: [...values] } : { x: [], y: [] });
     const data = {
       band,
@@ -141,7 +141,7 @@ export class Chart extends EventTarget {
     for (const [kind, columns] of Object.entries(data)) this.#put(`${kind}-${index}`, columns);
   }
 
-  // What is empty and stays so need not be looked at again.
+  // Sources that stay empty need no update.
   #put(name, columns) {
     const source = this.#model(name);
     if (columns.x.length || source.data.x.length) source.data = columns;
@@ -157,7 +157,7 @@ export class Chart extends EventTarget {
     this.dispatchEvent(new CustomEvent("point", { detail: x }));
   }
 
-  // The reader dragged or turned the wheel: the two ends change one after the other.
+  // On dragging or scrolling, both ends of the range change, one after the other.
   #ask(epochs) {
     clearTimeout(this.asked);
     this.asked = setTimeout(() => {

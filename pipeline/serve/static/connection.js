@@ -1,10 +1,10 @@
-// The one WebSocket of a job: catches up after every cut, and says when what is shown is old.
+// The WebSocket of a job: catches up after every interruption, and reports when the data is stale.
 
 import { ask } from "./api.js";
 
 const FIRST_WAIT = 250;
 const LONGEST_WAIT = 4000;
-// The server is heard at least every 10 s.
+// The server sends a message at least every 10 s.
 const SILENCE = 25_000;
 
 export class Connection extends EventTarget {
@@ -17,7 +17,7 @@ export class Connection extends EventTarget {
   lastHeard = Date.now();
   connected = false;
 
-  // `query` returns the job and its latest known epoch, for every attempt.
+  // `query` is called for every attempt; it returns the job and its latest known epoch.
   constructor(run, query) {
     super();
     this.run = run;
@@ -35,7 +35,7 @@ export class Connection extends EventTarget {
     removeEventListener("online", this.wake);
     document.removeEventListener("visibilitychange", this.wake);
     const socket = this.#socket;
-    // Browsers complain of connections that are closed before they are there.
+    // Browsers log an error if a socket is closed before it is open.
     if (socket?.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
     else socket?.close();
   }
@@ -50,7 +50,7 @@ export class Connection extends EventTarget {
     socket.onclose = () => this.#lose(socket);
   }
 
-  // A cut cable closes nothing: silence has to be noticed.
+  // A broken network closes no socket, so silence is detected by a timer.
   #listen() {
     clearTimeout(this.#silence);
     this.#silence = setTimeout(() => {
@@ -84,7 +84,7 @@ export class Connection extends EventTarget {
       this.connected = false;
       this.dispatchEvent(new Event("lost"));
     } else ask("/api/jobs").catch(() => {});
-    // Somewhat earlier or later each, so that a hundred pages do not come back at once.
+    // Randomized, so that many pages do not reconnect at the same time.
     const wait = this.#wait * (0.75 + 0.25 * Math.random());
     this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT);
     this.#timer = setTimeout(() => this.#open(), wait);

@@ -1,22 +1,22 @@
-// The numbers of one curve as the page holds them, and the shapes that are drawn of them.
+// The data of one curve, and the shapes drawn from it.
 
 const number = (value) => (value === null || value === undefined ? NaN : value);
 const numbers = (values) => Array.from(values ?? [], number);
 
 export class Curve {
-  // `body` as of /api/jobs/J/curve; null is a gap, and would be drawn as 0 if it were left.
-  // `widening` as of /api/jobs/J, for epochs that are appended.
+  // `body` is a series of /api/jobs/J/curve. Its nulls are gaps, converted to NaN: null would be drawn as 0.
+  // `widening` is from /api/jobs/J, and applies to appended epochs.
   constructor(body, job, widening = 1) {
     this.widening = widening;
     this.id = body.id;
     this.label = body.label;
     this.job = job;
     this.epochs = Array.from(body.epochs);
-    // When they begin; null where no calendar says so.
+    // Starts of the epochs; null without a calendar.
     this.begins = body.begins ? Array.from(body.begins) : null;
-    // All there are at each epoch; null where no people are counted.
+    // Number of users at each epoch; null if users are not counted.
     this.population = body.population ? Array.from(body.population) : null;
-    // What is drawn is cut to what can be; what is said of a point is made of what was published.
+    // Drawn values are clipped to possible counts; texts use the published values.
     const cut = (values) => numbers(values).map((each, index) => this.#cut(each, index));
     for (const [name, key] of [["value", "value"], ["low", "ci95_low"], ["high", "ci95_high"]]) this[name] = cut(body[key]);
     const [lows, highs] = [body.own_ci95_low ?? body.ci95_low, body.own_ci95_high ?? body.ci95_high];
@@ -31,7 +31,7 @@ export class Curve {
     return this.population ? Math.min(Math.max(value, 0), this.population[index]) : value;
   }
 
-  // Whether there is such a line, "smoothed", "groundTruth" or "simultaneous", anywhere.
+  // Whether the line "smoothed", "groundTruth" or "simultaneous" has any value.
   has(name) {
     const values = this[name]?.low ?? this[name];
     return Boolean(values?.some((value) => !Number.isNaN(value)));
@@ -41,7 +41,7 @@ export class Curve {
     return this.epochs.at(-1) ?? 0;
   }
 
-  // An epoch that just closed: [value, low, high], or null for a gap.
+  // Add an epoch that just closed; `estimate` is [value, low, high], or null for a gap.
   append({ epoch, begins = null, population }, estimate, groundTruth) {
     if (epoch <= this.lastEpoch) return false;
     const [value, low, high] = (estimate ?? [NaN, NaN, NaN]).map(number);
@@ -55,7 +55,7 @@ export class Curve {
     add(this.high, high);
     add(this.simultaneous?.low, value - this.widening * (value - low));
     add(this.simultaneous?.high, value + this.widening * (high - value));
-    // The server smooths occasionally, from the latest epoch.
+    // The server smooths only occasionally, so the new epoch has no smoothed value yet.
     this.smoothed?.push(NaN);
     this.groundTruth?.push(number(groundTruth));
     return true;
@@ -78,8 +78,8 @@ export class Curve {
     return this.value.findLastIndex((value, index) => this.epochs[index] <= epoch && !Number.isNaN(value));
   }
 
-  // A band, its own or `simultaneous`: forth along the upper ends and back along the lower ones, for every unbroken run.
-  // A run of one epoch spans no area, and is a line from end to end instead.
+  // Outline of a band, its own or `simultaneous`: along the upper ends and back along the lower ones, for every unbroken run.
+  // A run of one epoch has no area, and becomes a line between both ends (`alone`).
   band({ low, high } = this) {
     const [x, y] = [[], []];
     const alone = { x: [], low: [], high: [] };
@@ -111,7 +111,7 @@ export class Curve {
     return { band: { x, y }, alone };
   }
 
-  // Smallest of the numbers themselves between two epochs, whatever their intervals are.
+  // Smallest value between two epochs, without intervals.
   least(from, to) {
     let least = Infinity;
     for (const values of [this.value, this.smoothed, this.groundTruth]) {
@@ -122,7 +122,7 @@ export class Curve {
     return least;
   }
 
-  // Smallest and largest of what is drawn between two epochs, `simultaneous` if that is drawn, too.
+  // Range of everything drawn between two epochs; `wide` includes the simultaneous band.
   extent(from, to, wide = false) {
     let [low, high] = [Infinity, -Infinity];
     const ends = (wide && this.simultaneous) || this;

@@ -1,4 +1,4 @@
-// The curves of one job or several, with their legend, their range, and the numbers behind them.
+// The curves of one or several jobs, with their legend, their range, and a table of their numbers.
 
 import { ask, jobPath } from "./api.js";
 import { Chart, widest } from "./chart.js";
@@ -22,7 +22,7 @@ export class CurvesCard {
   #cursor = null;
   shown = { simultaneous: false, smoothed: true, groundTruth: true, zero: true };
 
-  // `models` are one job or several, `chosen` says which series are drawn.
+  // `models` are one or several jobs; `chosen` returns the ids of the drawn series.
   constructor(models, theme, chosen) {
     [this.models, this.theme, this.chosen] = [models, theme, chosen];
     this.overlaid = models.length > 1 && models.every((model) => model.kind === "value");
@@ -62,7 +62,7 @@ export class CurvesCard {
     return Math.max(...this.models.map((model) => model.lastEpoch));
   }
 
-  // First and last epoch shown.
+  // First and last visible epoch.
   get range() {
     const last = Math.max(this.lastEpoch, 1);
     const first = Math.min(...this.models.map((model) => model.detail.first_epoch ?? 1));
@@ -72,7 +72,7 @@ export class CurvesCard {
     return [first, Math.max(last, Math.min(first + FIRST_EPOCHS - 1, this.models[0].detail.epochs ?? FIRST_EPOCHS))];
   }
 
-  // The change since how many epochs is shown; nothing where it is the numbers themselves.
+  // Lag of the changes in epochs; empty if the estimates themselves are shown.
   get change() {
     return this.models.every((model) => model.detail.changes) ? view.state.change : "";
   }
@@ -81,7 +81,7 @@ export class CurvesCard {
     return view.state.range === "all" || view.state.range.startsWith("latest");
   }
 
-  // Ask for the chosen curves in the chosen range, and draw them.
+  // Request the chosen curves in the chosen range, and draw them.
   async load() {
     this.#loading?.abort();
     const loading = (this.#loading = new AbortController());
@@ -108,7 +108,7 @@ export class CurvesCard {
     this.element.dispatchEvent(new CustomEvent("drawn", { detail: this.marks, bubbles: true }));
   }
 
-  // Color and shape of every series that is drawn.
+  // Color and shape of every drawn series.
   get marks() {
     const { chart } = this.#charts[0];
     return new Map(chart.curves.map((curve, index) => [curve.id, chart.mark(index)]));
@@ -116,9 +116,9 @@ export class CurvesCard {
 
   // An epoch of a job closed; `draw` shows it.
   append(model, message) {
-    // Of a part of the past that is looked at, it is no part.
+    // The new epoch is outside the visible past range.
     if (!this.#live && message.epoch > this.range[1]) return;
-    // What closed is no change yet: only the server knows how far that can be trusted.
+    // An estimate is not a change: only the server can compute the interval of a change.
     if (this.change) return this.refresh();
     for (const panel of this.#charts) {
       if (!panel.models.includes(model)) continue;
@@ -130,12 +130,12 @@ export class CurvesCard {
         else curve.append(message, estimate, message.ground_truth?.[curve.id]);
       }
       panel.added += 1;
-      // Epochs come one by one, and a long history has few: what was added is reduced in its turn.
+      // Appended epochs are not reduced: request reduced curves when many were appended.
       if (missing || panel.added > this.columns) this.refresh();
     }
   }
 
-  // Ask again, but not for every epoch of many.
+  // Request the curves again, at most once per second.
   refresh() {
     this.#fresh ||= setTimeout(() => this.load(), 1000);
   }
@@ -172,7 +172,7 @@ export class CurvesCard {
     return { models, chart, legend, place, nothing, added: 0, chartKey: "", unit: "" };
   }
 
-  // By its title, and where another job has the same, by its name.
+  // Title of a job, with its name if another job has the same title.
   #named({ name, detail: { title } }) {
     return this.models.filter((model) => model.detail.title === title).length > 1 ? name : title;
   }
@@ -181,7 +181,7 @@ export class CurvesCard {
     return this.models.length > 1 && models.length === 1;
   }
 
-  // Of many curves every second column is enough, and they are drawn in half the time.
+  // With many curves, half the columns are enough, and take half the time to draw.
   #columns() {
     const width = (this.body.clientWidth || 800) / (this.chosen().length > MANY ? 2 : 1);
     return Math.min(4096, Math.max(16, Math.round(width)));
@@ -206,7 +206,7 @@ export class CurvesCard {
     }));
     const theme = this.theme();
     if (!curves.length) return;
-    // The series of a chart share an axis.
+    // All series of a chart share one axis.
     const unit = panel.models[0].unitOf(curves[0].id);
     panel.format = valueOf(unit);
     // Jobs with different starts share only epoch numbers.
@@ -219,8 +219,8 @@ export class CurvesCard {
       await panel.chart.show(item, signal);
     }
     if (signal.aborted) return;
-    // Nothing is waited for from here on: what closed until now is among these, and what closes
-    // later finds the curves in their chart.
+    // No `await` from here on: epochs that have closed are in `recent`, and epochs that close
+    // later are appended to the curves of the chart.
     for (const { model, body } of parts) {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
       if (late.length && this.change) this.refresh();
@@ -245,7 +245,7 @@ export class CurvesCard {
   #zoom() {
     const { range } = this;
     for (const { chart, unit, models: [model], nothing } of this.#charts) {
-      // Until curves are read nothing is known of them.
+      // Before curves are loaded, it is unknown whether they are empty.
       nothing.hidden = !chart.curves.length || chart.curves.some((curve) => curve.lastKnown(range[1]) >= 0 && curve.epochs[curve.lastKnown(range[1])] >= range[0]);
       setText(nothing, `No estimates for these ${model.detail.period}s. The table below states why.`);
       const alike = this.#charts.filter((other) => other.unit === unit && (unit === "users" || model.measuresAs(other.models[0])));
@@ -253,7 +253,7 @@ export class CurvesCard {
     }
   }
 
-  // Counts and shares begin at none; a value of a domain, and a change, may lie anywhere.
+  // Axes of counts and percentages start at 0; values of a domain and changes can be anywhere.
   #fromZero(unit) {
     return this.shown.zero && unit !== "value" && !this.change;
   }
@@ -264,7 +264,7 @@ export class CurvesCard {
     return ask("/charts.json", { job: model.name, theme, series, curves: curves.length, axis: dated ? "" : "numbers" }, signal);
   }
 
-  // Draw what was added.
+  // Draw appended epochs.
   draw() {
     for (const { chart } of this.#charts) chart.set(chart.curves);
     this.#zoom();
@@ -303,7 +303,7 @@ export class CurvesCard {
     event.preventDefault();
   }
 
-  // Show in the legends what the curves say at an epoch; without one, the latest.
+  // Show the values at an epoch in the legends, by default at the latest.
   #read(epoch) {
     this.#cursor = epoch;
     for (const panel of this.#charts) {
@@ -333,7 +333,7 @@ export class CurvesCard {
       h("li", { class: "epoch", "aria-live": "polite" }, panel.at));
   }
 
-  // What lines and areas mean, whatever their color.
+  // Explanation of lines and areas, independent of their color.
   #key() {
     this.key = h("p", { class: "key" });
     return this.key;
@@ -380,7 +380,7 @@ export class CurvesCard {
     }));
     const name = this.models.map((model) => model.name).join("-and-");
     const named = this.models.map((model) => this.#named(model)).join(" and ");
-    // What it shows may be named as the job is.
+    // The title of the curves can be the name of the job.
     const title = this.#title();
     return savePicture(`${name}-epoch-${this.lastEpoch}.png`, title.startsWith(`${named}, `) ? title : `${named}: ${title.toLowerCase()}`, panels);
   }

@@ -1,8 +1,8 @@
-// When epochs begin: dates of their job's time zone, wherever the reader lives.
+// Start dates of epochs, in the time zone of the job rather than of the viewer.
 
 const formats = new Map();
 
-// A format of dates in a zone; in UTC, and saying so, where the browser does not know the zone.
+// Date format of a time zone; if the browser does not know the zone, UTC, labeled as such.
 function formatOf(zone, options) {
   const key = `${zone} ${JSON.stringify(options)}`;
   if (!formats.has(key)) {
@@ -22,13 +22,13 @@ const MINUTE = { ...DAY, hour: "2-digit", minute: "2-digit", hourCycle: "h23", t
 const SECOND = { ...MINUTE, second: "2-digit" };
 const known = (value) => value !== null && value !== undefined;
 
-// `detail` of a job, `begins` in milliseconds; empty where no calendar says when that is.
+// Format the start of an epoch; `begins` is in milliseconds. Empty without a calendar.
 export function date({ calendar }, begins) {
   if (!calendar || !known(begins)) return "";
   return formatOf(calendar.zone, calendar.days ? DAY : calendar.seconds ? SECOND : MINUTE).format(begins);
 }
 
-// For programs: a day, or a moment with its distance from UTC, as clocks there show it.
+// ISO 8601 for files: a day, or the local time with its UTC offset.
 export function stamp({ calendar }, begins) {
   if (!calendar || !known(begins)) return "";
   const there = Date.UTC(...clockOf(calendar.zone, begins));
@@ -39,14 +39,14 @@ export function stamp({ calendar }, begins) {
   return `${day}T${time}${minutes < 0 ? "-" : "+"}${hours}:${rest}`;
 }
 
-// What an epoch is called: by its number, with its date where there is one.
+// Name of an epoch: its date, or without a calendar its number.
 export function epochWords(detail, epoch, begins) {
   const said = date(detail, begins);
   if (!said) return `Epoch ${epoch.toLocaleString("en")}`;
   return detail.period === "week" ? `Week of ${said}` : said;
 }
 
-// Local time in a zone: [year, month, day, hour, minute, second]; only year and day count from 1.
+// Local time in a zone: [year, month, day, hour, minute, second]; months are numbered from 0.
 const clocks = new Map();
 function clockOf(zone, begins) {
   const key = `${zone} ${begins}`;
@@ -59,7 +59,7 @@ function clockOf(zone, begins) {
   return clocks.get(key);
 }
 
-// From coarse to fine: a tick stands where the number changes. The letter says how it is written.
+// Levels from coarse to fine: a tick is where the number changes. The letter selects its format.
 const LEVELS = [
   ...[100, 50, 20, 10, 5, 2, 1].map((years) => ["y", ([y]) => Math.floor(y / years)]),
   ...[6, 3, 1].map((months) => ["m", ([y, m]) => y * 12 + Math.floor(m / months) * months]),
@@ -70,7 +70,7 @@ const LEVELS = [
   ...[30, 10, 5, 1].map((minutes) => ["h", ([y, m, d, h, i]) => (((y * 12 + m) * 31 + d) * 24 + h) * 60 + Math.floor(i / minutes) * minutes]),
 ];
 
-// At most `most` ticks for a range of epochs: a Map of epoch to text.
+// At most `most` ticks for a range of epochs, as a Map from epoch to text.
 export function dateTicks({ calendar }, epochs, begins, [from, to], most) {
   const seen = epochs.map((epoch, index) => [epoch, begins[index]]).filter(([epoch, at]) => epoch >= from && epoch <= to && known(at));
   if (!seen.length) return new Map();
@@ -79,10 +79,10 @@ export function dateTicks({ calendar }, epochs, begins, [from, to], most) {
   for (const [level, key] of LEVELS) {
     const places = clock.map((_, index) => index).filter((index) => index && key(clock[index]) !== key(clock[index - 1]));
     if (places.length > most) break;
-    // A finer level that has no more ticks would only say more than is known.
+    // A finer level without additional ticks would only add false precision.
     if (places.length > held) [kind, found, held] = [level, places, places.length];
   }
-  // Shorter ranges have ticks at regular epochs, with a time of day.
+  // Shorter ranges have ticks at regular intervals, with a time of day.
   if (found.length < 2 && seen.length > 1) {
     const step = Math.ceil(seen.length / Math.max(most, 1));
     [kind, found] = [calendar.days ? "d" : "s", seen.map((_, index) => index).filter((index) => index % step === 0)];
@@ -90,7 +90,7 @@ export function dateTicks({ calendar }, epochs, begins, [from, to], most) {
   return new Map(found.map((index, place) => [seen[index][0], tick(calendar.zone, seen[index][1], kind, clock[index], place && clock[found[place - 1]])]));
 }
 
-// With the year, or the day, only where it is another one than at the tick before.
+// Includes the year or the day only if it differs from that of the previous tick.
 function tick(zone, begins, kind, [year, month, day], before) {
   if (kind === "y") return String(year);
   const sameYear = before && before[0] === year;

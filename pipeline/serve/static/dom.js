@@ -1,4 +1,4 @@
-// Elements without markup: text stays text, whatever a job or an item is called.
+// Create elements without parsing markup: names of jobs and items are always plain text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -17,19 +17,19 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 export const byId = (id) => document.getElementById(id);
 
-// Writes only what differs, so that screen readers and selections are left alone.
+// Writes only changed text, so that screen readers and selections are not disturbed.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Has the browser keep a file.
+// Save a file as a browser download.
 export function saveFile(name, blob) {
   const url = URL.createObjectURL(blob);
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-// A table with a header row; cells that start with a sign or a digit are set as numbers.
+// A table with a header row; columns with `number` are aligned as numbers.
 export function table(caption, columns, rows) {
   const cell = (value, index) => h("td", { class: columns[index].number ? "number" : null }, value ?? "–");
   return h("table", {},

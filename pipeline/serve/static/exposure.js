@@ -1,4 +1,4 @@
-// Epsilon against an observer of only some reports of a device: a curve, and its numbers as a table.
+// Epsilon against an observer of only some reports of a device, as a curve and as a table.
 
 import { h, numbers, svg, table } from "./dom.js";
 import { count, loss } from "./format.js";
@@ -8,7 +8,7 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [34, 8, 10, 34];
 // Beyond this number of reports, the axis is logarithmic.
 const LINEAR = 16;
 
-// `body` as of /api/jobs/J; null where a device does not report several times.
+// `body` is `exposure` of /api/jobs/J; null if devices do not report a value several times.
 export function exposureOf(body) {
   if (!body) return null;
   const { reports, epsilons, likely } = body;

@@ -1,4 +1,4 @@
-// Numbers, times and lengths of time in words; everything is set as a reader of English expects it.
+// Format numbers, times and durations for English readers.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
@@ -12,7 +12,7 @@ const minus = (text) => text.replace("-", "−");
 
 export const count = (value) => (known(value) ? minus(whole.format(value)) : "–");
 
-// Ticks of an axis, with as many decimals as tell them apart.
+// Labels of axis ticks, with enough decimals to distinguish them.
 export function tickLabels(ticks) {
   const step = Math.abs(ticks[1] - ticks[0]) || Math.abs(ticks[0]) || 1;
   let decimals = 0;
@@ -21,18 +21,18 @@ export function tickLabels(ticks) {
   return ticks.map((tick) => minus(format.format(Math.abs(tick) < step / 1000 ? 0 : tick)));
 }
 
-// Values of a job: whole users, percent, or numbers of a domain to four digits.
+// Formatter of values: whole users, percentages, or values of a domain with four digits.
 export function valueOf(unit) {
   const format = { users: whole, percent: tenths }[unit] ?? fine;
   return (value) => (known(value) ? minus(format.format(value === 0 ? 0 : value)).replace(/^−0$/, "0") : "–");
 }
 
-// On a narrow screen it is broken before its upper end alone.
+// On a narrow screen, an interval wraps only before its upper end.
 export const interval = (format, low, high) => (known(low) && known(high) ? `${format(low)}\u00a0to ${format(high)}` : "–");
 
-// A number of people and its interval as they are shown wherever they stand, and in the sentence above
-// (`known_count` in Python): rounded outwards to the second digit of half the interval, and cut to
-// what can be, from none to `people`, all there are.
+// A user count and its interval as displayed everywhere, including the sentence at the top (`known_count`
+// in Python): rounded outward to the second digit of half the interval, and clipped to the range from 0
+// to `people`, the population.
 export function knownCount(value, low, high, people) {
   const half = (high - low) / 2;
   const step = half < 100 ? 1 : 10 ** (Math.floor(Math.log10(half)) - 1);
@@ -42,7 +42,7 @@ export function knownCount(value, low, high, people) {
   return { value: Math.min(Math.max(Math.round(value / step) * step, 0), upper), low: lower, high: upper, most };
 }
 
-// An estimate and its 95 % interval in words, as far as they can be believed.
+// An estimate and its 95 % interval as texts, rounded and clipped to credible numbers.
 export function said(unit, format, value, low, high, people) {
   if (!known(value)) return { value: "–", interval: "–" };
   if (unit !== "users" || !known(low) || !known(high)) {
@@ -54,14 +54,14 @@ export function said(unit, format, value, low, high, people) {
   return { value: cut.low > 0 ? format(cut.value) : `${below} ${format(cut.high)}`, interval: interval(format, cut.low, cut.high), mayBeNone: cut.low <= 0 };
 }
 
-// The same in one.
+// The same as a single text.
 export function valueText(unit, format, value, low, high, people) {
   const words = said(unit, format, value, low, high, people);
   if (unit !== "users") return `${words.value} ${error(fitted(unit, format, low, high), value, low, high)}`.trim();
   return words.mayBeNone || words.interval === "–" ? words.value : `${words.value} (${words.interval})`;
 }
 
-// Values of a domain with no more digits than their interval allows: the second one of half of it.
+// Formatter of domain values, rounded to the second digit of half their interval.
 export function fitted(unit, format, low, high) {
   const half = (high - low) / 2;
   if (unit !== "value" || !(half > 0)) return format;
@@ -70,7 +70,7 @@ export function fitted(unit, format, low, high) {
   return (value) => (known(value) ? minus(shown.format(Number(value.toFixed(digits)) || 0)) : "–");
 }
 
-// Half of the interval, or all of it where its parts differ, as for a median.
+// Half width of the interval, or both ends if it is asymmetric, as for a median.
 export function error(format, value, low, high) {
   if (!known(value) || !known(low) || !known(high)) return "";
   const [below, above] = [value - low, high - value];
@@ -78,7 +78,7 @@ export function error(format, value, low, high) {
   return `(${interval(format, low, high)})`;
 }
 
-// Three digits of a loss are enough. What is spent is rounded up, what is left down.
+// Losses have three digits; the charged loss is rounded up, the remaining budget down.
 const cutTo = (round) => (value) => {
   if (!known(value)) return "–";
   const scale = 10 ** (2 - Math.floor(Math.log10(Math.max(value, 1e-12))));
@@ -87,10 +87,10 @@ const cutTo = (round) => (value) => {
 export const loss = cutTo(Math.ceil);
 export const left = cutTo(Math.floor);
 
-// What a job costs by itself.
+// Privacy loss of a job by itself.
 export const lossOf = ({ loss: { epsilon, each }, period }) => `ε ${loss(epsilon)}${each ? ` each ${each === "epoch" ? period : each}` : ""}`;
 
-// A small probability to two digits.
+// A small probability, with two digits.
 export function chance(value, round = Math.ceil) {
   if (value <= 0) return "0";
   let power = Math.floor(Math.log10(value));
@@ -100,7 +100,7 @@ export function chance(value, round = Math.ceil) {
   return digits === 1 ? `10${raised}` : `${digits} × 10${raised}`;
 }
 
-// `what` is counted, as " records"; nothing where a heading says it.
+// `what` is the unit, such as " records"; empty if a heading contains it.
 export function rate(perSecond, what = "") {
   if (!known(perSecond)) return "–";
   if (perSecond >= 1e6) return `${fine.format(Math.round(perSecond / 1e4) / 100)} M${what}/s`;
@@ -117,21 +117,21 @@ export function seconds(value) {
   return `${whole.format(value / 86400)} days`;
 }
 
-// A time of day, with the day if that was not today.
+// A time of day, with the date if it is not recent.
 export function time(milliseconds) {
   if (!known(milliseconds)) return "–";
   return (Math.abs(Date.now() - milliseconds) < RECENT ? clock : calendar).format(milliseconds);
 }
 export const moment = (milliseconds) => (known(milliseconds) ? calendar.format(milliseconds) : "–");
-// A percent sign stays with its number.
+// Keep percent signs on the line of their number.
 export const tied = (words) => words.replaceAll(" %", "\u00a0%");
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-// How many epochs of a job have closed, and of how many; both from the deployment's first one on.
+// Number of closed epochs, and of all epochs, both counted from the deployment's first one.
 export function progress({ last_epoch: last, epochs, counted_from: first }) {
   return last ? `${count(last - first + 1)}${epochs ? ` of ${count(epochs - first + 1)}` : ""}` : "–";
 }
 
-// What a job does, where that is not to run: what operators have it do, or that it has ended.
+// Phase of a job that is not running: the one set by operators, or "ended".
 export const phaseOf = ({ phase, ended }) => (phase !== "running" ? phase : ended ? "ended" : "");

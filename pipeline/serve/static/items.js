@@ -1,4 +1,4 @@
-// All series of a job as a list with sparklines; only the rows in sight exist.
+// All series of a job as a list with sparklines; only visible rows have elements.
 
 import { ask, jobPath } from "./api.js";
 import { byId, h, setText } from "./dom.js";
@@ -8,15 +8,15 @@ import { MOST_SERIES, view } from "./view.js";
 
 const ROW = 36;
 const LINE = 18;
-// Letters of a name that fit a line of a row.
+// Characters that fit on one line of a row.
 const LETTERS = 19;
 const SPARK = { width: 72, height: 24 };
 const ASKED = 1000;
 const MOST_POINTS = 192;
 
 const ORDERS = {
-  // On average: by their latest numbers they would change places at every epoch.
-  // Quantiles, which are no numbers of people, come before them.
+  // By the mean: by the latest estimates, the order would change at every epoch.
+  // Quantiles, which are not user counts, come first.
   largest: (one, other) => (other.unit === "value") - (one.unit === "value") || other.mean - one.mean || one.index - other.index,
   name: (one, other) => one.label.localeCompare(other.label, "en", { numeric: true }),
   given: (one, other) => one.index - other.index,
@@ -35,7 +35,7 @@ export class Items extends EventTarget {
   #covered = 0;
   marks = new Map();
 
-  // `chosen` returns the series drawn; a choice is a "choose" event with the changes to the view.
+  // `chosen` returns the drawn series; a "choose" event has the changes to the view.
   constructor(model, chosen) {
     super();
     [this.model, this.chosen] = [model, chosen];
@@ -71,7 +71,7 @@ export class Items extends EventTarget {
     this.#people = body.population;
     this.#covered = this.#epochs - (this.model.detail.first_epoch ?? 1) + 1;
     const held = new Map(body.series.map((each) => [each.id, each]));
-    // Of a long domain only those found so far are listed.
+    // Of a large domain, only the items detected so far are listed.
     const listed = new Map([...this.model.detail.series, ...body.series].map((each) => [each.id, each]));
     this.#rows = [...listed.values()].map(({ id, label, unit, crowd }, index) => {
       const points = held.get(id)?.points ?? [];
@@ -84,7 +84,7 @@ export class Items extends EventTarget {
     if (this.crowd.value && !view.state.series.length) view.set({ series: this.#largest() }, { replace: true });
   }
 
-  // An epoch closed. What is added to the sparklines is reduced in its turn, now and then.
+  // Add a closed epoch. After many epochs, the reduced sparklines are loaded again.
   append(message) {
     this.#take(message);
     this.#later();
@@ -116,7 +116,7 @@ export class Items extends EventTarget {
     const before = this.#shown[this.#active];
     this.#shown = this.#rows.filter((row) => row.key.includes(wanted) && this.#within(row)).sort(ORDERS[this.order.value]);
     this.#active = Math.max(0, top ? 0 : this.#shown.indexOf(before));
-    // All rows are as high as the longest name needs.
+    // All rows have the height that the longest name requires.
     const longest = this.#rows.reduce((most, row) => Math.max(most, row.label.length), 0);
     this.#height = Math.max(ROW, LINE * Math.ceil(longest / LETTERS + 0.5) + 2);
     this.list.style.setProperty("--row", `${this.#height}px`);
@@ -125,13 +125,13 @@ export class Items extends EventTarget {
     this.#later();
   }
 
-  // Whether a row is of the crowd that is looked at: the crowd itself, or an item in it.
+  // Whether a row belongs to the selected crowd: the crowd itself, or one of its items.
   #within(row) {
     const crowd = this.crowd.value;
     return !crowd || row.crowd === crowd;
   }
 
-  // The address says which crowd is looked at.
+  // The crowd in the page address changed.
   change() {
     this.#look();
     this.#filter(true);
@@ -142,8 +142,8 @@ export class Items extends EventTarget {
     this.crowd.value = wanted?.value ?? "";
   }
 
-  // Look at one crowd: its items are listed, and the largest of them drawn. Before the items are
-  // known none is named; `load` names them.
+  // Select a crowd: list its items, and draw the largest. If no items are known yet, none is
+  // selected until `load`.
   #enter() {
     const series = this.#largest();
     this.dispatchEvent(new CustomEvent("choose", { detail: { crowd: this.crowd.value, series } }));
@@ -171,7 +171,7 @@ export class Items extends EventTarget {
     const first = Math.max(0, Math.floor(this.list.scrollTop / this.#height) - 2);
     const last = Math.min(this.#shown.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / this.#height) + 2);
     while (this.#pool.length < last - first) this.#pool.push(this.#line());
-    // A row stays in the element that shows it, as long as it is in sight.
+    // A visible row keeps its element.
     this.#pool.forEach((line, index) => {
       const at = first + ((index - first) % this.#pool.length + this.#pool.length) % this.#pool.length;
       const row = at < last ? this.#shown[at] : undefined;
@@ -264,7 +264,7 @@ export class Items extends EventTarget {
     const row = this.#shown[this.#active];
     if (!row) return;
     const before = this.chosen();
-    // Curves share an axis: users and values of the domain cannot be drawn together.
+    // All curves share one axis, so user counts and domain values are not drawn together.
     const others = before.filter((id) => this.model.unitOf(id) === row.unit);
     const chosen = others.includes(row.id) ? others.filter((id) => id !== row.id) : [...others, row.id];
     if (chosen.length > MOST_SERIES) {
@@ -276,8 +276,8 @@ export class Items extends EventTarget {
   }
 }
 
-// The points from left to right, with gaps, and a dot at the last one. The first `reduced` points
-// summarize `covered` epochs; each later one is an epoch.
+// Draw the points from left to right, with gaps, and a dot at the last one. The first `reduced` points
+// summarize `covered` epochs; each later point is one epoch.
 function drawSpark(canvas, { points, reduced }, covered, color) {
   const scale = window.devicePixelRatio || 1;
   const pen = canvas.getContext("2d");

@@ -1,4 +1,4 @@
-// All jobs at a glance.
+// The list of all jobs.
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";
@@ -45,12 +45,12 @@ export class JobList {
     if (focused) [...this.element.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   }
 
-  // Of which deployments, up to which epochs, the small curves are.
+  // Deployments and last epochs of the jobs, to detect outdated curves.
   #epochs() {
     return JSON.stringify(this.jobs.map((job) => [job.deployment, job.last_epoch]));
   }
 
-  // Ask for all curves at once, and not for every epoch of many.
+  // Request all curves at once, with a pause between requests.
   #refresh(wait) {
     this.#waits ||= setTimeout(async () => {
       const drawn = this.#epochs();
@@ -81,10 +81,10 @@ function caption(job, { label, epochs }) {
   return `${capital(label)}, ${epochs.length > 1 ? `last ${plural(epochs.length, job.period)}` : `first ${job.period}`}`;
 }
 
-// Whether two jobs give the same kind of answer: numbers that can stand in one chart, or side by side.
+// Whether two jobs publish the same kind of number, and can be compared in one chart or side by side.
 export const alike = (one, other) => one.domain.kind === other.domain.kind && one.unit_of_value === other.unit_of_value;
 
-// Those of the same people, or with the same domain over as many epochs, as far as it is known.
+// Pairs of such jobs over the same population, or with the same known domain and horizon.
 function pairs(jobs) {
   const about = ({ domain: { kind, items, measure }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, measure, horizon]) : NaN);
   return jobs.flatMap((one, index) => jobs.slice(index + 1)

@@ -1,4 +1,4 @@
-// The page of a job, or of several side by side.
+// The page of one job, or of several jobs side by side.
 
 import { PrivacyCard, QuantileCard, TopCard } from "./cards.js";
 import { CurvesCard } from "./curves_card.js";
@@ -12,7 +12,7 @@ import { MOST_SERIES, view } from "./view.js";
 const TABS = [["results", "Results"], ["operators", "For operators"]];
 
 export class JobPage {
-  // `theme` says which one is in force; `begun` is called when more is known than at first.
+  // `theme` returns the current theme; `begun` is called when the first estimate arrives.
   constructor(models, theme, begun) {
     this.models = models;
     this.begun = begun;
@@ -42,7 +42,7 @@ export class JobPage {
     this.#tab();
   }
 
-  // Ids of the series drawn: those of the address, or those that the server would draw.
+  // Ids of the drawn series: those in the page address, or the server's default.
   get chosen() {
     return this.models[0].own(view.state.series).slice(0, MOST_SERIES);
   }
@@ -59,7 +59,7 @@ export class JobPage {
     for (const { model } of this.parts) model.close();
   }
 
-  // The address changed, but not the jobs.
+  // The page address changed, but not its jobs.
   change(before) {
     const { state } = view;
     if (state.tab !== before.tab) this.#tab();
@@ -128,7 +128,7 @@ export class JobPage {
     });
   }
 
-  // Epochs may come by the hundred after a cut: they are drawn once, in the next frame.
+  // After a reconnection, many epochs can arrive at once: they are drawn together, in the next frame.
   #catch(model, message) {
     this.curves.append(model, message);
     if (this.frame) return;
@@ -137,7 +137,7 @@ export class JobPage {
       this.frame = 0;
       this.curves.draw();
       for (const { overview } of this.parts) overview.show();
-      // What was drawn is on the screen once another task begins after the frame.
+      // The drawing is visible when the first task after the frame starts.
       requestAnimationFrame(() => setTimeout(() => performance.measure("dpstream update", { start })));
     });
   }

@@ -1,4 +1,4 @@
-// Puts the page together from the address, and does so again when that changes.
+// Build the page from its address, and again when the address changes.
 
 import { ask } from "./api.js";
 import { Connection } from "./connection.js";
@@ -14,7 +14,7 @@ const KEPT = "dpstream-theme";
 
 class Page {
   jobs = [];
-  // The job that was the only one: it stays when others come.
+  // The job that was the only one: it stays selected when others appear.
   only = "";
   run = "";
   shown = null;
@@ -32,7 +32,7 @@ class Page {
     await this.#begin();
   }
 
-  // Ask what there is; a server that does not answer yet is asked again.
+  // Request the list of jobs; retry until the server responds.
   async #begin(wait = 250) {
     try {
       const { run, jobs, kafka, login } = await ask("/api/jobs");
@@ -46,7 +46,7 @@ class Page {
     await this.#show();
   }
 
-  // The server forgets who this is, and asks for the password again.
+  // Log out: the server ends the session, and shows the login form.
   async #leave() {
     try {
       await fetch("/logout", { method: "POST" });
@@ -56,7 +56,7 @@ class Page {
     }
   }
 
-  // What is there is put in place of what was, or of the places that were kept for it.
+  // Replace the content of the page, or its placeholders.
   #fill(...elements) {
     const main = byId("main");
     main.replaceChildren(...elements);
@@ -89,7 +89,7 @@ class Page {
       for (const model of models) model.close();
       if (turn !== this.turn) return;
       this.#fill(this.#missing(loaded[0].reason));
-      // It may be deployed in a moment, or the server have just begun to read.
+      // The job may be deployed soon, or the server may still be starting.
       this.#await(() => this.jobs.some((job) => job.job === this.job) && this.#show());
       return;
     }
@@ -101,7 +101,7 @@ class Page {
     await this.shown.load();
   }
 
-  // Without a job to look at, hear which jobs there are.
+  // Without a selected job, watch the list of jobs.
   #await(heard, close = () => {}) {
     const connection = new Connection(this.run, () => ({}));
     this.#watch(connection, connection, (type) => ["hello", "jobs"].includes(type) && heard());
@@ -116,7 +116,7 @@ class Page {
     return h("section", {}, h("h1", {}, `Job ${this.job} is not available`), h("p", { class: "sentence" }, reason.message), h("p", {}, h("a", { href: "/" }, "All jobs")));
   }
 
-  // Follow a connection: whether it is there, and what is said of all jobs.
+  // Watch a connection: its state, and the list of jobs that it sends.
   #watch(source, connection, heard = () => {}) {
     source.addEventListener("lost", () => {
       this.lost.set(source, connection.lastHeard);
@@ -138,7 +138,7 @@ class Page {
     });
   }
 
-  // Say what is wrong with the numbers, if anything is, and let them look old.
+  // Show whether the numbers are current; if not, show a warning and mark them as stale.
   #say() {
     const since = Math.min(...this.lost.values());
     const cut = this.lost.size > 0;
@@ -156,7 +156,7 @@ class Page {
     byId("warning").hidden = !words;
   }
 
-  // The job shown, and the one compared with it.
+  // Menus of the selected job, and of the job to compare it with.
   #trail() {
     const names = this.jobs.map((job) => job.job);
     const twice = (title) => this.jobs.filter((job) => job.title === title).length > 1;
@@ -172,7 +172,7 @@ class Page {
     }
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
       none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name.split(",").map((each) => titles.get(each) ?? each).join(" and "))));
-    // Several at once are one choice more, as is one that a link names.
+    // The compared jobs are an additional choice if a link specifies several, or another job.
     const { with: compared } = view.state;
     const offered = [...others, ...(compared && !others.includes(compared) ? [compared] : [])];
     const chosen = choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" }));
@@ -186,7 +186,7 @@ class Page {
     else this.shown?.change(before);
   }
 
-  // Links within the page need no new one.
+  // Follow links within the page without reloading it.
   #follow(event) {
     const link = event.target.closest("a");
     if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -218,7 +218,7 @@ class Page {
     try {
       localStorage.setItem(KEPT, theme);
     } catch {
-      // A browser that keeps nothing still has the address.
+      // Without storage, the theme is only in the page address.
     }
     view.set({ theme }, { replace: true });
   }

@@ -1,4 +1,4 @@
-// The shapes that tell curves apart where colors do not, as they stand in legends and lists.
+// Marker shapes of legends and lists, which distinguish curves of the same color.
 
 import { svg } from "./dom.js";
 
@@ -12,5 +12,5 @@ const PATHS = {
 export const shape = ({ color, shape: name }) =>
   svg("svg", { class: "mark", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: PATHS[name], fill: color }));
 
-// The same path for a canvas.
+// The same shape as a path for a canvas.
 export const path = (name) => new Path2D(PATHS[name]);

@@ -1,4 +1,4 @@
-// A job as the page knows it: what the server said first, kept up to date by its WebSocket.
+// State of a job on the page: loaded once, then updated by the WebSocket.
 
 import { ask, jobPath } from "./api.js";
 import { Connection } from "./connection.js";
@@ -7,10 +7,10 @@ const RECENT = 500;
 
 export class Model extends EventTarget {
   pipeline = null;
-  // Epochs that closed while a curve was on its way.
+  // Recently closed epochs, which a requested curve may lack.
   recent = [];
 
-  // `detail` as of /api/jobs/J, `run` as of /api/jobs.
+  // `detail` is the response of /api/jobs/J; `run` is from /api/jobs.
   constructor(detail, run) {
     super();
     this.detail = detail;
@@ -40,18 +40,18 @@ export class Model extends EventTarget {
     return this.detail.domain.kind;
   }
 
-  // Those of some series that this job has; if it has none of them, what the server would draw.
+  // The series among `ids` that this job has; if there are none, the server's default.
   own(ids) {
     const own = ids.filter((id) => this.detail.series.some((each) => each.id === id));
     return own.length ? own : this.detail.chosen;
   }
 
-  // Unit of a series: of jobs over numbers some are users, and some are values of the domain.
+  // Unit of a series: in jobs over numbers, some are user counts, and some are domain values.
   unitOf(id) {
     return this.detail.series.find((each) => each.id === id)?.unit ?? "users";
   }
 
-  // Whether values of the domain mean the same as another job's: their buckets are the same.
+  // Whether domain values are comparable with those of another job, which needs the same buckets.
   measuresAs(other) {
     const ids = (model) => String(model.detail.series.map((each) => each.id));
     return ids(this) === ids(other);
@@ -66,7 +66,7 @@ export class Model extends EventTarget {
   #hear(message) {
     if (message.type === "hello" || message.type === "jobs") {
       const summary = message.jobs.find((each) => each.job === this.name);
-      // The budget of a summary is a text; its account comes by itself.
+      // A summary has the budget only as text; its numbers arrive in a separate message.
       if (summary) Object.assign(this.detail, { ...summary, budget: this.detail.budget, last_epoch: this.detail.last_epoch });
     } else if (message.type === "epoch") {
       if (message.epoch <= this.lastEpoch) return;
@@ -74,7 +74,7 @@ export class Model extends EventTarget {
       if (this.recent.push(message) > RECENT) this.recent.shift();
       const begun = !this.lastEpoch;
       Object.assign(this.detail, { last_epoch, closed_at, window_status, flags, headline, estimate, sentence, sentence_epoch });
-      // Which items there are is known from the first estimate on.
+      // Items may be unknown until the first estimate.
       if (begun && !this.detail.chosen.length) this.dispatchEvent(new Event("begun"));
     } else if (message.type === "budget") {
       this.detail.budget = message.budget;

@@ -1,4 +1,4 @@
-// The numbers behind the curves: as a table on the page, and as files.
+// The numbers behind the curves, as a table on the page and as files.
 
 import { ask, jobPath } from "./api.js";
 import { column, h, numbers, saveFile, table } from "./dom.js";
@@ -12,7 +12,7 @@ const FILES = [["csv", "CSV"], ["parquet", "Parquet"], ["json", "JSON"]];
 export class NumbersTable {
   #waits = 0;
 
-  // `shown` says which series are drawn, from which epoch to which, and the change since how many epochs.
+  // `shown` returns the drawn series, the range of epochs, and the lag of changes.
   constructor(models, shown) {
     [this.models, this.shown] = [models, shown];
     this.body = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers behind the curve" });
@@ -63,7 +63,7 @@ export class NumbersTable {
   }
 }
 
-// A row for every epoch that is seen and every curve, as a file; the numbers are those published.
+// Save the visible epochs of all curves as CSV, with the published numbers.
 export async function saveSeen(models, series, [from, to], change) {
   const lines = [["job", "epoch", "start", "series", change ? `change since ${change} before` : "estimate", "ci95_low", "ci95_high", "window_status", "flags"]];
   for (const model of models) {
@@ -84,6 +84,6 @@ export async function saveSeen(models, series, [from, to], change) {
   saveFile(`${models.map((model) => model.name).join("-and-")}-epochs-${from}-to-${to}.csv`, new Blob([lines.map((line) => `${line.map(quoted).join(",")}\n`).join("")], { type: "text/csv" }));
 }
 
-// Links to the files of a job.
+// Download links of a job.
 export const downloads = (model, named) => h("p", {}, named ? `Download ${model.name}: ` : "Download ",
   FILES.map(([format, name]) => [h("a", { href: `${jobPath(model.name, "estimates")}?format=${format}`, download: `${model.name}.${format}` }, name), " "]));

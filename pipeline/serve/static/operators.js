@@ -1,11 +1,11 @@
-// The second tab, for operators.
+// The tab for operators.
 
 import { jobPath } from "./api.js";
 import { column, h, numbers, table } from "./dom.js";
 import { count, moment, phaseOf, rate, seconds } from "./format.js";
 import { idleWords, reasons, waitsFor } from "./pipeline.js";
 
-// Where it is wider than the page, it is moved inside.
+// A table that scrolls if it is wider than the page.
 const wide = (name, columns, rows) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, table(name, columns, rows));
 
 const silent = ({ age }) => `no heartbeat for ${seconds(age)}`;

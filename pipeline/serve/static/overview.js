@@ -1,20 +1,20 @@
-// A job in a sentence and a few tiles.
+// Summary of a job: a sentence and a few tiles.
 
 import { h, setText } from "./dom.js";
 import { capital, count, left, loss, lossOf, moment, phaseOf, progress, tied, time } from "./format.js";
 
-// Tiles that all of some jobs have under the same names.
+// Names of the tiles that all given jobs have.
 export function tilesOf(models) {
   const changes = models.some(({ detail }) => detail.changes && detail.domain.kind === "value");
   return [...(changes ? ["change"] : []), "part", "epochs", "privacy"];
 }
 
-// Longer names are set smaller.
+// Longer names have a smaller font.
 const LONG = 24;
 const NAMES = { change: () => "Change", part: () => "Participation", epochs: ({ period }) => capital(`${period}s`), privacy: () => "Privacy loss" };
 
 export class Overview {
-  // `named`: whether there are several, one below the other.
+  // `named` is true if several jobs are shown, one below the other.
   constructor(model, named, tiles) {
     this.model = model;
     // With several jobs, the sentence already has the date.
@@ -40,7 +40,7 @@ export class Overview {
 
   show() {
     const { detail } = this.model;
-    // Parts at odd places are said with weight.
+    // Parts at odd positions are emphasized.
     this.sentence.replaceChildren(...detail.sentence.map((part, index) => (index % 2 ? h("strong", { class: part.length > LONG ? "long" : "" }, tied(part)) : tied(part))));
     for (const name of ["assumption", "warning"]) {
       setText(this[name], detail[name] ?? "");
@@ -81,12 +81,12 @@ export class Overview {
     this.tiles.epochs.note.title = moment(closed_at);
   }
 
-  // What this job costs; and below, what all jobs about its people do.
+  // Privacy loss of this job, and below it, of all jobs over its population.
   #budget(detail) {
     const { charged, filtered, allowed, remaining } = detail.budget;
     if (!allowed || charged.epsilon === null) {
       const total = charged.epsilon === null ? "charged without limit" : `ε ${loss(charged.epsilon)} charged in total`;
-      this.#say("privacy", lossOf(detail), `${total}; ${allowed ? "no budget can hold" : "no limit is set"}`);
+      this.#say("privacy", lossOf(detail), `${total}; ${allowed ? "no budget suffices" : "no limit is set"}`);
       return;
     }
     const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : ", composed";

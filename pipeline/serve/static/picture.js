@@ -1,4 +1,4 @@
-// A chart as a PNG file, made here from what is on the screen, with its title and its legend.
+// Save the visible charts as a PNG file, with title and legend.
 
 import { h, saveFile } from "./dom.js";
 import { path } from "./marks.js";

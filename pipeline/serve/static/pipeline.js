@@ -1,9 +1,9 @@
-// The way of a report through the pipeline as a drawing with live numbers.
+// Drawing of the pipeline from devices to estimates, with live numbers.
 
 import { h, svg } from "./dom.js";
 import { count, plural, rate, seconds } from "./format.js";
 
-// Stages shown until those of the job are known.
+// Stages to show until those of the job are known.
 const USUAL = [{ stage: "shuffle", reads: "reports" }, { stage: "aggregate", reads: "shuffled" }, { stage: "publish", reads: "partials" }];
 
 function does(stage) {
@@ -13,9 +13,9 @@ function does(stage) {
   return stage === "publish" ? "estimates every epoch" : "aggregates every window";
 }
 
-// Columns from left to right; stages that work side by side are one below the other.
+// Columns from left to right; parallel stages are in one column.
 function columnsOf(body, replay) {
-  // A replay has no devices and no shuffle stage: its windows were released before.
+  // A replay has no devices and no shuffle stage, because its windows are already released.
   const stages = body?.stages ?? (replay ? USUAL.slice(1) : USUAL);
   const columns = [];
   for (const each of stages) {
@@ -42,7 +42,7 @@ function stageBox(x, y, width, height, stage, found, idle) {
   const up = all.filter((worker) => worker.up).length;
   const speeds = all.filter((worker) => worker.up).map((worker) => worker.reports_per_second ?? null).filter((each) => each !== null);
   const read = all.filter((worker) => worker.up && known(worker.records_per_second)).map((worker) => worker.records_per_second);
-  // Where even the number of records is to stay unknown, none is shown.
+  // If the number of records must stay hidden, no rate is shown.
   const records = read.length ? read.reduce((sum, each) => sum + each, 0) : null;
   const total = speeds.reduce((sum, each) => sum + each, 0);
   const speed = speeds.length ? rate(total, " reports") : rate(records, " records");
@@ -58,7 +58,7 @@ function stageBox(x, y, width, height, stage, found, idle) {
     found && (up || !idle) && text(middle, y + 86, speed, { class: "small" }));
 }
 
-// Who takes the reports of devices, where those report for themselves.
+// Collectors, in jobs whose devices report for themselves.
 function collectorsBox(x, y, width, height, all, idle) {
   const up = all.filter((each) => each.up);
   const speeds = up.map((each) => each.stored_per_second).filter(known);
@@ -74,7 +74,7 @@ function collectorsBox(x, y, width, height, all, idle) {
     up.length > 0 && text(middle, y + 86, speed, { class: "small" }));
 }
 
-// A topic as the pipe that it is, with how much waits in it.
+// A topic as a pipe, with the number of waiting records.
 function topic(x, y, name, found) {
   const waits = found?.lag > 0;
   return svg("g", { class: waits ? "topic waits" : "topic" },
@@ -109,7 +109,7 @@ function across(body, replay, idle) {
     column.forEach((each, index) => {
       const found = by.get(each.stage);
       const at = y + index * row;
-      // To a row below and back again by a corner.
+      // Connect to a lower row and back, with right angles.
       if (index) nodes.push(svg("path", { d: `M${x + 4} ${y}V${at}h8`, class: "flow" }), svg("path", { d: `M${x + 277} ${at}h4V${y}`, class: "flow" }));
       nodes.push(arrow(index ? x + 12 : x, at, x + 18, at, busy(found)), topic(x + 71, at, each.reads, found),
         arrow(x + 124, at, x + 142, at, busy(found)), stageBox(x + 143, at - 50, 134, 100, each.stage, found, idle));
@@ -121,7 +121,7 @@ function across(body, replay, idle) {
   return svg("svg", { viewBox: `0 0 ${x + 126} ${rows * row}`, role: "img", "aria-label": words(body, idle), class: "across" }, nodes);
 }
 
-// Folded for narrow places: a row for every stage, with the topic that it reads on the left.
+// Layout for narrow screens: a row for every stage, with the topic that it reads on the left.
 function folded(body, replay, idle) {
   const by = stagesOf(body);
   const nodes = [source(66, body?.collectors ? 46 : 26, replay, body)];
@@ -155,7 +155,7 @@ function source(x, y, replay, body) {
 
 const stagesOf = (body) => new Map((body?.stages ?? []).map((each) => [each.stage, each]));
 
-// The drawing in words, for those who do not see it.
+// Text version of the drawing, for screen readers.
 function words(body, idle) {
   if (!body?.stages) return "No pipeline status yet.";
   const collectors = body.collectors ? [`collectors: ${count(body.collectors.filter((each) => each.up).length)} of ${count(body.collectors.length)} up`] : [];
@@ -167,9 +167,9 @@ function words(body, idle) {
   })).join("; ");
 }
 
-// `collected`: whether devices report for themselves.
+// Describe what a window waits for; `collected` is true if devices report for themselves.
 export function waitsFor(window, collected) {
-  // Until then collectors take reports of it, and are not waited for.
+  // Until its epoch ends, collectors accept reports, and the window does not wait for them.
   if (collected && !known(window.grace_left)) return "the end of the epoch";
   if (!window.waits_for.length) return collected ? `the end of its grace period, in ${seconds(window.grace_left)}` : "finalization";
   const [first, second, ...others] = window.waits_for;
@@ -189,7 +189,7 @@ export function idleWords(body, phase) {
   return phase === "paused" ? "paused" : "no worker needed";
 }
 
-// Count of every reason, as text.
+// Counts of rejections by reason, as text.
 export const reasons = (found) => Object.entries(found).map(([reason, number]) => `${count(number)} ${reason}`).join(", ");
 
 // Status of collectors as sentences: `[sentence, whether it requires action]`.
@@ -216,7 +216,7 @@ export class PipelineCard {
     this.element = h("section", { class: "card pipeline", "aria-label": title }, h("div", { class: "card-head" }, h("h2", {}, title)), this.drawing, this.windows);
   }
 
-  // `phase` is what operators have the job do.
+  // `phase` is the phase that operators set, such as "paused".
   show(body, phase) {
     const idle = idleWords(body, phase);
     this.drawing.replaceChildren(across(body, this.replay, idle), folded(body, this.replay, idle));

@@ -1,4 +1,4 @@
-// The latest epochs of a job as a small drawing: its band, its line, and gaps where nothing is known.
+// Small chart of a job's latest epochs: a band and a line, with gaps.
 
 import { Curve } from "./curve.js";
 import { svg } from "./dom.js";
@@ -9,7 +9,7 @@ const WIDTH = 300;
 const HEIGHT = 56;
 const EDGE = 4;
 
-// `body` as of /api/recent, `job` as of /api/jobs.
+// `body` is from /api/recent, `job` from /api/jobs.
 export function smallCurve(body, job) {
   const curve = new Curve(body, "");
   const [first, last] = [curve.epochs[0], curve.lastEpoch];
@@ -19,7 +19,7 @@ export function smallCurve(body, job) {
   const { band, alone } = curve.band();
   const end = curve.lastKnown(last);
   const dot = end < 0 ? "" : `M${at(curve.epochs[end], curve.value[end])}h0`;
-  // Stretched to its place; strokes and dots are not.
+  // The drawing is stretched to its container; strokes and dots are not.
   return svg("svg", { class: "small-curve", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words(curve, body.unit, job) },
     svg("path", { class: "band", d: path(band.x, band.y, at) }),
     svg("path", { class: "alone", d: alone.x.map((epoch, index) => `M${at(epoch, alone.low[index])}L${at(epoch, alone.high[index])}`).join("") }),
@@ -27,7 +27,7 @@ export function smallCurve(body, job) {
     svg("path", { class: "end", d: dot }));
 }
 
-// Every unbroken run is a part of its own; one of a single point is a dot.
+// Every unbroken run is a separate line; a single point is a dot.
 function path(x, y, at) {
   let drawn = false;
   return x.map((epoch, index) => {

@@ -1,10 +1,10 @@
-// The trusted parties as a picture: the path of a report, and a boundary around the trusted ones.
+// Trust diagram: the path of a report, with a boundary around trusted parties.
 
 import { h, svg } from "./dom.js";
 
 const [WIDTH, HEIGHT, GAP, DOWN, EDGE] = [158, 76, 40, 26, 16];
 
-// Words on lines of at most `most` letters.
+// Wrap text into lines of at most `most` characters.
 function lines(text, most = 24) {
   return text.split(" ").reduce((all, word) => {
     if (all.length && `${all.at(-1)} ${word}`.length <= most) all[all.length - 1] += ` ${word}`;
@@ -23,7 +23,7 @@ function box(x, y, { name, sees, trusted, either }, width = WIDTH) {
     lines(sees, width < WIDTH ? 15 : 24).map((line, index) => words(middle, y + 43 + 15 * index, line, { class: "small" })));
 }
 
-// One party after the other; parties of which one suffices share a column.
+// Steps of the path; parties of which one must be trusted share a step.
 function steps(parties) {
   const found = [];
   for (const party of parties) {
@@ -73,7 +73,7 @@ function folded(all) {
   const tops = [];
   let y = 34;
   for (const [{ either }] of all) {
-    // What is said of a boundary further down needs room above it.
+    // A boundary further down needs space for its label.
     if (either) y += 22;
     tops.push(y);
     y += HEIGHT + DOWN;
@@ -86,11 +86,11 @@ function folded(all) {
     all.map((step, index) => [
       index > 0 && svg("path", { class: "way", d: `M${left + WIDTH / 2} ${tops[index - 1] + HEIGHT + 1}V${tops[index] - 3}m-4 -7l4 7l4 -7` }),
       step.map((party, place) => box(start(step) + place * (each(step) + 10), tops[index], party, each(step)))]),
-    // Over the way that crosses it.
+    // Drawn last, above the path that crosses it.
     runs(all).map(([first, , said]) => (first === 0 || said === EITHER) && svg("text", { x: start(all[first]) - 4, y: tops[first] - 17, class: "said" }, said)));
 }
 
-// `trust` as of /api/jobs/J.
+// `trust` is from /api/jobs/J.
 export function trustPicture({ parties, description: said }) {
   const all = steps(parties);
   const list = parties.map(({ name, sees, trusted, either }) => `${name} (${sees}): ${either ? EITHER : trusted ? HAS : "not trusted"}`);

@@ -1,10 +1,10 @@
-// What is shown, kept in the address: a link or the back button shows the same again.
+// State of the view, stored in the page address, so that links and the back button restore it.
 
 const DEFAULTS = { job: "", with: "", series: [], crowd: "", range: "all", change: "", tab: "results", theme: "", embed: "" };
 const CHANGE = /^[1-9]\d{0,4}$/;
 const RANGE = /^(all|latest-[1-9]\d{0,8}|[1-9]\d{0,15}-[1-9]\d{0,15})$/;
 export const MOST_SERIES = 12;
-// Side by side; the names of all but the first are in `with`, with commas between them.
+// Maximum number of jobs side by side; `with` has all names but the first, separated by commas.
 export const MOST_JOBS = 4;
 
 function read(search) {
@@ -19,7 +19,7 @@ function read(search) {
     range: RANGE.test(range) ? range : "all",
     change: CHANGE.test(change) ? change : "",
     tab: asked.get("tab") === "operators" ? "operators" : "results",
-    // A curve by itself, for a frame of another page.
+    // Show only the curve, for a frame in another page.
     embed: asked.get("embed") === "1" ? "1" : "",
     theme: ["light", "dark"].includes(asked.get("theme")) ? asked.get("theme") : "",
   };
@@ -44,7 +44,7 @@ class View extends EventTarget {
     addEventListener("popstate", () => this.#become(read(location.search)));
   }
 
-  // A choice of the user becomes an entry of the history; its consequences replace the entry.
+  // Choices of the user add a history entry; their consequences replace it.
   set(changes, { replace = false } = {}) {
     const next = { ...this.state, ...changes };
     const target = address(next);
