@@ -167,7 +167,7 @@ class CountsQuery(ABC):
         yield from map(float, sums.of(items))
 
     def names(self, domain: ValueDomain) -> list[str]:
-        """Return the names of the answers that are known without data; empty if there are none."""
+        """Return the names of answers that are known without data; empty for other queries."""
         return []
 
     def steady(self, records: Sequence[EstimateRecord], count: int) -> CountsQuery:

@@ -131,7 +131,7 @@ def test_curve_grows_with_its_band_and_shows_gaps(
     chart = seen.page.locator(".chart")
     seen.wait_for_epoch(7)
     assert seen.source("estimate-0")["y"] == [5_000.0] * 4 + [None, None, 5_000.0]
-    # One polygon around four epochs; the seventh, alone between gaps, is a line from end to end.
+    # One polygon around four epochs; the seventh epoch, between gaps, is a line between both ends.
     band = seen.source("band-0")
     assert band["x"] == [1, 2, 3, 4, 4, 3, 2, 1]
     assert band["y"] == [5_200.0] * 4 + [4_800.0] * 4
@@ -194,7 +194,7 @@ def test_items_are_chosen_by_keyboard_and_stored_in_the_url(
         "() => Bokeh.documents[0]?.get_model_by_name('estimate-4')?.data.x.length"
     )
 
-    # The first stop is the link past the header.
+    # The first Tab stop is the link that skips the header.
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     search = page.get_by_label("Search items")
@@ -212,7 +212,7 @@ def test_items_are_chosen_by_keyboard_and_stored_in_the_url(
     page.go_back()
     expect(page.locator(".legend .label")).to_have_count(4)
 
-    # Names are escaped, not markup.
+    # Names are escaped, not interpreted as markup.
     search.fill("")
     expect(page.get_by_role("option", name="<img")).to_be_visible()
     listbox = page.get_by_role("listbox")
@@ -224,7 +224,7 @@ def test_items_are_chosen_by_keyboard_and_stored_in_the_url(
     page.keyboard.press("Space")
     expect(page.locator(".legend .label").last).to_have_text("39")
 
-    # The same view again from the address alone.
+    # The address alone restores the same view.
     again = watch(served.address)
     again.open(page.url.removeprefix(served.address).lstrip("/"))
     expect(again.page.locator(".legend .label")).to_have_count(5)
@@ -274,7 +274,7 @@ def test_page_recovers_after_outage_and_restart(served: ServedPage, watch: Watch
     assert seen.source("estimate-0")["x"] == list(range(1, 21))
     expect(page.locator("#warning")).to_be_hidden()
     expect(page.locator("body.stale")).to_have_count(0)
-    # It caught up without reloading.
+    # The page caught up without reloading.
     assert page.evaluate("window.before")
 
     served.stop()
@@ -300,7 +300,7 @@ def test_content_security_policy_is_enforced(served: ServedPage, watch: Watch) -
     seen.wait_for_epoch(1)
     assert any(url.startswith("ws:") for url in seen.requested)
     seen.assert_well_behaved()
-    # The policy blocks what the page never does.
+    # The policy blocks actions that the page never takes.
     seen.page.evaluate(
         """() => {
           const script = document.createElement("script");

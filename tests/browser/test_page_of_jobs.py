@@ -91,7 +91,7 @@ _BOXES = """(name) => {
 
 def assert_nothing_overlaps(page: Page, drawing: str) -> None:
     """Check that stages and topics do not overlap and lie inside the drawing."""
-    # In one evaluation, as the page may still move.
+    # In a single evaluation, because the page may still move.
     view, *boxes = page.evaluate(_BOXES, drawing)
     for index, (left, top, right, bottom) in enumerate(boxes):
         assert view[0] <= left <= right <= view[2]

@@ -105,7 +105,7 @@ def test_page_describes_estimates_in_words_and_dates(
     expect(page.locator(".trust .boundary:visible")).to_have_count(1)
     expect(page.locator(".trust")).to_contain_text("own device and its producer: none")
 
-    # The view as a file.
+    # The view is saved as a file.
     page.get_by_role("button", name="Last 20").click()
     page.wait_for_url("**range=latest-20**")
     with page.expect_download() as download:
@@ -121,7 +121,7 @@ def test_page_describes_estimates_in_words_and_dates(
     assert rows[19][4:8] == ["", "", "", "suppressed"]
     page.screenshot(path=artifacts / "words.png", full_page=True)
 
-    # The same curve alone, for a frame.
+    # The embedded view shows only the curve.
     embedded = watch(served.address)
     embedded.page.goto(f"{served.address}/?embed=1")
     embedded.wait_for_epoch(20)

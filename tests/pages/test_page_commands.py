@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Reader:
-    """Reader of a page, who types its commands in a folder with the files it mentions."""
+    """Simulated reader who runs the commands of a page in a folder with the files it mentions."""
 
     dpstream: Commands
     experiments: Commands

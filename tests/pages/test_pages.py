@@ -45,7 +45,7 @@ every_page = pytest.mark.parametrize("page", PAGES.values(), ids=str)
 
 
 def commands_of_dpstream() -> dict[str, Any]:
-    """Return parsers by the words before arguments, such as ``plan`` and ``kafka start``."""
+    """Return parsers by command name, such as ``plan`` and ``kafka start``."""
     commands = {name: subcommand.loaded for name, subcommand in build_command().commands.items()}  # type: ignore[attr-defined]
     groups = {
         name: subcommand.commands
@@ -69,7 +69,7 @@ OF_EXPERIMENTS = {option for each in build_experiments().params for option in ea
 
 
 def is_real(path: str) -> bool:
-    """Return whether a path of a page is not that of an example."""
+    """Return whether a path on a page is a file of the repository, not an example."""
     return "NAME" not in path and path.split("/")[0] not in EXAMPLES
 
 
@@ -78,7 +78,7 @@ def subcommand_of(words: list[str]) -> str | None:
 
 
 def is_defined(name: str, folder: Path) -> bool:
-    """Return whether a name in text about a folder is a file, module or definition nearby."""
+    """Return whether a name in a text about `folder` is a file, module or definition near it."""
     *modules, last = name.split(".")
     for place in (folder, *folder.parents[: len(folder.relative_to(ROOT).parts)]):
         path = place.joinpath(*modules)
@@ -95,7 +95,7 @@ def is_defined(name: str, folder: Path) -> bool:
 
 
 def _defines(module: Path, name: str) -> bool:
-    """Return whether a module defines a class or function, or a class with such an attribute."""
+    """Return whether a module defines a class or function, or a class with an attribute."""
     outer, _, attribute = name.partition(".")
     for node in ast.parse(module.read_text()).body:
         if getattr(node, "name", None) == outer:
@@ -114,7 +114,7 @@ def test_readme_is_short() -> None:
     assert len(README.text.splitlines()) <= 150
 
 
-def test_readme_leads_to_every_page() -> None:
+def test_every_page_is_reachable_from_the_readme() -> None:
     found, new = set(), {README.path}
     while new:
         page = PAGES[new.pop()]
@@ -232,7 +232,7 @@ def test_job_files_and_experiments_are_valid(page: Page, tmp_path: Path) -> None
 
 
 @every_page
-def test_generated_parts_are_current(page: Page) -> None:
+def test_generated_blocks_are_current(page: Page) -> None:
     for module, text in page.generated.items():
         done = subprocess.run(
             [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, check=True

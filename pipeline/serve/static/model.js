@@ -40,7 +40,7 @@ export class Model extends EventTarget {
     return this.detail.domain.kind;
   }
 
-  // The series among `ids` that this job has; if there are none, the server's default.
+  // The series among `ids` that this job has, or else the server's default.
   own(ids) {
     const own = ids.filter((id) => this.detail.series.some((each) => each.id === id));
     return own.length ? own : this.detail.chosen;

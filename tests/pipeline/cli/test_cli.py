@@ -78,7 +78,7 @@ def test_commands_of_removed_packages_are_omitted(
 
 
 def test_interrupt_during_imports_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Little is imported before `main` can catch errors.
+    # Only a few modules are imported before `main` can catch errors.
     program = "import sys; from dpstream.pipeline.cli import main; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
     assert not {"typer", "numpy", "pydantic", "dpstream.pipeline.cli.command_errors"} & {*loaded}
@@ -90,7 +90,7 @@ def test_interrupt_during_imports_exits_with_130(monkeypatch: pytest.MonkeyPatch
     assert main(["jobs"]) == INTERRUPTED == 130
 
 
-def test_read_only_commands_import_no_heavy_modules() -> None:
+def test_read_only_commands_do_not_import_heavy_modules() -> None:
     asking = [name for name in ("status", "estimates") if name in installed_commands()]
     program = (
         "import sys; from dpstream.pipeline.cli import main; "
@@ -143,7 +143,7 @@ def test_help_is_printed_without_arguments(dpstream: Commands) -> None:
         ("list --kafka-config {missing}", "client.properties"),
     ],
 )
-def test_wrong_command_line_exits_with_2_and_a_hint(
+def test_invalid_command_line_exits_with_2_and_a_hint(
     dpstream: Commands, job_file: Path, tmp_path: Path, arguments: str, message: str
 ) -> None:
     line = arguments.format(job=job_file, missing=tmp_path / "client.properties")
@@ -155,7 +155,7 @@ def test_wrong_command_line_exits_with_2_and_a_hint(
     assert result.output == ""
 
 
-def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
+def test_job_file_error_names_lines_and_allowed_values(dpstream: Commands, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: students\nprotocol: future_rand\nparameters: {epsilon: -1, max_changes: 4}\n"
@@ -183,7 +183,7 @@ def test_wrong_job_file_names_lines_and_allowed_values(dpstream: Commands, tmp_p
         "run shuffle small",
     ],
 )
-def test_missing_broker_is_an_error_with_the_start_command(
+def test_missing_broker_error_suggests_the_start_command(
     dpstream: Commands, home: Path, arguments: str
 ) -> None:
     result = dpstream(*arguments.split())
@@ -194,7 +194,7 @@ def test_missing_broker_is_an_error_with_the_start_command(
     assert not home.exists()
 
 
-def test_kafka_commands_when_no_local_broker_runs(dpstream: Commands, home: Path) -> None:
+def test_kafka_commands_report_that_no_local_broker_runs(dpstream: Commands, home: Path) -> None:
     result = dpstream("kafka", "status")
     assert (result.code, result.errors) == (1, "")
     assert "dpstream kafka start" in result.output
@@ -306,13 +306,13 @@ def test_unexpected_error_keeps_its_traceback() -> None:
         run_command(app_that_raises(error), ["--"])
 
 
-def test_interrupt_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted_command_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(app_that_raises(KeyboardInterrupt()), ["--"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.skipif("plan" not in installed_commands(), reason="this copy has no planning")
-def test_closed_pipe_prints_no_error(job_file: Path, home: Path) -> None:
+def test_command_with_closed_pipe_prints_no_error(job_file: Path, home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:

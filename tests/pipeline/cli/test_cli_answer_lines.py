@@ -43,7 +43,7 @@ def modes(tmp_path: Path) -> Path:
     return path
 
 
-def test_estimates_accept_the_options_of_query(
+def test_estimates_command_accepts_the_query_options(
     dpstream: Commands, cluster: MemoryCluster, modes: Path, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", modes).code == 0

@@ -64,7 +64,7 @@ def test_header_describes_records_without_their_content(
     assert header_of(letter(value, Reason.EPOCH)) == header
 
 
-def test_dead_letters_shows_counts_by_reason_and_latest(
+def test_dead_letters_lists_counts_by_reason_and_latest_records(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
@@ -93,7 +93,7 @@ def test_dead_letters_shows_counts_by_reason_and_latest(
 def test_dead_letters_hides_sizes_when_message_counts_are_secret(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    """Such reports are private only once they are shuffled, and their number is their noise."""
+    """Such reports are private only after the shuffle, and their number is part of the noise."""
     kept = job_file.with_name("kept")
     job_file.write_text(
         "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"

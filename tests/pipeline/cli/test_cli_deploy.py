@@ -103,7 +103,7 @@ def test_deploy_changes_operational_settings_in_place(
         ({}, "population: others\ntopics: {partitions: 2}\n", "population: left out"),
     ],
 )
-def test_deploy_rejects_other_changes_without_writing(
+def test_deploy_rejects_non_operational_changes_without_writing(
     dpstream: Commands,
     cluster: MemoryCluster,
     job_file: Path,

@@ -84,7 +84,7 @@ def test_key_is_erased_after_its_last_epoch_is_published(
     assert private_keys() == sorted(NAMES)
     assert "2 keys erased" in dpstream("erase-keys", "--yes").output
     assert private_keys() == ["aggregator-2", "stage-2", "stranger"]
-    # No key is left to erase, and the last keys serve to the end of the job.
+    # No key is left to erase: the last keys are used until the end of the job.
     publish_up_to(cluster, rotating, 4, first=3)
     assert dpstream("erase-keys", "--yes", "--json").json["erased"] == []
     publish_up_to(cluster, rotating, 5, first=5)
@@ -148,7 +148,7 @@ def test_key_used_by_another_job_is_not_erased(
     assert private_keys() == ["aggregator-1", "stage-2", "stranger"]
 
 
-def test_no_key_is_erased_when_a_job_is_unreadable(
+def test_keys_are_not_erased_when_a_job_is_unreadable(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     publish_up_to(cluster, rotating, 5)

@@ -52,7 +52,7 @@ def estimates(
     return dpstream
 
 
-def test_output_option_writes_a_file_and_prints_nothing(
+def test_estimate_file_option_writes_a_file_and_prints_nothing(
     estimates: Commands, tmp_path: Path
 ) -> None:
     printed = estimates("estimates", "weekly", "--format", "csv").output
@@ -72,6 +72,6 @@ def test_output_option_writes_a_file_and_prints_nothing(
 
 
 @pytest.mark.parametrize("form", CHUNKS)
-def test_full_disk_prints_one_line(estimates: Commands, form: str) -> None:
+def test_estimate_file_on_a_full_disk_prints_one_error_line(estimates: Commands, form: str) -> None:
     result = estimates("estimates", "weekly", f"--{form}", "/dev/full")
     assert (result.code, result.errors) == (1, "error: /dev/full: No space left on device\n")

@@ -60,7 +60,7 @@ class Topic:
         return EstimateReader(cast(Cluster, self), job, last)
 
 
-def test_first_record_of_an_epoch_is_its_estimate() -> None:
+def test_only_the_first_record_of_an_epoch_counts() -> None:
     repeated = record(1, replace(ESTIMATE, value=1.0))
     foreign = record(2, deployment=b"f" * 16)
     published = [record(1), repeated, foreign, record(2)]
@@ -80,11 +80,11 @@ LONG = deploy_job(parse_job(job_text(epochs=4_000)), deployed_at=0, deployment=b
     [(1, [1_000], True), (3, [998, 999, 1_000], True), (1_000, None, False), (5_000, None, False)],
 )
 @pytest.mark.parametrize("repeated", [(), range(40, 50)])
-def test_latest_reads_only_the_last_records(
+def test_last_option_reads_only_the_latest_records(
     last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
 ) -> None:
     values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]
-    # Duplicates by the publisher, at the very start of the read.
+    # The read starts at records that the publisher repeated.
     place = 1_000 - last - 128
     if place > 0:
         values[place + len(repeated) : place + len(repeated)] = [values[each] for each in repeated]
@@ -146,7 +146,7 @@ def test_smoothed_estimates_are_labeled_in_tables_and_csv() -> None:
     assert header.split(",")[3] == "smoothed"
 
 
-def test_table_of_one_value_has_reports_and_users() -> None:
+def test_table_of_a_single_count_has_report_and_user_columns() -> None:
     lines = [*printed_lines(JOB, None, "table", [record(1), record(12, None)])]
     assert [line.split() for line in lines] == [
         ["epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"],

@@ -245,7 +245,7 @@ def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]
             ("at offset 1, but it is here: the topic was rewritten"),
         ),
     ],
-    ids=["front", "end", "edit", "doubled", "inserted"],
+    ids=["first-removed", "last-removed", "edited", "duplicated", "inserted"],
 )
 def test_verify_detects_tampering_with_the_ledger(
     dpstream: Commands,
@@ -267,7 +267,7 @@ def test_verify_detects_tampering_with_the_ledger(
     body = dpstream("ledger", "--verify", "--json")
     assert body.code == 1
     assert json.loads(body.output)["problems"]
-    # It reduces no charge.
+    # No tampering reduces the charges.
     assert sum(charge.epsilon for charge in read_spending(cast(Cluster, cluster)).charges) >= 3
 
 

@@ -106,7 +106,7 @@ def test_interrupted_run_resumes_with_the_next_epoch(
     assert messages[-1] == EPOCHS
 
 
-def test_values_follow_their_users_when_others_join_the_user_list(
+def test_values_stay_with_their_users_when_the_user_list_grows(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     early = change_log_of(tmp_path / "early.csv", "nora,1,1\nzoe,2,1\n")
@@ -183,7 +183,7 @@ def test_epochs_are_closed_by_the_clock(
     }
 
 
-def test_presence_after_restart_is_independent_of_changes(
+def test_users_without_changes_are_present_after_a_restart(
     open_producer: Callable[[], NotedProducer], tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"

@@ -45,7 +45,7 @@ PER_EPOCH = tuple(
 
 
 @pytest.mark.parametrize("protocol", PER_EPOCH)
-def test_query_items_of_every_one_epoch_protocol(
+def test_query_returns_items_for_every_per_epoch_protocol(
     start: Start, dpstream: Commands, protocol: str, tmp_path: Path
 ) -> None:
     run = start(protocol, "domain: [walk, bus, car]")
@@ -72,7 +72,7 @@ def test_query_items_of_every_one_epoch_protocol(
                 assert answer["ci95_low"] < answer["estimate"] < answer["ci95_high"]
 
 
-def test_query_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
+def test_query_returns_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {low: 0, high: 64, buckets: 32}")
     run.report(1, NUMBERS)
     body = dpstream("query", "sets", "--range", "2:10", "--json").json
@@ -90,7 +90,7 @@ def test_query_ranges_and_quantiles_of_numbers(start: Start, dpstream: Commands)
     assert "a quantile is the start of its bucket, which is 2 wide" in usual
 
 
-def test_query_boxes_of_points(start: Start, dpstream: Commands) -> None:
+def test_query_returns_boxes_of_points(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {grid: [16, 8]}")
     run.report(1, POINTS)
     requested = ["--box", "0:3,4:4", "--box", "15,0", "--box", ":,5:"]
@@ -99,7 +99,7 @@ def test_query_boxes_of_points(start: Start, dpstream: Commands) -> None:
         assert within(found[name]["estimate"], held, found[name]["standard_error"])
 
 
-def test_query_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
+def test_query_returns_heavy_hitters_of_an_open_domain(start: Start, dpstream: Commands) -> None:
     run = start("count_min", "domain: {strings: {bytes: 4}}, items: 2, messages_per_user: 4000")
     run.report(1, [["tea", "milk"]] * 600 + [["tea"]] * 400)
     body = dpstream("query", "sets", "--top", 5, "--json").json
@@ -138,7 +138,7 @@ class TestSeveralEpochs:
         assert "sum of epochs 1 to 3: 3,000 of 3,000 users contributed" in output
         assert f"{composed['epsilon']:.6g} for these 3 epochs together" in output
 
-    def test_sum_of_epochs_omits_suppressed_epochs_by_name(
+    def test_sum_of_epochs_lists_omitted_suppressed_epochs(
         self, start: Start, dpstream: Commands
     ) -> None:
         run = start("count_min", "domain: [walk, bus, car]", minimum=100)

@@ -72,6 +72,6 @@ def test_worker_waits_for_a_missing_broker(
     monkeypatch.setattr("time.sleep", waits.append)
     result = dpstream("run", "shuffle", "nothing")
     assert len(waits) == 2
-    # Printed once; then the broker answers, and the job does not exist.
+    # Printed once; then the broker responds, and the job does not exist.
     assert result.errors.count("waiting for an answer") == 1
     assert (result.code, "nothing" in result.errors.splitlines()[-1]) == (1, True)

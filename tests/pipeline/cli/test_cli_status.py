@@ -257,7 +257,7 @@ def test_latest_heartbeat_of_every_worker_counts() -> None:
 
 
 def test_stopped_worker_is_not_an_issue() -> None:
-    """A killed worker is missed: it announced no stop."""
+    """A killed worker is reported as missing, because it did not announce its stop."""
     topics = Topics()
     for name in ("killed", "stopped", "again", "old"):
         then = NOW - (2 * 86_400_000 if name == "old" else 20_000)
@@ -398,7 +398,7 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     )  # fmt: skip
 
 
-def test_lost_offset_is_no_issue_when_all_windows_are_published(registered: Topics) -> None:
+def test_lost_offset_is_not_an_issue_when_all_windows_are_published(registered: Topics) -> None:
     def deleted() -> tuple[int, ...]:
         return gather_status(registered.cluster, JOB, NOW).stages[0].deleted
 

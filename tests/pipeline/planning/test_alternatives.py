@@ -1,4 +1,4 @@
-"""Compare plans of several protocols for continual counts with each one's own plan."""
+"""Test that the plan of each compared protocol matches the plan of a job with that protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own(made: Plan, changes: int | None) -> tuple[str, int | None, float, float,
     return (made.protocol, changes, made.rmse, made.messages_per_user, made.guarantee.trust)
 
 
-def test_alternatives_equal_their_own_plans() -> None:
+def test_alternatives_match_their_own_plans() -> None:
     shared: dict[str, Any] = {"delta": 1e-6, "max_changes": 2}
     made = planned("shuffled_counts", **shared)
     first, *others = made.alternatives

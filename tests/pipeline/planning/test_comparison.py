@@ -1,4 +1,4 @@
-"""Test the protocol comparison, the choice of one, and the effect of fewer honest contributors."""
+"""Test the comparison of protocols, the recommended one, and fewer honest contributors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_recommendation_requires_the_least_trust(
         assert dict(found.why_not)[2] == "requires trusting the shuffler to shuffle, and"
 
 
-def test_recommendation_may_be_empty_without_trust() -> None:
+def test_recommendation_is_empty_if_all_protocols_require_trust() -> None:
     found = recommend(FOUND[2:], "none")
     assert found.chosen is None
     assert (
@@ -101,7 +101,7 @@ def test_recommendation_may_be_empty_without_trust() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_single_protocol_is_not_recommended_over_itself(
+def test_recommendation_is_empty_if_no_other_protocol_is_compared(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
     monkeypatch.setattr(recommendation, "cpu_seconds", lambda *_: 1.0)

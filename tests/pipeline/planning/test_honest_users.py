@@ -63,7 +63,7 @@ def test_loss_grows_as_honest_users_decrease(protocol: str, more: dict[str, Any]
     curve = curve_of(protocol, more, (1.0, 0.9, 0.5))
     assert [each.contributors for each in curve] == [10_000, 9_000, 5_000]
     whole, most, half = (each.epsilon or math.inf for each in curve)
-    # Fixed numbers of dummies are integers, and may exceed the required ones.
+    # A fixed number of dummies is rounded up, which can give more noise than required.
     assert 0.95 < whole <= 1 + 1e-6
     assert 1.02 < most < 1.12
     assert 1.4 < half < 2.2
@@ -95,10 +95,10 @@ SETTING_ASIDE = (
         ("shuffled_counts", {"max_changes": 2, "dummies": "shuffle"}),
     ],
 )
-def test_delta_reserved_for_tables_is_spent_on_tables_only(
+def test_noise_and_losses_depend_on_the_delta_left_by_tables(
     protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of one delta leaves as much as a quarter of twice that: for noise, and in figures."""
+    """Half of a delta and a quarter of its double leave the same delta for the noise."""
     found = []
     for share, delta in ((0.5, 3.125e-7), (0.75, 6.25e-7)):
         for module in SETTING_ASIDE:
@@ -111,13 +111,13 @@ def test_delta_reserved_for_tables_is_spent_on_tables_only(
     assert found[0] == found[1]
 
 
-def test_half_of_honest_users_give_the_reference_loss() -> None:
+def test_half_of_the_honest_users_yield_the_reference_loss() -> None:
     """Section 2 of the reference: epsilon 1 becomes 1.69."""
     curve = curve_of("count_min", {"domain": ITEMS, "rows": 1})
     epsilons = {each.share: math.inf if each.epsilon is None else each.epsilon for each in curve}
     assert epsilons[1.0] == pytest.approx(1.0, abs=1e-3)
     assert epsilons[0.5] == pytest.approx(1.69, abs=0.005)
-    # A cell without dummies is too likely then, and reveals the message.
+    # With a tenth of the users, a cell without dummies is too likely, and reveals the message.
     assert epsilons[0.1] == math.inf
     assert list(epsilons.values()) == sorted(epsilons.values())
 
@@ -131,7 +131,7 @@ def test_honest_users_are_rounded_down() -> None:
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_noise_is_the_sum_of_two_halves_of_users(dummies: DummyLaw) -> None:
+def test_noise_is_the_sum_of_the_noise_of_two_halves_of_users(dummies: DummyLaw) -> None:
     law = CellNoiseLaw(dummies, 9.0, 40, shape=4.0 if dummies == "negative_binomial" else None)
     whole, half = (noise_of_cells(law, contributors) for contributors in (40, 20))
     of_half = half.weights(0, int(min(300, half.largest)))[0]
@@ -145,7 +145,7 @@ def test_published_noise_exceeds_its_guarantee() -> None:
     assert half.epsilon < 0.3
 
 
-def test_published_noise_covers_repeatedly_raised_cells() -> None:
+def test_published_loss_includes_cells_raised_repeatedly() -> None:
     more = {"domain": ITEMS, "items": 3, "rows": 1, "calibration": "published"}
     law = job_of("count_min", more, minimum=100_000).calibrate()
     assert isinstance(law, CountMinLaw)
@@ -160,5 +160,7 @@ def test_published_noise_covers_repeatedly_raised_cells() -> None:
         ("future_rand", {"max_changes": 2}),
     ],
 )
-def test_guarantee_without_honest_users_has_no_curve(protocol: str, more: dict[str, Any]) -> None:
+def test_contributor_curve_is_empty_without_honest_users(
+    protocol: str, more: dict[str, Any]
+) -> None:
     assert curve_of(protocol, more) == ()

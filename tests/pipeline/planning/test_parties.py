@@ -80,7 +80,7 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
         ) in stated.trust:
             assert stage.epsilon is None
         elif "against a shuffler that keeps messages apart epsilon is" in stated.trust:
-            # The numbers that the guarantee itself names.
+            # The numbers that the guarantee itself states.
             assert stage.epsilon is not None
             assert f"{stage.epsilon:.6g}" in stated.trust
             assert stage.delta == 0
@@ -96,7 +96,7 @@ def _json(parameters: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_losses_of_streams_are_pure_and_local(name: str) -> None:
+def test_loss_of_streams_exists_for_pure_local_guarantees(name: str) -> None:
     entry = PROTOCOLS[name]
     example = entry.examples[0]
     law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
@@ -216,7 +216,7 @@ def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, An
     )
 
 
-def test_shuffled_streams_have_a_row_when_shuffling_helps() -> None:
+def test_shuffled_streams_have_a_row_when_shuffling_reduces_the_loss() -> None:
     many = job_of("future_rand", minimum=100_000, parameters={"max_changes": 2})
     row = rows_of(many)["analyst, if shuffled"]
     assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
@@ -225,7 +225,7 @@ def test_shuffled_streams_have_a_row_when_shuffling_helps() -> None:
     assert "analyst, if shuffled" not in rows_of(
         job_of("future_rand", minimum=20, parameters={"max_changes": 2})
     )
-    # A job with figures of its own.
+    # This protocol has its own bound for shuffled reports.
     own = job_of("projective_geometry", epochs=1, minimum=100_000, parameters={"domain": ITEMS})
     law: Any = own.calibrate()
     assert rows_of(own)["analyst, if shuffled"].epsilon == law.shuffled_epsilon
@@ -234,7 +234,7 @@ def test_shuffled_streams_have_a_row_when_shuffling_helps() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
 def test_attack_success_rate_bounds_every_decision(epsilon: float, delta: float) -> None:
-    """The worst possible pair: delta reveals itself, the rest is randomized response."""
+    """The worst pair reveals its input with probability delta, else by randomized response."""
     right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
     found = attack_success_rate(epsilon, delta)
     kept = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon)) + delta
@@ -252,7 +252,7 @@ def test_success_rates_are_rounded_up() -> None:
     assert format_success_rate(31.0) == "always"
 
 
-def test_losses_of_charged_epochs_add_up() -> None:
+def test_losses_of_charged_epochs_are_summed() -> None:
     one = Guarantee(0.25, 1e-6, "epoch", "any two items", "none", "exact")
     epsilon, delta = whole_loss(one, 8)
     assert (epsilon, delta) == pytest.approx((2.0, 8e-6))

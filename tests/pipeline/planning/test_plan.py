@@ -1,4 +1,4 @@
-"""Test the plan: it predicts the reference's numbers, and the messages that devices send."""
+"""Test that plans predict the numbers of the reference, and the messages that devices send."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_predicted_error_equals_the_reference(
     epochs: int, changes: int, calibration: str, expected: float
 ) -> None:
     rmse = plan(job(epochs, changes, calibration), users=10**6).rmse / 1000
-    # The optimal law trades up to 3 % of immediate accuracy for smoothed accuracy.
+    # The optimal mechanism trades up to 3 % of online accuracy for smoothed accuracy.
     assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
 
 
@@ -94,7 +94,7 @@ def test_device_sends_the_planned_messages() -> None:
     values = np.zeros(devices, np.int8)
     sent = [len(written_out(randomizer.report(epoch, values, None, rng))) for epoch in range(1, 13)]
     for epoch, reports in zip(expected.epochs, sent, strict=True):
-        # Participation in an epoch depends on the order alone: a binomial number, within 7 sigma.
+        # Reporting at an epoch depends only on the order: a binomial count, within 7 sigma.
         assert abs(reports - epoch.reports) <= 7 * math.sqrt(devices) / 2
     assert sum(sent) == pytest.approx(expected.reports_per_user * devices, rel=0.1)
     assert expected.bytes_per_user == expected.reports_per_user
@@ -189,7 +189,7 @@ def test_best_max_changes_minimizes_noise_plus_bias() -> None:
 
 
 @pytest.mark.parametrize("header", ["changes,share", "Changes, share", "changes,users"])
-def test_change_histogram_is_read(tmp_path: Path, header: str) -> None:
+def test_change_histogram_is_read_from_csv(tmp_path: Path, header: str) -> None:
     path = tmp_path / "histogram.csv"
     factor = 40 if header.endswith("users") else 1
     path.write_text(f"{header}\n3,{0.25 * factor}\n\n0,{0.75 * factor}\n")

@@ -59,7 +59,7 @@ def test_plan_states_crowd_losses_and_guarantee() -> None:
     assert large.suppressed < 1e-9
     assert small.suppressed == pytest.approx(probability_below(law.counts, law.counts.shift - 50))
     assert plan(make_job({key: JOB[key] for key in JOB if key != "crowds"})).crowds is None
-    # A user who changes the crowd has messages in two windows: these are less accurate.
+    # A user who changes the crowd has messages in two windows, which costs accuracy.
     assert law.contents.epsilon == 2
 
 
@@ -75,7 +75,7 @@ def write_rows(folder: Path) -> Path:
     return path
 
 
-def test_errors_by_crowd_match_the_plan(tmp_path: Path) -> None:
+def test_simulated_errors_by_crowd_match_the_plan(tmp_path: Path) -> None:
     job = job_of()
     log = load_item_log(write_rows(tmp_path), domain=job.domain, last_epoch=12)
     deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))
@@ -90,7 +90,7 @@ def test_errors_by_crowd_match_the_plan(tmp_path: Path) -> None:
             errors.setdefault(number, []).append(
                 (estimate.value or 0) - int(ground_truth[number - 1])
             )
-    # In the second crowd, items without users.
+    # Items without users, in the second crowd.
     rare = np.concatenate([errors[number] for number in (8, 9, 10)])
     assert np.sqrt(np.mean(rare**2)) == pytest.approx(made.rmse, rel=0.5)
     sizes = np.concatenate([errors[1], errors[6]])

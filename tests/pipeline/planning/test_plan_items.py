@@ -32,7 +32,7 @@ def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
     )
 
 
-def test_error_without_users_is_the_noise(tmp_path: Path) -> None:
+def test_error_of_items_without_users_is_the_noise_error(tmp_path: Path) -> None:
     job = job_of("count_min", rows=3, buckets=64, estimator="median")
     path = tmp_path / "empty.csv"
     path.write_text(
@@ -47,7 +47,7 @@ def test_error_without_users_is_the_noise(tmp_path: Path) -> None:
     assert made.predicted_error > 1.2 * made.noise_error
 
 
-def test_collisions_are_predicted_for_the_counts_given() -> None:
+def test_collision_errors_are_predicted_from_given_counts() -> None:
     job = job_of("count_min", rows=3, buckets=64)
     usual, none, even = (
         plan(job, USERS, held=shares)
@@ -108,7 +108,7 @@ class TestCommand:
     [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
 )
 def test_noise_of_later_parties_adds_to_the_error(sealed: dict[str, Any], parties: int) -> None:
-    """Each adds the noise of a window with the minimum of contributors: variances are summed."""
+    """Each adds the noise of a window with the minimum contributor count; variances are summed."""
     values = {
         "name": "sealed",
         "protocol": "count_min",

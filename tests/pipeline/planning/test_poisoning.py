@@ -53,7 +53,7 @@ def test_poisoning_bound_holds_for_malicious_devices(protocol: str) -> None:
         assert isinstance(after, Estimate)
         assert after.value is not None
         moved = max(moved, abs(after.value - before.value))
-    # The orders are random: approximately as many of one order as expected.
+    # The orders are random, so their frequencies match the expected ones only approximately.
     assert moved <= 1.15 * allowed
     assert moved > 0.2 * allowed
 
@@ -87,7 +87,7 @@ def test_repeated_reports_stay_within_the_poisoning_bound() -> None:
     honest = {}
     for epoch in (1, 2):
         words = written_out(population.report(epoch, np.zeros(devices, np.int8), None, rng))
-        # The sender of a word is irrelevant, as long as each device sends one.
+        # It does not matter which device sends a message, as long as each sends one.
         honest[epoch] = words[:, 0].tolist()
     found = []
     for lies in (0, 1_000):

@@ -1,4 +1,4 @@
-"""Test the warnings of a plan: each is present exactly when due."""
+"""Test the warnings of a plan: each is present if and only if it applies."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def test_large_loss_warning_states_the_success_rate(epsilon: float, words: str) 
         (10_000, 1, "shuffle.minimum is 1"),
     ],
 )
-def test_minimum_unfit_for_the_users_is_warned_of(users: int, minimum: int, words: str) -> None:
+def test_plan_warns_of_an_unsuitable_minimum(users: int, minimum: int, words: str) -> None:
     parameters = {**COUNTED, "delta": 0.01} if minimum == 1 else COUNTED
     parameters = {**parameters, "epsilon": 4} if minimum == 1 else parameters
     assert words in warnings_of(job_of("count_min", parameters, minimum), users)
     assert "is small" not in warnings_of(job_of("count_min", COUNTED, 1_001), 10_000)
-    # If each device adds its own noise, a small minimum is free.
+    # If each device adds its own noise, a small minimum costs no accuracy.
     assert "is small" not in warnings_of(job_of(minimum=100))
 
 
-def test_large_delta_is_warned_of() -> None:
+def test_plan_warns_of_a_large_delta() -> None:
     requested = {**COUNTED, "delta": 1e-4}
     assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(
         job_of("count_min", requested)
@@ -87,7 +87,7 @@ def test_large_delta_is_warned_of() -> None:
     assert "delta 0.001" in warnings_of(central)
 
 
-def test_recurring_job_without_a_budget_is_warned_of() -> None:
+def test_plan_warns_of_a_recurring_job_without_a_budget() -> None:
     renewed: dict[str, Any] = {"epochs": {"renew": True}}
     assert "is a recurring job without a budget: every horizon charges" in warnings_of(
         job_of(**renewed)
@@ -98,7 +98,7 @@ def test_recurring_job_without_a_budget_is_warned_of() -> None:
     assert "budget" not in warnings_of(job_of(budget={"epsilon": 3}, **renewed))
 
 
-def test_too_few_max_changes_are_warned_of() -> None:
+def test_plan_warns_of_too_few_max_changes() -> None:
     often = np.array([0.1, 0.1, 0.1, 0.1, 0.3, 0.3])
     few = job_of("future_rand", {"max_changes": 1, "epsilon": 8})
     said = warnings_of(few, 10**6, changes=often)

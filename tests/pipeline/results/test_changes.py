@@ -94,7 +94,7 @@ def test_change_is_omitted_until_a_horizon_is_complete() -> None:
     assert by_epoch[6] is not None
 
 
-def test_variances_add_up_when_epochs_are_independent() -> None:
+def test_variances_are_summed_when_epochs_are_independent() -> None:
     def items(epoch: int, deviation: float, *values: float) -> EstimateRecord:
         width = 2 * deviation
         return record(epoch, ItemEstimates(np.array(values), deviation, width, 5, PEOPLE))

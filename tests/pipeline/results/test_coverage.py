@@ -35,12 +35,12 @@ TOGGLING = [(0, 1, 1), (0, 3, 0), (0, 5, 1), (0, 6, 0), (1, 2, 1), (2, 4, 1), (2
         (2, 8, False, [5]),
         (2, 8, True, [6]),
         (4, 8, False, []),
-        # From epoch 5 on all users start again at 0: a value of 1 is a change then.
+        # From epoch 5, all users start again at 0, so that a value of 1 is a change.
         (1, FOUR_EPOCHS, False, [3, 6, 8]),
         (0, FOUR_EPOCHS, False, [1, 2, 4, 5, 5, 5]),
     ],
 )
-def test_users_exceed_a_limit_at_their_next_change(
+def test_limit_is_exceeded_by_the_first_change_beyond_it(
     changes: int, horizon: int, free: bool, epochs: list[int]
 ) -> None:
     limit = ChangeLimit(changes, "delayed", first_is_free=free)

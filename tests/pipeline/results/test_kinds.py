@@ -103,7 +103,7 @@ def test_smoothed_estimate_has_the_published_kind(
     assert smoothed_one.to_json() == estimate.to_json()
 
 
-def test_ranges_computed_together_match_single_ones() -> None:
+def test_ranges_computed_together_match_separate_ones() -> None:
     job = parse_job(
         "name: h\nprotocol: range_values\n"
         "parameters: {epsilon: 8, max_changes: 1, low: 0, high: 80, buckets: 8}\n"
@@ -132,7 +132,7 @@ def query_options(domain: ValueDomain, *, norm_sub: bool = False, **options: Any
     return query
 
 
-def test_norm_sub_accompanies_the_estimates_and_adds_up() -> None:
+def test_norm_sub_estimates_are_nonnegative_and_sum_to_the_population() -> None:
     answers = query_options(MODE_DOMAIN, norm_sub=True).answers(ITEMS)
     fitted = [answer.norm_sub for answer in answers]
     assert [answer.value for answer in answers] == ITEMS.values.tolist()
@@ -140,7 +140,7 @@ def test_norm_sub_accompanies_the_estimates_and_adds_up() -> None:
     assert math.fsum(each or 0.0 for each in fitted) == pytest.approx(100)
 
 
-def test_ranges_are_sums_of_buckets_with_their_own_error() -> None:
+def test_range_is_the_sum_of_its_buckets_with_its_own_error() -> None:
     answers = query_options(
         HOUR_DOMAIN, ranges=["0:40", " :20", "60:", "20:80"], norm_sub=True
     ).answers(VALUES, GROUND_TRUTH)

@@ -1,4 +1,4 @@
-"""Test sentences for readers: words, dates, and no overstated precision."""
+"""Test sentences for readers: wording, dates, and no overstated precision."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_rounding_keeps_only_significant_digits(
     assert known.high >= within - 0.001
     if not known.may_be_none:
         assert known.low <= known.value <= known.high
-    # Two digits of half the interval are shown: an end moves by less than a tenth of it, or by one.
+    # Two digits of half the interval are shown: an end moves by at most a tenth of that, or by one.
     assert known.high - max(within, 0) <= max(half / 10, 1) + 1e-6
 
 

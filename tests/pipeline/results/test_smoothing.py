@@ -74,7 +74,7 @@ def test_horizons_are_smoothed_separately_latest_by_default(tmp_path: Path) -> N
     assert [len(run.horizon(index).estimates.values) for index in range(3)] == [4, 4, 2]
     latest = run.horizon()
     assert (latest.first_epoch, latest.index(8), latest.index(10)) == (9, None, 1)
-    # At its latest epoch, the smoothed estimate equals the published one.
+    # At the latest epoch, the smoothed estimate is the published one.
     for index, last in enumerate((4, 8, 10)):
         estimate = run.records[last - 1].estimate
         assert isinstance(estimate, Estimate)
@@ -128,7 +128,7 @@ HORIZON = SmoothedHorizon(
 )
 
 
-def test_json_adds_two_keys_to_a_record() -> None:
+def test_smoothed_json_adds_two_keys_to_a_record() -> None:
     lines = [json.loads(json_text(epoch_json(each, HORIZON))) for each in RECORDS]
     assert lines[0] == {
         "smoothed": {

@@ -1,4 +1,4 @@
-"""Test that a thousand idle connections neither exhaust the server nor delay a viewer."""
+"""Test that idle and slow connections neither exhaust the server nor delay viewers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def opened(page: LivePage, connections: int) -> None:
 
 
 @pytest.mark.slow
-async def test_thousand_idle_connections_block_no_viewer(
+async def test_thousand_idle_connections_do_not_block_viewers(
     cluster: MemoryCluster, many_files: None
 ) -> None:
     async with live_page(cluster) as page:
@@ -103,7 +103,7 @@ async def test_slow_headers_do_not_extend_the_deadline(cluster: MemoryCluster) -
             writer.write(b"a")
             await asyncio.sleep(limits.head_seconds / 4)
         assert not page.site.connections.open, "each byte has gained it more time"
-        # Bytes that arrived after the last look make the system reset the connection.
+        # Bytes that arrived after the last read make the system reset the connection.
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
         writer.transport.abort()

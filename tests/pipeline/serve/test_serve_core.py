@@ -1,4 +1,4 @@
-"""Test histories, reduced curves and words: the pure parts of the live page."""
+"""Test the pure functions of the live page: histories, reduced curves and texts."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_wrong_passwords_are_throttled_per_address_and_in_total() -> None:
             break
         attempts.begin(f"{peer}")
     assert peer == ATTEMPTS_OF_ALL
-    # A correct password is not delayed by it.
+    # This does not delay a correct password.
     now[0] = 3 * WINDOW_SECONDS
     for _ in range(3 * ATTEMPTS):
         assert attempts.wait("192.0.2.1") == 0
@@ -159,7 +159,7 @@ async def test_longest_password_is_accepted(cluster: MemoryCluster) -> None:
             assert response.status == 413
 
 
-async def test_non_text_cookie_is_ignored(cluster: MemoryCluster, hashed: HashedPassword) -> None:
+async def test_non_utf8_cookie_is_ignored(cluster: MemoryCluster, hashed: HashedPassword) -> None:
     async with live_page(cluster, access=AccessSettings(hashed)) as page:
         host, port = page.address.removeprefix("http://").strip("/").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -233,7 +233,7 @@ async def test_login_requires_its_own_form_and_redirects_locally(
             assert (response.status, response.headers["Location"]) == (303, "/")
         long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
         assert long.status == 413
-        # No other response is ever sent here.
+        # POST is accepted by no other path.
         other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
         assert other.status == 405
 
@@ -255,7 +255,7 @@ async def test_logout_invalidates_all_copies_of_the_cookie(
         assert len(page.client.cookie_jar) == 0
         await page.get("/api/jobs", status=401)
         await page.get("/api/jobs", status=401, Cookie=f"{kept.key}={kept.value}")
-        # Users without a session may log out, too; other sessions stay valid.
+        # Logging out without a session also succeeds.
         assert (await page.client.post(out, allow_redirects=False)).status == 303
     async with live_page(cluster) as page:
         assert (await page.get("/api/jobs"))["login"] is False
@@ -323,7 +323,7 @@ async def test_incomplete_tls_handshake_times_out(cluster: MemoryCluster) -> Non
     async with live_page(cluster, limits=limits, tls=tls) as page:
         host, port = page.address.removeprefix("https://").strip("/").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        # Without a configured limit it is a minute.
+        # By default, the timeout is a minute.
         assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
 

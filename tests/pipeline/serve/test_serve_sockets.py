@@ -119,7 +119,7 @@ async def test_viewers_are_notified_of_kafka_outages(
 
 
 async def test_charges_of_other_jobs_are_sent(cluster: MemoryCluster) -> None:
-    """Sent at first, since it may have changed since it was requested, and on every change."""
+    """The budget is sent on connection, because it may have changed, and on every change."""
     async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
         job = page.site.job_store.jobs["count"].job
         requested = (await page.get("/api/jobs/count"))["budget"]
@@ -162,7 +162,7 @@ async def test_slow_viewer_is_dropped_without_delaying_others() -> None:
         publish(cluster, job, epoch, items(*[epoch / 7] * 200))
 
     async with live_page(cluster, limits=Limits(blocked_seconds=0.2)) as page:
-        # Its buffers can store only a part of the ten million bytes to be sent.
+        # The buffers hold only a part of the ten million bytes to send.
         host, _, port = page.address.removeprefix("http://").partition(":")
         with sockets.socket() as blocked:
             blocked.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)

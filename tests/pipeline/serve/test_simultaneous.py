@@ -1,4 +1,4 @@
-"""Test the confidence band for all epochs of a horizon: the rate of runs that leave it."""
+"""Test the share of runs that leave the confidence band for all epochs of a horizon."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_simultaneous_band_has_its_stated_coverage() -> None:
         left_wide += bool(((ground_truth < ends[0]) | (ground_truth > ends[1])).any())
         left_narrow += bool(((ground_truth < triples[:, 1]) | (ground_truth > triples[:, 2])).any())
     assert stats.binom.sf(left_wide - 1, RUNS, EXCEEDED) > FALSE_ALARM
-    # This number of runs would detect a band that is too narrow.
+    # Enough runs to detect a band that is too narrow.
     assert stats.binom.sf(left_narrow - 1, RUNS, EXCEEDED) < FALSE_ALARM
 
 
