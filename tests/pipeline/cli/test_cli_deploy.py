@@ -429,8 +429,8 @@ def test_pause_and_resume_are_reported_and_listed(
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        ("future_rand\nparameters: {epsilon: 2, max_changes: 2}", "17 records of the reports"),
-        ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records of the reports"),
+        ("future_rand\nparameters: {epsilon: 2, max_changes: 2}", "17 records in the reports"),
+        ("shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}", "records in the reports"),
     ],
 )
 def test_drain_reports_progress_without_secret_counts(

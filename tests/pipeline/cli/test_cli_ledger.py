@@ -181,7 +181,7 @@ def test_budget_change_requires_a_reason(
         (["--epsilon", "0", "--reason", "a"], "--epsilon: got 0"),
         (["--epsilon", "nan", "--reason", "a"], "--epsilon: got nan"),
         (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta: got 1"),
-        (["--remove", "--epsilon", "1", "--reason", "a"], "--remove removes the budget"),
+        (["--remove", "--epsilon", "1", "--reason", "a"], "--remove cannot be combined"),
         (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose requires a delta"),
     ],
 )
