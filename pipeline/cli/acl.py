@@ -161,7 +161,7 @@ def _look(
     principals: Mapping[str, tuple[str, ...]],
 ) -> Comparison | None:
     if connection is None:
-        tell("no cluster given: existing ACLs are not shown")
+        tell("no cluster specified: existing ACLs are not shown")
         return None
     try:
         with Cluster(connection) as cluster:

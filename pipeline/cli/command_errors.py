@@ -26,7 +26,7 @@ from dpstream.pipeline.replacements import OPTIONS, REMOVED_COMMANDS
 from dpstream.pipeline.whole_files import NO_ROOM
 
 _OUTPUT = "standard output"
-# Typer's messages for text in place of a number.
+# Typer's messages for text where a number is expected.
 _NO_NUMBER = {
     "Input should be a valid number, unable to parse string as a number": (
         "expected a number with a decimal point, such as 1.5"
@@ -48,7 +48,7 @@ _ROLES = {
 
 
 def _role_of(arguments: Sequence[str], lacking: str) -> str:
-    """Return the role that runs a command, as named by `dpstream acl`.
+    """Return the role that runs a command, with its name in `dpstream acl`.
 
     `lacking` is the name of the resource to which access was denied.
     """

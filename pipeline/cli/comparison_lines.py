@@ -35,7 +35,7 @@ def show_protocols(plan: Plan) -> None:
         note += (
             "; central: epsilon against an analyst of all epochs together; local: against an "
             "observer who links a device's messages; CPU s: for a million users, on one core "
-            f"of this machine, measured with {DEVICES:,} of them"
+            f"of this machine, measured with {DEVICES:,} devices"
         )
     else:
         columns |= {">delta": lambda at: f"{expected[at].delta:g}"}

@@ -39,8 +39,8 @@ def dead_letters(
         bool,
         typer.Option(
             "--redrive",
-            help="Requeue valid records of open epochs, once each, and delete them from the dead "
-            "letters.",
+            help="Requeue records of open epochs that are valid now, once each, and delete their "
+            "dead letters.",
         ),
     ] = False,
     dry_run: Annotated[

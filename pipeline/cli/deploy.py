@@ -75,11 +75,11 @@ def deploy(
 ) -> None:
     """Create a job's topics and start a deployment. Starts the local broker if needed.
 
-    In a running job, these are changed in place: shuffle.grace, topics.retention, budget, the keys
-    of devices.tokens, and descriptions for readers (title, description, unit, labels). Without
-    changes, nothing is done. The smallest budget ever declared for a population binds all its jobs
-    until --set-budget sets another. Asks before --replace ends a deployment, and before users are
-    charged again.
+    In a running job, changes to some settings apply in place: shuffle.grace, topics.retention,
+    budget, the keys of devices.tokens, and descriptions for readers (title, description, unit,
+    labels). Without changes, nothing is done. The smallest budget ever declared for a population
+    binds all its jobs until --set-budget sets another. Asks before --replace ends a deployment, and
+    before users are charged again.
     """
     loaded = load_job(job)
     change = None if set_budget is None else _budget_change(set_budget)
@@ -183,9 +183,9 @@ def _note_budget(plan: DeployPlan) -> None:
     for account in plan.not_binding:
         assert account.binding is not None
         tell(
-            f"note: {account.quantity} {account.allowed:g} still binds population "
-            f"{plan.deployed.population_name}, as {account.binding.who}: the larger number in "
-            "the job file has no effect. To change it: --set-budget"
+            f"note: {account.quantity} is still limited to {account.allowed:g} for population "
+            f"{plan.deployed.population_name}, as {account.binding.who}: the larger limit in "
+            "the job file has no effect. To change the limit: --set-budget"
         )
     endless = endless_warning(plan.deployed)
     if endless is not None and plan.deployed.horizons is None:
@@ -289,7 +289,7 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
         producer.name for producer in read_registry(cluster, earlier) if producer.last_epoch is None
     ]
     for who, names, ending in (
-        ("workers", workers, "supervisors stop their own; stop the others"),
+        ("workers", workers, "supervisors stop theirs; stop the other workers"),
         ("producers", producers, "their records are now rejected; restart them"),
     ):
         if names:

@@ -182,7 +182,7 @@ def estimates(
 
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
-    """Yield the same records; explain each flag at its first occurrence."""
+    """Yield the records unchanged; explain each flag at its first occurrence."""
     known = set[str]()
     for record in records:
         for flag in set(record.flags) - known:

@@ -62,7 +62,7 @@ def list_jobs(
 
 
 def length(job: DeployedJob) -> str:
-    """Return the number of a job's epochs, in words."""
+    """Describe the number of a job's epochs and horizons."""
     epochs = plural(job.epochs.count, "epoch")
     if not job.epochs.renew:
         return epochs

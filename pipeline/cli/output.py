@@ -56,7 +56,7 @@ def silence(*libraries: str) -> None:
 
 
 def print_line(line: str, *, flush: bool = False) -> None:
-    """Print a line as it is, such as one of CSV; on terminals, without control characters."""
+    """Print a line unchanged, such as a CSV row; on terminals, without control characters."""
     print(printable(line) if sys.stdout.isatty() else line, flush=flush)
 
 
@@ -141,7 +141,7 @@ class _WrittenTable:
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print lines of a label and a text; long texts are wrapped in place."""
+    """Print labels and texts, one pair per line; long texts wrap next to their label."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

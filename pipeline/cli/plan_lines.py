@@ -91,7 +91,7 @@ def _show_epochs(plan: Plan) -> None:
 
 def _show_poisoning_bound(one: float) -> None:
     print_text(
-        "\napproximate maximum effect of malicious devices that lie in every epoch, on an estimate",
+        "\napproximate maximum effect on an estimate if malicious devices lie in every epoch",
         "bold",
     )
     print_pairs([("one device", _users(one)), ("a thousand", _users(1_000 * one))])

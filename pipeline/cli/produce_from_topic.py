@@ -41,7 +41,11 @@ def print_produced(
         )
     elif producer.closed_epoch == closed_before:
         finished = last_epoch is not None and closed_before >= last_epoch
-        reason = "all of them were already closed" if finished else "the current one has not ended"
+        reason = (
+            "all requested epochs were already closed"
+            if finished
+            else "the current one has not ended"
+        )
         print_text(f"no epoch was closed: {reason}")
     else:
         first, last = map(producer.job.epochs.dated, (closed_before + 1, producer.closed_epoch))

@@ -46,7 +46,7 @@ from dpstream.pipeline.results.query_options import (
 )
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
-"""Epochs with their answers, or None if none of them was released."""
+"""Epochs, or sums of epochs, with their answers; None without a released epoch."""
 
 _COLUMNS = ("estimate", "standard_error", "ci95_low", "ci95_high")
 

@@ -106,7 +106,7 @@ def run(
         typer.Option(
             "--noise-keys",
             metavar="FOLDER",
-            help="(without JOB) Folder with one noise key file per job, named after it.",
+            help="(without JOB) Folder with one noise key file per job, named after the job.",
         ),
     ] = None,
     keys: SealingKeys = None,

@@ -33,7 +33,7 @@ ReadStatuses = Callable[[], "Statuses"]
 # Workers write a heartbeat every second.
 _SECOND_READING_SECONDS = 2.0
 _EVERY = 2.0
-# Heartbeats read of a single job.
+# Maximum heartbeats to read for a single job.
 _HEARTBEATS = 5_000
 _ALARM = "bold red"
 # Seconds until Kafka is reported not to answer; the clients themselves retry for minutes.

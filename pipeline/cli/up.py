@@ -240,7 +240,7 @@ def _demo_devices(browser: bool, servers: str | None, kafka_config: Path | None)
 
 
 def has_screen() -> bool:
-    """Return whether this machine has a screen for a browser, rather than only a terminal."""
+    """Return whether this machine has a graphical display for a browser."""
     displays = {"DISPLAY", "WAYLAND_DISPLAY"}
     return sys.platform in ("darwin", "win32") or not displays.isdisjoint(os.environ)
 
@@ -315,7 +315,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
-    """Write table and plot, in a folder per job if there are several; return their paths."""
+    """Write CSV table and plot, in a folder per job if there are several; return their paths."""
     folder = output or Path(f"{outcome.job.name}-{outcome.job.deployment.hex()[:8]}")
     if not alone:
         folder = folder / outcome.job.name

@@ -15,7 +15,7 @@ from dpstream.pipeline.protocols.protocol import Law
 LARGE_EPSILON = 10.0
 """Epsilon of everything a user does in a horizon, beyond which hardly anything is hidden."""
 
-# A shuffle.minimum below the users divided by this wastes accuracy.
+# A shuffle.minimum below this fraction (1 in N) of the users wastes accuracy.
 _SMALL_PART = 10
 # Share of exhausted users above which a warning appears.
 _EXHAUSTED = 0.05

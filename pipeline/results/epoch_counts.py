@@ -283,7 +283,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
 
 
 def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
-    """Return the loss of a job of `epochs` epochs; None if its mechanism is another one."""
+    """Return the loss of a job of `epochs` epochs; None if its mechanism differs."""
     try:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:

@@ -65,7 +65,7 @@ def known_count(value: float, low: float, high: float, people: int | None = None
     >>> known_count(330, 198, 462, 202)
     KnownCount(value=202, low=190, high=202, share='100 %', may_be_all=True)
     """
-    # To a thousandth, as sent to the page: its script rounds in the same way.
+    # Rounded to thousandths as for the page, so that its script computes the same numbers.
     value, low, high = round(value, 3), round(low, 3), round(high, 3)
     step = step_of(low, high)
     most = people or math.inf

@@ -117,7 +117,7 @@ class PublishedRows:
                 )
 
     def texts(self, row: Sequence[Cell]) -> Iterator[Cell]:
-        """Yield a row with times in ISO 8601 with zone, in one format per column."""
+        """Yield the cells of a row, with times as ISO 8601 texts with zone."""
         for name, cell in zip(self.columns, row, strict=True):
             if isinstance(cell, datetime):
                 yield iso_moment(cell, "milliseconds" if name == "closed_at" else "auto")

@@ -59,7 +59,7 @@ def latest_complete_record(job: DeployedJob, records: Sequence[EstimateRecord]) 
 def sentence_of(
     job: DeployedJob, records: Sequence[EstimateRecord], *, titled: bool = True
 ) -> Sentence:
-    """Describe `latest_complete_record`, and the latest epoch if it is another one.
+    """Describe `latest_complete_record`, and the latest epoch if it is a different one.
 
     `records` are in the order of epochs, at least one. `titled` is False if the title is displayed
     above; otherwise it precedes the sentence, unless it is part of the noun.

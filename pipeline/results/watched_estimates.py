@@ -21,7 +21,7 @@ MOST_WATCHED = 20
 
 
 class WatchedEstimates:
-    """Follow the estimates of a job, epoch by epoch.
+    """Track the estimates of a job, epoch by epoch.
 
     `latest` has the numbers of the last published epoch; None before the first.
     """

@@ -97,8 +97,8 @@ class Reader:
     ) -> News | None:
         """Process records of a topic; return the news in them. `behind`: more records follow.
 
-        The list of jobs is reported only at the end of the topic: before, a deployed job may seem
-        to be missing, or a long replaced one to be running.
+        The list of jobs is reported only at the end of the topic: before, a deployed job could
+        appear to be missing, or a replaced one to be running.
         """
         if topic == JOBS_TOPIC:
             for record in records:
@@ -175,7 +175,7 @@ class _Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records read, by topic; topics `behind` have, or may have, more records already."""
+    """Records read, by topic; topics in `behind` have, or might have, unread records."""
 
     records: Mapping[str, Sequence[LogRecord]]
     behind: frozenset[str] = frozenset()

@@ -57,7 +57,7 @@ def series_ids(query: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def one_of(query: Mapping[str, str], name: str, *allowed: Word) -> Word:
-    """Return one of the allowed words, the first by default."""
+    """Return one of the allowed values, by default the first."""
     word = query.get(name) or allowed[0]
     if word not in allowed:
         raise InvalidQueryError(f"{name}: got {word[:_SHOWN]!a}; expected {' or '.join(allowed)}")

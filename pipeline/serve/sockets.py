@@ -187,7 +187,7 @@ class _Viewer:
         for point in state.history.after(self._after):
             await self._send(self._job_store.epoch_text(state, point, self._series))
             self._after = point.epoch
-            # Yield to others, also while a viewer catches up with thousands.
+            # Yield to other tasks, also while a viewer catches up with thousands of epochs.
             await asyncio.sleep(0)
         return True
 

@@ -178,7 +178,7 @@ def summary(state: JobState) -> dict[str, Any]:
     }
     if last is not None:
         if state.headlined is None or state.headlined[0] is not last:
-            # A median takes a while, and all jobs are summarized whenever one has news.
+            # Medians take long to compute, and all jobs are summarized whenever one has news.
             state.headlined = last, _headline(state, last) | {"change": _change(state)}
         body |= state.headlined[1]
     return body
@@ -298,7 +298,7 @@ def details(state: JobState) -> dict[str, Any]:
 
 
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
-    """Return the series of an epoch sent to a viewer: the named ones, or all if few."""
+    """Return the series of an epoch to send to a viewer: the requested ones, or all if few."""
     if ids:
         return history.kind.find_all(history.domain, ids)
     listed = history.listed()

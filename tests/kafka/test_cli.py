@@ -68,7 +68,7 @@ def test_commands_cover_the_lifecycle_of_a_job(
 
     repeated = dpstream("produce", job_name, "--input", changes, "--name", "gateway")
     assert repeated.code == 0
-    assert "no epoch was closed: all of them were already closed" in repeated.output
+    assert "no epoch was closed: all requested epochs were already closed" in repeated.output
 
     lines, _ = follower.communicate(timeout=TIMEOUT)
     assert follower.returncode == 0

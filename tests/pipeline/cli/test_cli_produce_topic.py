@@ -51,7 +51,7 @@ def test_topic_input_resumes_after_the_last_epoch(
         EPOCHS,
     )
     result = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
-    assert result.output == "no epoch was closed: all of them were already closed\n"
+    assert result.output == "no epoch was closed: all requested epochs were already closed\n"
 
 
 @pytest.mark.parametrize(
