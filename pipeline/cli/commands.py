@@ -240,7 +240,6 @@ class PlainCommand(TyperCommand):
     """A command that shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return arguments and options, including that for help."""
         return _with_bare_flags(super().get_params(ctx))
 
 
@@ -248,7 +247,6 @@ class PlainGroup(TyperGroup):
     """A group of commands that shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return options, including that for help."""
         return _with_bare_flags(super().get_params(ctx))
 
 

@@ -125,7 +125,6 @@ class TimeToGo(ProgressColumn):
         self._done, self._at = 0.0, 0.0
 
     def render(self, task: Task) -> Text:
-        """Return the remaining time, based on the last finished step."""
         elapsed = task.elapsed or 0.0
         if task.completed != self._done:
             self._done, self._at = task.completed, elapsed

@@ -133,7 +133,6 @@ def _time(milliseconds: int) -> str:
 
 
 def show_releases(report: LedgerReport, selection: Selection) -> None:
-    """Print the releases of every charged deployment."""
     rows = []
     for charge in report.state.charges:
         releases = report.releases.get(charge.deployment)
@@ -189,7 +188,6 @@ _ABOUT_STREAMS = (
 
 
 def show_findings(report: LedgerReport, findings: Sequence[Inconsistency]) -> None:
-    """Print inconsistencies and their locations."""
     for each in findings:
         where = "" if each.offset is None else f"offset {each.offset:,}: "
         when = "" if each.at is None else f" ({instant(each.at)})"

@@ -88,8 +88,6 @@ SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Skip unusabl
 
 
 class Format(StrEnum):
-    """Output format of estimates and answers."""
-
     table = "table"
     csv = "csv"
     json = "json"

@@ -151,7 +151,6 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
-    """Describe a guarantee, for `print_pairs`."""
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
     if guarantee.shuffled is not None:

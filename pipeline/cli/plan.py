@@ -68,8 +68,6 @@ def draw_plan(made: Plan) -> Figure:
 
 
 class Trusted(StrEnum):
-    """Party that a protocol may trust."""
-
     NONE = "none"
     SHUFFLE = "shuffle"
 

@@ -240,7 +240,6 @@ class Picture:
     moment: int
 
     def lines(self, *, current: bool) -> tuple[RenderableType, ...]:
-        """Return the lines to show, for the current or an outdated picture."""
         lines: list[RenderableType] = []
         for each in self.statuses.found:
             gap = [Text()] if lines else []

@@ -163,7 +163,6 @@ class History:
         return self.kind.listed(self.domain, self.ranked)
 
     def chosen(self, count: int) -> tuple[Series, ...]:
-        """Return the series drawn by default, about `count`."""
         return self.kind.chosen(self.domain, self.ranked, count)
 
     def small(self, count: int) -> tuple[Series, ...]:

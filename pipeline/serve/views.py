@@ -315,7 +315,6 @@ def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[
 
 
 def ground_truth(state: JobState, point: Point, series: Series) -> float | None:
-    """Return the ground truth of a series at an epoch; None if unknown."""
     if (
         state.ground_truths is None
         or (found := state.ground_truths.known(point.epoch, point.estimate)) is None
