@@ -1,8 +1,8 @@
 """Privacy accounting: noise distributions, loss distributions, amplification and composition.
 
-It runs where a job is planned or deployed, never on a device, and is independent of protocols:
-their calibrations call it. Start reading with `cell_noise` and `loss_distributions`. It is also a
-library of its own: README.md describes its use, and the names to import from here.
+It runs where a job is planned or deployed, never on a device. The calibrations of protocols call
+it, and it depends on no protocol. Start reading with `cell_noise` and `loss_distributions`. The
+package is also usable as a library: README.md describes its use and the names to import.
 """
 
 from __future__ import annotations

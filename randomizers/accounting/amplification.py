@@ -1,28 +1,31 @@
 """Privacy amplification by shuffling, for one message per user.
 
-With some probability, a message of a randomizer with a local loss of epsilon_0 is drawn as if the
-value did not matter. Let everything be revealed except two kinds of messages: those drawn to
-represent either of two neighboring values with equal probabilities, and the message of the user in
-question where it distinguishes the two values. Then C ~ Binomial(n - 1, clone) fair coins hide one
-coin with odds e^epsilon_0, and an observer sees the number of heads among C + 1. This is evaluated
-exactly here instead of by the closed form of the reference.
+With some probability, a randomizer with a local loss of epsilon_0 draws a message independently of
+the value. Suppose that an observer sees everything except two kinds of messages: clones, drawn to
+represent either of two neighboring values with equal probability, and the target user's message if
+it distinguishes the two values. Then C ~ Binomial(n - 1, clone) fair coins hide one coin with odds
+e^epsilon_0, and the observer sees the number of heads among the C + 1 coins. This module evaluates
+that distribution exactly instead of using the closed form of the reference.
 
-For any locally private randomizer clone = e^-epsilon_0. Three are analyzed more closely:
+For any locally private randomizer, clone = e^-epsilon_0. Three randomizers have better bounds:
 
-* Randomized response over K symbols: each symbol except the own one has the probability
-  q = 1 / (e^epsilon_0 + K - 1). So with probability K q a message is uniform and with 2 q a fair
-  coin between the two values. The user's own message is one of the two with (e^epsilon_0 + 1) q,
-  and otherwise reveals nothing (the privacy blanket of Balle, Bell, Gascon and Nissim, 2019).
-* Randomizers with a set of messages for each value, in which every message has e^epsilon_0 times
-  the weight of one outside. Only messages in the set of one of two values, and not in that of the
-  other, distinguish the two. With any third value they have a probability of at least p each. So
-  with 2 p a message is a fair coin, and the user's own is one of the two with (e^epsilon_0 + 1) p.
-  All messages of the part are equally likely, so which one it is reveals nothing more.
-* RAPPOR of single items, each bit reversed with a probability f. In the user's own message the bits
-  of the two items differ from each other with (1 - f)^2 + f^2, then with a loss of
-  2 ln((1 - f) / f). In any other message they differ, as a fair coin, with 2 f (1 - f), or at least
-  2 f^2 if one of the two is its item. Any other item's bit is drawn as if it were not its item with
-  f / (1 - f). All bits but two are alike then, so 2 f^2 of the others' messages are clones.
+* Randomized response over K symbols: each symbol but the true one has the probability
+  q = 1 / (e^epsilon_0 + K - 1). So a message is uniform with probability K q, and a fair coin
+  between the two values with probability 2 q. The target's message is one of the two values with
+  probability (e^epsilon_0 + 1) q, and otherwise reveals nothing (the privacy blanket of Balle,
+  Bell, Gascon and Nissim, 2019).
+* Randomizers with a set of messages for each value, where every message inside the set has
+  e^epsilon_0 times the weight of one outside. A message distinguishes two values only if it is in
+  exactly one of their two sets. For any third value, each of these two differences of the sets has
+  a probability of at least p. So a message is a fair coin with probability 2 p, and the target's
+  message is in a difference with probability (e^epsilon_0 + 1) p. All messages in a difference are
+  equally likely, so the message reveals nothing more than the difference.
+* RAPPOR of single items, each bit flipped with probability f. In the target's message the bits of
+  the two items differ from each other with probability (1 - f)^2 + f^2, at a loss of
+  2 ln((1 - f) / f). In any other message they differ, as a fair coin, with probability
+  2 f (1 - f), or at least 2 f^2 if its item is one of the two. If its item is another one, that
+  bit is drawn as a non-item's with probability f / (1 - f). Then all bits but the two are
+  distributed identically, so 2 f^2 of the other users' messages are clones.
 
 Reference: Feldman, McMillan and Talwar, *Hiding Among the Clones*, 2021, Theorem 3.1.
 """
@@ -44,12 +47,12 @@ from dpstream.randomizers.accounting.shifted_noise import GRID_FINENESS, check_t
 from dpstream.randomizers.search import largest_real, least_real
 
 TAIL: Final = 1e-25
-"""Probability that a number of clones, or of heads, leaves the interval used."""
+"""Probability that the number of clones or of heads is outside the evaluated interval."""
 
-# Numbers of clones that are distinguished: each represents larger ones, and fewer clones hide less.
-# The second is for compositions, which use every number of heads.
+# Maximum number of classes of clone counts. A class uses its smallest count, which hides least.
+# The second limits classes times head counts, for compositions.
 _CLASSES, _OUTCOMES = 4_000, 2_000_000
-# Relative errors of scipy's binomial distributions: ten times the measured ones, up to 10^9 coins.
+# Relative errors of scipy's binomial distributions: ten times the measured errors up to 10^9 coins.
 _OF_FUNCTION, _OF_ROOT = 1e-13, 1e-14
 _TOLERANCE = 1e-6
 _MOST_LOSS = 64.0
@@ -57,12 +60,12 @@ _MOST_LOSS = 64.0
 
 @dataclass(frozen=True, slots=True)
 class HiddenCoin:
-    """A coin among fair ones: heads are likelier in the first world, tails in the second.
+    """A biased coin hidden among fair ones: heads likelier in the first world, tails in the second.
 
     Attributes:
-        loss: ln of the odds of the coin.
+        loss: Natural logarithm of the odds of the coin.
         clone: Probability that another user's message is one of the fair coins.
-        shown: Probability that the coin is thrown at all.
+        shown: Probability that the biased coin is thrown at all.
     """
 
     loss: float
@@ -71,7 +74,10 @@ class HiddenCoin:
 
     def __post_init__(self) -> None:
         if not 0 < self.loss < math.inf or not 0 < self.clone < 1 or not 0 < self.shown <= 1:
-            raise ValueError(f"{self} is not a valid coin")
+            raise ValueError(
+                f"{self} is out of range; expected loss above 0 and finite, clone above 0 and "
+                "below 1, and shown above 0 and at most 1"
+            )
 
     @property
     def odds(self) -> tuple[float, float]:
@@ -80,7 +86,7 @@ class HiddenCoin:
 
 
 def of_any_randomizer(loss: float) -> HiddenCoin:
-    """Return the coin of any randomizer: a message is a fair coin with e^-loss."""
+    """Return the coin that bounds any randomizer: a message is a fair coin with e^-loss."""
     return HiddenCoin(loss, math.exp(-loss))
 
 
@@ -90,28 +96,28 @@ def of_randomized_response(loss: float, symbols: int) -> HiddenCoin:
 
 
 def of_randomizer_of_sets(loss: float, elsewhere: float) -> HiddenCoin:
-    """Return the coin of messages that are likelier by `loss` in a set of the value's own.
+    """Return the coin for messages that are likelier by `loss` inside the value's set.
 
-    `elsewhere` is the probability of a message in the part of another value's set outside the own
-    one, equal for any two values.
+    `elsewhere` is the probability of a message in another value's set but outside the value's own
+    set. It is the same for any two values.
     """
     return HiddenCoin(loss, 2 * elsewhere, min(1.0, (math.exp(loss) + 1) * elsewhere))
 
 
 def of_rappor(loss: float) -> HiddenCoin:
-    """Return the coin of RAPPOR of single items, half the local loss in each of two bits."""
+    """Return the coin for RAPPOR of single items, with half the local loss in each of two bits."""
     reversed_ = 1 / (math.exp(loss / 2) + 1)
     return HiddenCoin(loss, 2 * reversed_**2, (1 - reversed_) ** 2 + reversed_**2)
 
 
 def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs: int = 1) -> float:
-    """Return the least delta for an epsilon, of one message from each contributor.
+    """Return the least delta for an epsilon if each contributor sends one message.
 
-    With c clones, x heads are (odds r + 1) / (odds + r) as likely in the first world as in the
-    second, where r = x / (c + 1 - x) increases in x. So the worst set is all x above some number,
-    and its probabilities are those of two tails of Binomial(c, 1/2). There are at least
-    `contributors` contributors, including the user, who takes part in `epochs` epochs with fresh
-    randomness in each. `epsilon` is not negative.
+    With c clones, x heads are (odds r + 1) / (odds + r) times as likely in the first world as in
+    the second, where r = x / (c + 1 - x) increases in x. So the worst-case event is that x exceeds
+    a threshold, and two tails of Binomial(c, 1/2) give its probabilities. At least `contributors`
+    users contribute, including the target user, who participates in `epochs` epochs with fresh
+    randomness in each. `epsilon` must not be negative.
 
     >>> f"{amplified_delta(of_any_randomizer(1.0), 10_000, 0.05301):.1e}"
     '1.0e-06'
@@ -127,14 +133,14 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs:
     above = gain * stats.binom.sf(first - 2, clones, 0.5)
     error = _rounding_of_binomials(contributors)
     excess = above - cost * stats.binom.sf(first - 1, clones, 0.5) + 2 * error * above
-    # What numbers of clones reveal decreases, so relative errors of their distribution function
-    # count as relative errors of the whole.
+    # More clones reveal less, so a relative error of the distribution function of their number
+    # is a relative error of the whole sum.
     spent = coin.shown * (float(np.maximum(excess, 0.0) @ masses) + missing)
     return min(1.0, spent * (1 + 2 * error))
 
 
 def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs: int = 1) -> float:
-    """Return the least epsilon for a delta, rounded up, at most the sum of the local losses.
+    """Return the least epsilon for a delta, rounded up; at most the sum of the local losses.
 
     `contributors` and `epochs` are as for `amplified_delta`.
 
@@ -146,7 +152,7 @@ def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs:
     check_target(coin.loss, delta)
     if contributors < 1 or epochs < 1:
         raise ValueError(
-            f"{contributors} contributors and {epochs} epochs; expected at least 1 of each"
+            f"got {contributors} contributors and {epochs} epochs; expected at least 1 of each"
         )
     if epochs == 1:
         return least_real(
@@ -167,10 +173,10 @@ def most_local_loss(
 ) -> float:
     """Return the largest local loss that shuffling reduces to epsilon.
 
-    It is at least what needs no shuffling: epsilon itself, or an equal part of it per window.
-    `coins` represent a given local loss; each of them is a bound by itself. The user has a message
-    in each of `windows` windows. Each window has at least `contributors` contributors, including
-    the user. epsilon and delta cover all windows together.
+    The result is at least the loss that needs no shuffling: epsilon divided by the windows.
+    `coins` returns the coins for a local loss; each coin is a valid bound on its own. The user has
+    one message in each of `windows` windows. Each window has at least `contributors` contributors,
+    including the user. `epsilon` and `delta` cover all windows together.
 
     >>> loss = most_local_loss(1.0, 1e-6, 100_000, lambda loss: [of_any_randomizer(loss)])
     >>> round(loss, 2)
@@ -185,8 +191,8 @@ def most_local_loss(
 
     low, high, tolerance = epsilon, max(_MOST_LOSS, epsilon), _TOLERANCE
     if windows > 1:
-        # An equal part of epsilon and delta for each is enough (basic composition), all of it is
-        # too much. Composition is slow, and a thousandth of the loss is little.
+        # Equal parts of epsilon and delta for each window suffice (basic composition); all of both
+        # for each window is too much. Composition is slow, so a tolerance of 0.001 must do.
         low = most_local_loss(epsilon / windows, delta / windows, contributors, coins)
         high, tolerance = most_local_loss(epsilon, delta, contributors, coins), 1e-3
     return largest_real(private, low, high, tolerance)
@@ -201,10 +207,10 @@ def _composed(coin: HiddenCoin, contributors: int, epochs: int) -> LossDistribut
 def _clones(
     coin: HiddenCoin, contributors: int, classes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return ascending numbers of clones, their probabilities, and that of smaller ones.
+    """Return ascending clone counts, their probabilities, and the probability of smaller counts.
 
-    Each represents the numbers up to the next one. With more clones an observer sees less: the
-    heads of the additional ones can be thrown afterwards.
+    Each count represents all counts up to the next one. More clones reveal less, because the
+    additional coins can be thrown afterwards.
     """
     others = contributors - 1
     low, high = BinomialNoise(others, coin.clone).window(TAIL) if others else (0, 0)
@@ -218,7 +224,7 @@ def _rounding_of_binomials(contributors: int) -> float:
 
 
 def _losses(coin: HiddenCoin, contributors: int) -> Losses:
-    """Return the privacy loss of one epoch: outcomes are numbers of clones and of heads."""
+    """Return the privacy losses of one epoch; an outcome is a number of clones and of heads."""
     widest = math.sqrt(2 * math.log(2 / TAIL) * contributors * coin.clone)
     classes = max(20, min(200, int(_OUTCOMES / (widest + 1))))
     clones, masses, certain = _clones(coin, contributors, classes)

@@ -1,8 +1,8 @@
-"""Trees over ordered values with the most accurate answers to ranges and boxes.
+"""Find the trees over ordered values that answer range and box queries most accurately.
 
-With more levels, ranges are sums of fewer cells, but every cell needs more noise. The candidate
-trees have equally many children per node. Exceptions are the root, which fits the number of values,
-and the nodes above the leaves, which may have fewer. The best one of every depth is tried.
+With more levels, ranges are sums of fewer cells, but every cell needs more noise. In a candidate
+tree all nodes have the same number of children, except the root, which fits the number of values,
+and the parents of leaves, which can have fewer. The search tries the best tree of every depth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_CHILDREN = 64
 
 
 def mean_deviation(axis: AxisCode) -> float:
-    """Return the mean standard deviation of a random range, for cell variance 1."""
+    """Return the mean standard deviation of the count in a random range, for cell variance 1."""
     return float(np.sqrt(range_variances(axis, *random_ranges(axis.size))).mean())
 
 
@@ -32,11 +32,11 @@ def best_grid(
     noise_mean: Callable[[int, int], float],
     affordable: Callable[[Grid, float], bool] = lambda grid, mean: True,
 ) -> Grid:
-    """Return the levels of each axis with the least error of random boxes, for Poisson noise.
+    """Return the grid whose levels have the least error for random boxes under Poisson noise.
 
-    `noise_mean` is that of a cell, given a code's messages and how many of them all items share.
-    `affordable` returns whether a grid may be used, given the mean noise of its cells. `ValueError`
-    if none is affordable, or an axis has fewer than two values.
+    `noise_mean` returns the mean noise of a cell, given a code's number of messages per item and
+    the number of these that all items share. `affordable` returns whether a grid is allowed, given
+    the mean noise of its cells. Raises `ValueError` if no grid is, or an axis has one value only.
 
     >>> from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)
@@ -53,8 +53,8 @@ def best_grid(
             best, least = grid, error
     if best is None:
         raise ValueError(
-            f"no tree over {' x '.join(map(str, sizes))} values is affordable. Raise "
-            "messages_per_user, epsilon or the minimum, or use fewer values"
+            f"no tree over {' x '.join(map(str, sizes))} values fits the message limit. Raise "
+            "'messages_per_user', epsilon or the minimum number of devices, or use fewer values"
         )
     return best
 
@@ -64,7 +64,7 @@ def best_levels(
     noise_mean: Callable[[int, int], float],
     affordable: Callable[[Grid, float], bool] = lambda grid, mean: True,
 ) -> Levels:
-    """Return `best_grid` for the ranges of a single axis."""
+    """Return the levels that `best_grid` chooses for a single axis."""
     (levels,) = best_grid([size], noise_mean, affordable).axes
     assert isinstance(levels, Levels)
     return levels
@@ -73,7 +73,7 @@ def best_levels(
 def best_shapes(
     size: int, deviation_of: Callable[[Levels], float] = mean_deviation
 ) -> list[tuple[Levels, float]]:
-    """Return the tree with the least deviation for every number of levels, and the deviation."""
+    """Return, for every number of levels, the tree with the least deviation and that deviation."""
     if size < 2:
         raise ValueError(f"an axis has {size} values; expected at least 2")
     best: dict[int, tuple[Levels, float]] = {}

@@ -1,14 +1,15 @@
 """Noise of boosted value reports, and the best boost.
 
-A change x_t = st_t - st_{t-1} is boosted while a user has made at most k of them. In epoch t a user
-sends r + y_t messages of that epoch's cell, y_t = st_t + r x_t (boosted) or st_t. The total count,
-less the constant part, follows x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is
+A user's first k changes x_t = st_t - st_{t-1} are boosted. In epoch t a user sends r + y_t messages
+to that epoch's cell: y_t = st_t + r x_t if a change is boosted, else st_t. With Y_t the cell's
+count less its constant part, the estimate is x^_t = (r x^_{t-1} + Y_t) / (r + 1). Its variance is
 lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every-epoch counts.
 
-Two streams differ by at most 1 + r (boosted changes there) in an epoch, and not at all before the
-first change, which one of them makes alone. So the vector of shifts is weakly majorized by two
-cells shifted by 1 + r, k - 1 by 1 + 2r and all others by 1. The Renyi divergence of a cell is
-convex in its shift, so the sum over the cells is the largest for that vector.
+In an epoch with b boosted changes (0 to 2, at most one per stream), two streams differ by at most
+1 + b r. Before the first change, which only one stream makes, they do not differ. So the vector of
+shifts is weakly majorized by one with two cells shifted by 1 + r, k - 1 cells by 1 + 2r and all
+others by 1. The Rényi divergence of a cell is convex in its shift, so that vector has the largest
+sum of divergences.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from dpstream.randomizers.accounting.shifted_noise import check_target
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.search import least_parameter
 
-# Smaller boosts become 0: over one or two epochs the best boost tends to 0.
+# Boosts below this are set to 0: over one or two epochs the best boost tends to 0.
 _NO_BOOST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class BoostedReports:
-    """Noise parameters: `last_epoch` T, `max_changes` k boosted ones per user, `boost` r."""
+    """Noise parameters: `last_epoch` T, `max_changes` k (boosted changes per user), `boost` r."""
 
     last_epoch: int
     max_changes: int
@@ -44,15 +45,15 @@ class BoostedReports:
         for name, least in (("last_epoch", 1), ("max_changes", 1), ("boost", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ValueError(f"{name} is {value!r}; expected a whole number, at least {least}")
+                raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")
 
     @property
     def shifts(self) -> dict[int, int]:
-        """Worst-case number of cells by shift.
+        """Worst-case number of cells for each shift.
 
         >>> BoostedReports(170, 4, 3).shifts
         {1: 165, 4: 2, 7: 3}
-        >>> BoostedReports(4, 4, 3).shifts  # all but the first epoch may have changes of both
+        >>> BoostedReports(4, 4, 3).shifts  # both streams can change in all epochs but the first
         {4: 1, 7: 3}
         """
         if self.boost == 0:
@@ -67,9 +68,9 @@ class BoostedReports:
         return {shift: cells for shift, cells in shifts.items() if cells}
 
     def error(self, variance: float) -> float:
-        """Return the RMSE over all epochs, if no user changes more often than k times.
+        """Return the RMSE over all epochs if no user has more than k changes.
 
-        `variance` is that of the noise of a cell, for which the count of an epoch is corrected.
+        `variance` is the variance of a cell's noise, whose mean is subtracted from each count.
 
         >>> round(BoostedReports(170, 4, 3).error(7119.0), 1)
         31.8
@@ -82,7 +83,7 @@ class BoostedReports:
 def poisson_for_boosted(epsilon: float, delta: float, reports: BoostedReports) -> PoissonNoise:
     """Return the least Poisson noise that is (epsilon, delta)-private for whole streams.
 
-    Without a boost it is the exact one of `continual_counts`.
+    Without a boost it is the exact noise that `continual_counts` computes.
 
     >>> reports = BoostedReports(64, 4, 2)
     >>> round(poisson_for_boosted(1.0, 1e-6, reports).mean)
@@ -107,7 +108,7 @@ def best_boost(
     last_epoch: int,
     max_changes: int,
 ) -> tuple[BoostedReports, PoissonNoise]:
-    """Return the boost with the least error, near sqrt(T / 4k) or 0, and its noise.
+    """Return the boost with the least error, which is near sqrt(T / 4k) or 0, and its noise.
 
     >>> reports, noise = best_boost(1.0, 1e-6, 170, 4)
     >>> reports.boost, round(noise.mean)
@@ -119,7 +120,7 @@ def best_boost(
     tried: dict[int, tuple[float, BoostedReports, PoissonNoise]] = {}
 
     def error(boost: int) -> float:
-        # A stream of very few epochs would yield ever larger boosts, for next to no gain.
+        # For very few epochs the search would accept ever larger boosts for negligible gains.
         if not 0 <= boost <= 2 * math.ceil(likely):
             return math.inf
         if boost not in tried:
@@ -140,7 +141,7 @@ def best_boost(
 def least_varying(
     last_epoch: int, squared_norm_budget: Callable[[Kernel], float], most_boost: float = math.inf
 ) -> Kernel:
-    """Return the kernel of least mean variance, for noise of `squared_norm_budget`."""
+    """Return the change kernel with the least mean variance, given its `squared_norm_budget`."""
 
     def kernel_at(point: NDArray[np.float64]) -> Kernel:
         boost = min(math.exp(float(point[0])), most_boost)

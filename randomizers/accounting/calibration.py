@@ -1,7 +1,7 @@
 """Calibrate composed randomizers to an epsilon, by the paper's rule or optimally.
 
-Both have integer weights. The optimal ones are rounded so that the loss never exceeds epsilon. The
-paper's weights have about 100 bits, and its loss is computed from them.
+Both calibrations have integer weights. Optimal weights are rounded so that the loss never exceeds
+epsilon. The paper's weights are rounded to about 100 bits, and the loss is computed from them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ WEIGHT_BITS = 100
 
 
 def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
-    """Return the distribution with the largest c_gap of all with a loss of at most epsilon.
+    """Return the distribution with the largest c_gap among those with a loss of at most epsilon.
 
-    Sign vectors within a distance t of the input weigh e^epsilon times as much as the others; t
-    maximizes c_gap. This is optimal: c_gap is linear in the weights with coefficients 1 - 2d/k that
-    decrease in d, so only the two extreme weights occur, the larger one first. Their ratio is below
-    e^epsilon, by at most 2^-99.
+    Sign vectors within a distance t of the input have e^epsilon times the weight of other vectors;
+    t maximizes c_gap. This is optimal: c_gap is linear in the weights with coefficients 1 - 2d/k
+    that decrease in the distance d, so only the two extreme weights occur, the larger one at small
+    distances. Their ratio is below e^epsilon by at most 2^-99.
 
     >>> round(optimal(4, 1.0).c_gap, 6)
     0.20962
@@ -49,17 +49,17 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
 
 
 def response_within(loss: float, parts: int = 1) -> ComposedLaw:
-    """Return randomized response that loses slightly less than a part of a rounded loss."""
+    """Return the law of randomized response with a loss slightly below `loss` / `parts`."""
     with high_precision():
         return optimal(1, Decimal(loss) / parts * (1 - Decimal("1e-15")))
 
 
 def published(k: int, epsilon: float) -> ComposedLaw:
-    """Return the distribution of Algorithm 3 of *Randomize the Future*, with real bounds.
+    """Return the distribution of Algorithm 3 of *Randomize the Future*, with real-valued bounds.
 
-    Each of the k signs is kept by randomized response with epsilon / (5 sqrt k). A result in the
-    annulus [LB, UB] of distances is released; any other is replaced by a uniform draw from outside
-    it. The true loss, `ComposedLaw.loss`, is less than requested: 0.19 to 0.48 at epsilon 1.
+    Randomized response with epsilon / (5 sqrt k) is applied to each of the k signs. A result whose
+    distance is in the annulus [LB, UB] is released; any other is replaced by a uniform draw from
+    outside it. The true loss, `ComposedLaw.loss`, is 0.19 to 0.48 for a requested epsilon of 1.
 
     >>> law = published(4, 1.0)
     >>> round(law.c_gap, 6), round(law.loss, 6)
@@ -75,11 +75,11 @@ def published(k: int, epsilon: float) -> ComposedLaw:
 
 
 def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw:
-    """Return randomized response of every sign, released if its distance lies in an annulus.
+    """Return the law of k randomized signs, released if their distance lies in an annulus.
 
-    Any other result is replaced by a uniform draw from outside of the annulus, so the probability
-    of being outside is unchanged (Algorithm 3 of *Randomize the Future*). `single` is the loss of
-    one of the k signs. Distances from `low` to `high` are released.
+    Any other result is replaced by a uniform draw from outside the annulus, so the probability of
+    being outside is unchanged (Algorithm 3 of *Randomize the Future*). `single` is the loss of each
+    of the k signs. The annulus contains the distances from `low` to `high`, inclusive.
     """
     with high_precision():
         flip = 1 / (single.exp() + 1)
@@ -100,7 +100,7 @@ def annulus(k: int, single: Decimal, low: Decimal, high: Decimal) -> ComposedLaw
 
 @contextmanager
 def high_precision() -> Iterator[None]:
-    """Compute with 80 decimal digits, rounded to the nearest."""
+    """Compute decimals with 80 digits, rounded half to even."""
     with localcontext() as context:
         context.prec, context.rounding = _PRECISION, ROUND_HALF_EVEN
         yield

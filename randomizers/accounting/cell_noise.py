@@ -1,9 +1,9 @@
 """Distributions of the noise that dummy messages add to a cell.
 
-A cell counts messages: the real ones, and dummies that hide them. Every contributor adds a few
-dummies of its own, so the noise of a cell is a sum over contributors. If only a share of them is
-present, only that share of the noise is present. Accounting uses only the ratios of neighboring
-probabilities: they are what an observer can learn from one message more or less.
+A cell counts messages: real messages, and dummies that hide them. Every contributor adds its own
+dummies, so the noise of a cell is a sum over contributors: if a fraction of them is present, that
+fraction of the noise is present. Accounting uses only the ratios of consecutive probabilities: they
+are what an observer can learn from one message more or less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_RATIO = 4 * rounding.FUNCTION
 class CellNoise(ABC):
     """Distribution p of the number of dummies in one cell, on 0, 1, 2, ...
 
-    `mean` is the expected number of dummies, the lambda of the literature.
+    `mean` is the expected number of dummies, called lambda in the literature.
     """
 
     mean: float
@@ -44,17 +44,17 @@ class CellNoise(ABC):
     @property
     @abstractmethod
     def turn(self) -> tuple[Fraction, float]:
-        """Panjer's class: c and s of p(z) / p(z - 1) = 1 + s (c - z) / z."""
+        """Panjer coefficients c and s, where p(z) / p(z - 1) = 1 + s (c - z) / z."""
 
     @abstractmethod
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return p(z) / p(z - 1) for z from 1 to `largest`, off by a few units of `rounding`."""
+        """Return p(z) / p(z - 1) for z from 1 to `largest`, to a few `rounding.UNIT`."""
 
     def log_ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return ln(p(z) / p(z - 1)) for counts z from 1 to `largest`; the relative error is small.
+        """Return ln(p(z) / p(z - 1)) for counts z from 1 to `largest`, with small relative error.
 
-        Near its turn the ratio is nearly 1, and its logarithm is computed from the difference from
-        1: so nothing is lost to cancellation, for any mean.
+        Where the ratio is near 1, its logarithm is computed from its difference from 1. So no
+        precision is lost to cancellation, for any mean.
         """
         exact, slope = self.turn
         center = float(exact)
@@ -67,13 +67,13 @@ class CellNoise(ABC):
         return logs
 
     def window(self, tail: float) -> tuple[int, int]:
-        """Return an interval that the noise leaves with a probability of at most 2 `tail`.
+        """Return an interval outside of which the noise lies with probability at most 2 `tail`.
 
-        By Chernoff's bound for sub-gamma variables the noise is above the mean by more than
-        sqrt(2 v L) + c L, or below it by more than sqrt(2 v L), with probability at most e^-L each.
-        For Poisson distributions v is the variance and c at most 1. Binomial ones may use the
-        values of the Poisson distribution with their mean. For negative-binomial ones, whose n-th
-        cumulant is at most (n-1)! v c^(n-2), c is the variance over the mean.
+        By Chernoff's bound for sub-gamma variables, the noise exceeds the mean by more than
+        sqrt(2 v L) + c L, or is below it by more than sqrt(2 v L), with probability at most e^-L
+        each. For Poisson noise v is the variance and c is at most 1. The same values hold for
+        binomial noise with the same mean. For negative-binomial noise, whose n-th cumulant is at
+        most (n-1)! v c^(n-2), c is the variance divided by the mean.
 
         Reference: Boucheron, Lugosi and Massart, *Concentration Inequalities*, Section 2.4.
 
@@ -88,8 +88,8 @@ class CellNoise(ABC):
     def weights(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
         """Return p(z) for low <= z <= high, float64, normalized to this interval, and a log error.
 
-        Ratios are summed from the mode on: nothing is lost to cancellation. The error is the
-        logarithm of the factor by which the weights may be larger or smaller.
+        Log ratios are summed outward from the mode, so no precision is lost to cancellation. The
+        log error is the logarithm of the maximum factor by which the weights are off.
         """
         anchor = min(max(math.floor(self.turn[0]), low), high)
         ratios = self.log_ratios(np.arange(low + 1, high + 1))
@@ -100,7 +100,7 @@ class CellNoise(ABC):
         largest = max(float(np.abs(falling).sum()), float(np.abs(rising).sum()))
         added = rounding.additions(len(ratios)) + 4
         logs -= math.log(float(np.exp(logs).sum()))
-        # The sum is pairwise, after blocks of 128.
+        # numpy sums pairwise above blocks of 128.
         total = rounding.of_sum(256) + 4 * rounding.FUNCTION
         error = (_OF_RATIO + rounding.of_sum(added) + rounding.FUNCTION) * largest + total
         return np.exp(logs), error
@@ -117,12 +117,12 @@ class PoissonNoise(CellNoise):
 
     @property
     def variance(self) -> float:
-        """The mean."""
+        """Variance of the number of dummies; equal to the mean."""
         return self.mean
 
     @property
     def turn(self) -> tuple[Fraction, float]:
-        """The mean and 1."""
+        """Panjer coefficients: the mean and 1."""
         return Fraction(self.mean), 1.0
 
     def ratios(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -140,7 +140,7 @@ class BinomialNoise(CellNoise):
 
     def __post_init__(self) -> None:
         if type(self.contributors) is not int or self.contributors < 1:
-            raise ValueError(f"contributors is {self.contributors!r}; expected at least 1")
+            raise ValueError(f"contributors is {self.contributors!r}; expected a positive integer")
         if not 0 < self.probability < 1:
             raise ValueError(
                 f"probability is {self.probability!r}; expected a number above 0 and below 1"
@@ -153,17 +153,17 @@ class BinomialNoise(CellNoise):
 
     @property
     def variance(self) -> float:
-        """Variance, less than the mean."""
+        """Variance of the number of dummies; less than the mean."""
         return self.mean * (1 - self.probability)
 
     @property
     def largest(self) -> float:
-        """One dummy per contributor."""
+        """Maximum number of dummies: one per contributor."""
         return self.contributors
 
     @property
     def turn(self) -> tuple[Fraction, float]:
-        """(n + 1) gamma and 1 / (1 - gamma)."""
+        """Panjer coefficients: (n + 1) gamma and 1 / (1 - gamma)."""
         probability = Fraction(self.probability)
         return (self.contributors + 1) * probability, float(1 / (1 - probability))
 
@@ -179,8 +179,8 @@ class BinomialNoise(CellNoise):
 class NegativeBinomialNoise(CellNoise):
     """Negative-binomial noise: every contributor adds NB(shape / contributors, p).
 
-    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). At equal variance it
-    needs fewer dummies than Poisson noise, since they come in clusters.
+    p(z) = C(z + r - 1, z) p^r (1 - p)^z, with shape r and p = r / (r + mean). For the same variance
+    it needs fewer dummies than Poisson noise, since they come in clusters.
 
     >>> noise = NegativeBinomialNoise(shape=40.0, mean=80.0)
     >>> noise.success, noise.variance
@@ -201,12 +201,12 @@ class NegativeBinomialNoise(CellNoise):
 
     @property
     def variance(self) -> float:
-        """Variance mean (1 + mean / shape), more than the mean."""
+        """Variance mean (1 + mean / shape), which is more than the mean."""
         return self.mean * (1 + self.mean / self.shape)
 
     @property
     def turn(self) -> tuple[Fraction, float]:
-        """(r - 1) mean / r and p."""
+        """Panjer coefficients: (r - 1) mean / r and p."""
         shape, mean = Fraction(self.shape), Fraction(self.mean)
         return (shape - 1) * mean / shape, float(shape / (shape + mean))
 
@@ -224,7 +224,7 @@ def _check_positive(name: str, value: float) -> None:
 
 
 def noise_of_cells(law: CellNoiseLaw, contributors: int | None = None) -> CellNoise:
-    """Return the accounting noise of a cell, by default with the minimum of contributors.
+    """Return the noise distribution of a cell, by default with the minimum contributor count.
 
     >>> noise_of_cells(CellNoiseLaw("bernoulli", 40.0, 1000), contributors=500)
     BinomialNoise(contributors=500, probability=0.04)

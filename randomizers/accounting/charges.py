@@ -1,30 +1,31 @@
-"""Total privacy loss of several charges of the same users, each an epsilon and a delta.
+"""Total privacy loss of several charges to the same users, each an epsilon and a delta.
 
-A mechanism with (epsilon, delta) reveals no more than this one: with probability delta the truth,
-and otherwise randomized response with epsilon (Kairouz, Oh and Viswanath 2015). So totals are
-computed for these mechanisms.
+No (epsilon, delta)-private mechanism reveals more than the dominating one: it reveals the true
+value with probability delta, and otherwise is randomized response with epsilon (Kairouz, Oh and
+Viswanath 2015). Totals are computed for the dominating mechanisms.
 
-The operator who deploys a job has seen the estimates of earlier ones, and chooses its epsilon
-accordingly. Enforced limits have to hold then, too. Two do:
+The operator who deploys a job has seen the estimates of earlier jobs and can choose epsilon
+accordingly. Enforced limits must hold for adaptive choices, too. Two limits do:
 
 * The **sum** of the charges (basic composition).
-* A **filter** (Feldman and Zrnic 2021): the Rényi divergences of the charges, each at the time it
-  is made, are summed at one order that was fixed before. While their sum stays within the budget's
-  capacity, everything seen has that divergence, and so an epsilon at a delta (Balle and others
-  2020, "Hypothesis testing interpretations and Rényi differential privacy"). This `Filter` derives
-  order and capacity from the budget alone. Half of the budget's delta is for that step, the other
-  half for the charges' own deltas. Concurrent deployments do not change it (Haney and others 2023,
-  "Concurrent composition for interactive differential privacy with adaptive privacy-loss
-  parameters").
+* A **filter** (Feldman and Zrnic 2021): the Rényi divergences of the charges, each when it is made,
+  are summed at an order fixed in advance. While the sum stays within the budget's capacity, the
+  combined output has that divergence, and so an epsilon at a delta (Balle and others 2020,
+  "Hypothesis testing interpretations and Rényi differential privacy"). `Filter` derives order and
+  capacity only from the budget. Half of the budget's delta is for the conversion to epsilon, the
+  other half for the charges' own deltas. The filter also holds for concurrent deployments (Haney
+  and others 2023, "Concurrent composition for interactive differential privacy with adaptive
+  privacy-loss parameters").
 
-Charges may be admitted that one *or* the other admits. Let the filter be fixed by a budget of
-epsilon and delta, and let the own deltas of all charges sum to at most delta / 2, whichever admits
-them. Outcomes that reveal the truth have a probability of at most delta / 2. Of the others, those
-whose charges sum to epsilon or less have no loss above it. The rest lie in what is seen if
-everything ends before the filter's capacity is used up, where losses above epsilon weigh delta / 2.
+A charge can be admitted if the sum *or* the filter admits it. Let the filter be fixed by a budget
+of epsilon and delta, and let the own deltas of all charges sum to at most delta / 2, whichever
+limit admits them. Outcomes that reveal the true value have a total probability of at most
+delta / 2. Of the other outcomes, those whose charges sum to at most epsilon have no loss above
+epsilon. The rest also occur if everything stops before the filter's capacity is exceeded, where
+losses above epsilon contribute at most delta / 2.
 
-The charges **composed** by their loss distributions are less than either, and are valid for
-epsilons that were all fixed in advance. They are for information.
+The loss distributions of the charges, **composed**, give a total below both limits. It is valid
+only if all epsilons were fixed in advance, and is shown for information.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ import numpy as np
 from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 
-# Points of the grid of losses: a wider composition is made coarser on the way.
+# Points of the loss grid; wider compositions are made coarser during composition.
 _POINTS = 2000
-# Orders of the filter: 1 + 1/64 and up, in steps of an eighth.
+# Candidate orders of the filter: from 1 + 1/64 up, with the excess over 1 in steps of an eighth.
 _ORDERS = 1 + np.geomspace(1 / 64, 4096, 146)
-# Far more than the total error of logarithms and exponentials of a few numbers.
+# Far above the total relative error of the few logarithms and exponentials used here.
 _LOST = 64 * rounding.UNIT
 
 
 @dataclass(frozen=True, slots=True)
 class MechanismCost:
-    """Cost of one mechanism, used `times` times, each time with draws of its own."""
+    """Privacy cost of one mechanism that runs `times` times with fresh randomness."""
 
     epsilon: float
     delta: float
@@ -60,7 +61,7 @@ class MechanismCost:
 def divergence(epsilon: float, order: float) -> float:
     """Return the Rényi divergence of randomized response with epsilon, rounded up.
 
-    No mechanism with that epsilon and delta 0 has a larger one. `order` is above 1.
+    No mechanism with that epsilon and delta 0 has a larger divergence. `order` must be above 1.
 
     >>> round(divergence(1.0, 2.0), 12) == round(math.log(math.exp(2) + math.exp(-1)) - math.log1p(
     ...     math.exp(1)), 12)
@@ -74,7 +75,7 @@ def divergence(epsilon: float, order: float) -> float:
 
 
 def step_to_epsilon(order: float, delta: float) -> float:
-    """Return the excess of epsilon at a delta over the divergence of an order, rounded up."""
+    """Return the difference of epsilon at a delta and the divergence of an order, rounded up."""
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}; expected a number above 0 and below 1")
     terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
@@ -83,9 +84,9 @@ def step_to_epsilon(order: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Filter:
-    """Bound on charges with adaptively chosen epsilons, as a function of the budget.
+    """Limit on charges with adaptively chosen epsilons, derived from the budget.
 
-    Half of the budget's `delta`, which is above 0, is for the charges' own deltas.
+    Half of the budget's `delta`, which must be above 0, is for the charges' own deltas.
     """
 
     epsilon: float
@@ -98,7 +99,7 @@ class Filter:
 
     @cached_property
     def order(self) -> float:
-        """The order with the largest capacity for many small charges."""
+        """Rényi order with the largest capacity for many small charges."""
         rooms = [(self.epsilon - step_to_epsilon(order, self.own)) / order for order in _ORDERS]
         return float(_ORDERS[int(np.argmax(rooms))])
 
@@ -110,20 +111,20 @@ class Filter:
         return max(0.0, figure + (total + abs(figure)) * _LOST)
 
     def admits(self, charges: Sequence[MechanismCost]) -> bool:
-        """Return whether epsilons are within the budget; own deltas must be too (not checked)."""
+        """Return whether the epsilons fit the budget; the own deltas must, too (not checked)."""
         return self.epsilon_of(charges) <= self.epsilon
 
 
 def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
-    """Return the epsilon of charges at a delta, had all been fixed in advance; rounded up.
+    """Return the epsilon of charges at a delta if all were fixed in advance, rounded up.
 
-    It is infinite if the charges' own deltas exceed `delta`.
+    The result is infinite if the charges' own deltas exceed `delta`.
 
     >>> composed_epsilon([MechanismCost(0.5, 0.0)], 0.0) >= 0.5
     True
     """
     if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}; expected 0 to below 1")
+        raise ValueError(f"delta is {delta!r}; expected a number of at least 0 and below 1")
     counts: Counter[tuple[float, float]] = Counter()
     for each in charges:
         if each.epsilon or each.delta:
@@ -134,14 +135,14 @@ def composed_epsilon(charges: Iterable[MechanismCost], delta: float) -> float:
         return 0.0 if certain * (1 + _LOST * (1 + len(counts))) <= delta else math.inf
     kinds = [(_losses(epsilon, own), times) for (epsilon, own), times in counts.items()]
     distribution: LossDistribution = composed(kinds, _width(counts, total))
-    # The sum is valid at the charges' own deltas, and the grid rounds up.
+    # The sum is also valid if the own deltas fit, and can be smaller since the grid rounds up.
     own = math.fsum(each * times for (_, each), times in counts.items())
     added = total * (1 + rounding.of_sum(len(counts))) if own <= delta else math.inf
     return min(distribution.epsilon(delta), added)
 
 
 def _losses(epsilon: float, delta: float) -> Losses:
-    """Return the losses of the mechanism that reveals most for this epsilon and delta."""
+    """Return the losses of the mechanism that reveals the most with this epsilon and delta."""
     less = math.exp(-epsilon) / (1 + math.exp(-epsilon))
     return Losses(
         losses=np.array([epsilon, -epsilon]),
@@ -153,6 +154,6 @@ def _losses(epsilon: float, delta: float) -> Losses:
 
 
 def _width(counts: Counter[tuple[float, float]], total: float) -> float:
-    """Return a grid width whose points include the most frequent losses."""
+    """Return a grid width such that the most frequent losses are grid points."""
     epsilon = max(counts, key=lambda kind: (counts[kind] * kind[0], kind))[0]
     return epsilon / math.ceil(epsilon * _POINTS / total)

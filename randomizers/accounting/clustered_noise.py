@@ -1,8 +1,8 @@
 """Negative-binomial noise: fewer dummies than Poisson noise, for a little more variance.
 
-A privacy guarantee requires a variance, while communication costs grow with the mean. Poisson noise
-has both equal; dummies in clusters have a larger variance than mean. The cost is accuracy, and a
-bound on that loss limits the cluster size.
+A privacy guarantee requires a certain variance, while communication costs grow with the mean. The
+two are equal for Poisson noise; clustered dummies have a variance above their mean. The price is
+accuracy, and a bound on that price limits the cluster size.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def fewest_dummies(
     poisson_mean: float,
     variance_factor: float,
 ) -> NegativeBinomialNoise:
-    """Return the negative-binomial noise of least mean under a bound on its variance.
+    """Return the negative-binomial noise with the least mean under a bound on its variance.
 
-    The bound is `variance_factor`, above 1, times `poisson_mean`: the mean, and so the variance, of
-    sufficient Poisson noise. Shapes are integers: the smaller the shape, the fewer dummies and the
-    larger the variance. `shifts` returns the shifted cells, given their noise. `ValueError` if the
-    factor is not above 1, or so close that no shape is found.
+    The bound is `variance_factor` times `poisson_mean`, the mean and variance of sufficient Poisson
+    noise. Shapes are integers: a smaller shape means fewer dummies and a larger variance. `shifts`
+    returns the shifted cells, given their noise. Raises `ValueError` if the factor is at most 1, or
+    too close to 1 for any shape.
     """
     if not variance_factor > 1:
         raise ValueError(f"variance_factor is {variance_factor!r}; expected a number above 1")
@@ -44,7 +44,7 @@ def fewest_dummies(
 
     def enough(shape: int) -> bool:
         if shape > _LARGEST_SHAPE:
-            raise ValueError(f"no negative-binomial noise has {variance_factor} times the variance")
+            raise ValueError(f"variance_factor is {variance_factor}, too close to 1. Increase it")
         return delta_spent(shifts(widest(shape)), epsilon) <= delta
 
     shape = least_integer(enough, 0, step=16)

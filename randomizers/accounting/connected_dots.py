@@ -1,14 +1,14 @@
-"""Grid privacy losses of continuous outcomes, from tail probabilities of the loss.
+"""Privacy losses of continuous outcomes on a grid, from tail probabilities of the loss.
 
-All outcomes with losses between two neighboring points of the grid are merged. Their probabilities
-in both worlds are split between the two points, such that each part has the loss of its point
-("Connect the Dots", Doroshenko et al. 2022): an observer of the outcome sees no more. The loss of
-normal noise is one of these: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
+All outcomes with losses between two neighboring grid points are merged. Their probabilities in both
+worlds are split between the two points so that each part has the loss of its point ("Connect the
+Dots", Doroshenko et al. 2022); the exact outcome reveals no more than that. Gaussian noise is one
+case: the analytic Gaussian mechanism (Balle, Wang, ICML 2018, Theorem 8).
 
-Numbers with independent noise N(0, sigma^2) each, whose total Euclidean distance between neighbors
-is D, lose as much as one number that differs by D. That also holds where each number may depend on
-earlier publications, as long as the distance never exceeds D: the loss is Brownian motion, and
-distance is its clock.
+Numbers with independent noise N(0, sigma^2) each, at a total Euclidean distance D between
+neighbors, have the same loss as one number that differs by D. This also holds if each number can
+depend on earlier publications, as long as the distance never exceeds D: the loss is a Brownian
+motion whose time is the squared distance.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution
 from dpstream.randomizers.search import least_integer, least_real
 
-# Relative error assumed of the two probabilities whose difference is delta, far above the true one.
+# Assumed relative error of the two probabilities that delta subtracts, far above the true error.
 _WRONG = 1e-12
-# Powers of two that bound the search for a deviation.
+# Powers of two that bound the search for a standard deviation.
 _LEAST_POWER, _MOST_POWER = -30, 40
 
 
 def normal_delta(epsilon: float, deviation: float) -> float:
-    """Return the delta of normal noise for numbers that differ by 1, rounded up.
+    """Return the delta of Gaussian noise for numbers that differ by 1, rounded up.
 
     >>> round(normal_delta(1, 3.7304), 7)
     1e-05
@@ -44,37 +44,40 @@ def normal_delta(epsilon: float, deviation: float) -> float:
 
 
 def normal_deviation(epsilon: float, delta: float) -> float:
-    """Return the least deviation for numbers that differ by 1, rounded up.
+    """Return the least standard deviation for numbers that differ by 1, rounded up.
 
     >>> round(normal_deviation(1, 1e-6) ** 2, 3)
     17.848
     """
     if not (0 < epsilon < math.inf and 0 < delta < 1):
-        raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
+        raise ValueError(
+            f"epsilon is {epsilon!r} and delta is {delta!r}; expected a positive finite epsilon "
+            "and a delta above 0 and below 1"
+        )
 
     def enough(deviation: float) -> bool:
         return normal_delta(epsilon, deviation) <= delta
 
     power = least_integer(lambda power: enough(2.0**power), _LEAST_POWER, _MOST_POWER)
     if power == _MOST_POWER:
-        raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
+        raise ValueError(f"no supported Gaussian noise has epsilon {epsilon:g}, delta {delta:g}")
     return least_real(enough, 2.0 ** (power - 1), 2.0**power, 1e-13)
 
 
 Tail = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""Function from losses to the probabilities of larger ones."""
+"""Function from losses to the probabilities of larger losses."""
 
-# Relative and absolute errors of tails, far above measured ones, charged to the larger loss.
+# Relative and absolute errors of tails, far above measured errors, charged to the larger loss.
 _RELATIVE: Final = 1e-11
 _ABSOLUTE: Final = 1e-15
 _DEVIATIONS: Final = 12.0
 
 
 def of_tails(first: Tail, second: Tail, low: float, high: float, width: float) -> LossDistribution:
-    """Return a distribution from the probabilities of larger losses in both worlds.
+    """Return the loss distribution with the given tail functions in the two worlds.
 
-    The tails are nonincreasing. Losses below `low` are assigned to the least point above it, and
-    losses above `high` count as certain.
+    The tails must be nonincreasing. The grid extends from `low` to `high`, rounded outward. Losses
+    below its first point are raised to it, and losses above its last point count as certain.
     """
     points = np.arange(math.floor(low / width), math.ceil(high / width) + 1)
     losses = (points * width).astype(np.float64)
@@ -92,9 +95,9 @@ def of_tails(first: Tail, second: Tail, low: float, high: float, width: float) -
 
 
 def normal_losses(deviation: float, width: float) -> LossDistribution:
-    """Return the losses of a number with noise N(0, deviation^2) that differs by 1.
+    """Return the loss distribution of a number with noise N(0, deviation^2) that differs by 1.
 
-    Its loss is normal, too: with mean 1/(2 deviation^2) and deviation 1/deviation.
+    The loss is Gaussian, too, with mean 1/(2 deviation^2) and standard deviation 1/deviation.
 
     >>> round(normal_losses(3.7304, 1e-3).delta(1.0), 7)
     1e-05
@@ -113,14 +116,14 @@ def normal_losses(deviation: float, width: float) -> LossDistribution:
 
 
 def laplace_losses(scale: float, width: float) -> LossDistribution:
-    """Return the losses of a number with Laplace noise that differs by 1.
+    """Return the loss distribution of a number with Laplace noise that differs by 1.
 
     >>> round(laplace_losses(2.0, 1e-4).epsilon(1e-9), 3)
     0.5
     """
     most = 1 / scale
 
-    # With noise z and the numbers 0 and 1 a loss is (|z - 1| - |z|) / scale, which exceeds l where
+    # With noise z and the numbers 0 and 1 the loss is (|z - 1| - |z|) / scale. It exceeds l for
     # z < (1 - l scale) / 2.
     def first(losses: NDArray[np.float64]) -> NDArray[np.float64]:
         place = (1 - losses * scale) / 2

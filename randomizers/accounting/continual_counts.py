@@ -1,13 +1,13 @@
 """Noise of every-epoch counts: one message in every epoch in which the value is 1.
 
-There is one cell for each epoch, and all of a user's stream may change: neighbors differ by one
-message in up to d cells, each of which only one of them has. The worst case is one stream with a
-message in all epochs and another with none, seen from the one without. That cells shifted in
-different directions are no worse is verified for the very noise that is chosen, for all such
-patterns (`dpstream.randomizers.accounting.directions`).
+There is one cell for each epoch, and neighbors can differ in a user's whole stream: by one message
+in each of up to d cells. The worst case is a stream with a message in every epoch against a stream
+with none, evaluated from the side of the empty stream. For the chosen noise, every pattern of cells
+shifted in different directions is verified to be no worse
+(`dpstream.randomizers.accounting.directions`).
 
-There is no bound on changes. The standard deviation of a count is the root of the variance of the
-noise, for any number of users.
+There is no bound on changes. The standard deviation of a count is that of the noise, for any number
+of users.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ VARIANCE_FACTOR = 1.25
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
-    """Return the cells that distinguish two streams, if all shift in one direction."""
+    """Return the cells that distinguish two streams if all shift in the same direction."""
     if type(last_epoch) is not int or last_epoch < 1:
-        raise ValueError(f"{last_epoch!r} epochs; expected a whole number, at least 1")
+        raise ValueError(f"last_epoch is {last_epoch!r}; expected a positive integer")
     return [ShiftedCells(noise, 1, last_epoch)]
 
 

@@ -1,22 +1,22 @@
 """Cells that two neighbors shift in different directions, some up and others down.
 
-Where streams of a user differ, one of them may have the message in some cells and the other in
-others. Only the number of cells shifted up matters, since cells of one kind are alike. Cells in
-which the streams agree can be left out: what is seen of them does not depend on the stream and can
-be added afterwards, so that fewer shifted cells are never worse. That leaves the patterns of j
-cells up and n - j down for j = 0 to n, and their mirror images, which are among them.
+Where two streams of a user differ, the first has the message in some cells and the second in the
+rest. Only the number of cells shifted up matters, since all cells have the same noise. Cells in
+which the streams agree can be ignored: they do not depend on the stream and can be simulated, so
+fewer shifted cells are never worse. That leaves the patterns with j cells up and n - j cells down
+for j = 0 to n, which include their mirror images.
 
-Neither direction of a single cell reveals more than the other for every epsilon. So one cell alone
-cannot prove that all cells shifted up are the worst. It is checked instead, for all j. Consider
-patterns with at least a and at most b cells up. A dominating kind, which reveals no less than
-either direction, represents the b - a cells in between. If a cells up, n - b down and b - a of the
-dominating kind are private enough, all patterns from a to b are. Otherwise the interval is halved,
-down to a single j, which is computed as it is.
+For a single cell, neither direction has the larger delta at every epsilon. So no argument about one
+cell proves that shifting all cells up is the worst case. Instead, all j are checked. Consider
+patterns with at least a and at most b cells up. A dominating cell, which reveals no less than
+either direction, represents each of the b - a cells in between. If a cells up, n - b cells down and
+b - a dominating cells are private enough, so are all patterns from a to b. Otherwise the interval
+is halved, down to a single j, which is computed directly.
 
-The dominating kind has the larger of the deltas of both directions at every epsilon. The larger of
-two convex functions of e^epsilon is convex, too, so there is a pair of distributions with these
-deltas. From its outcome, both directions can be made by a random map (Blackwell), regardless of
-what else is seen. So it may replace either in a composition (Zhu, Dong and Wang 2022, theorem 10).
+At every epsilon, the delta of the dominating cell is the larger delta of the two directions. The
+maximum of two convex functions of e^epsilon is convex, so some pair of distributions has these
+deltas. A random map turns its outcome into that of either direction (Blackwell), whatever else is
+observed. So it can replace either in a composition (Zhu, Dong and Wang 2022, theorem 10).
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ from dpstream.randomizers.accounting.shifted_noise import (
 )
 from dpstream.randomizers.search import raised
 
-# Intervals to check before noise is increased, and the first relative increase.
+# Maximum number of intervals to check before the noise is increased.
 _MOST_INTERVALS = 64
-
-
+# First relative increase of the noise.
 _LEAST_STEP = 1e-4
 
 
 class ShiftedEitherWay:
-    """Cells of one kind, each of them shifted by one message up or down.
+    """Cells with the same noise, each shifted up or down by one message.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> cells = ShiftedEitherWay(PoissonNoise(1155.0), 64)
@@ -64,17 +63,17 @@ class ShiftedEitherWay:
         self._kinds = [Powers(each, cells) for each in (up, down, dominating(up, down))]
 
     def delta(self, ups: int, epsilon: float) -> float:
-        """Return delta with `ups` cells shifted up, and all others down."""
+        """Return the delta with `ups` cells shifted up and all other cells down."""
         return self._composed(ups, ups).delta(epsilon)
 
     def private(self, epsilon: float, delta: float) -> bool:
-        """Return whether all patterns are proven private; False is possible in borderline cases."""
+        """Return whether all patterns are proven private; a borderline case can return False."""
         return self._all(lambda whole: whole.delta(epsilon) <= delta)
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon for a delta, valid for all patterns; infinite if delta is too small.
 
-        It is the least one, or 10^-4 of itself more.
+        It starts at the epsilon with all cells up, and is raised until all patterns are covered.
         """
         return raised(
             lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),
@@ -117,8 +116,8 @@ def least_mean_either_way(
 ) -> float:
     """Return the least mean known to be private for every pattern of directions.
 
-    `noise_of` returns the noise of a cell, given its mean. `mean` is the least one if all cells are
-    shifted in the same direction.
+    `noise_of` returns the noise of a cell, given its mean. `mean` is the least mean that suffices
+    if all cells are shifted in the same direction.
     """
     return raised(
         lambda mean: ShiftedEitherWay(noise_of(mean), cells).private(epsilon, delta),
@@ -129,11 +128,12 @@ def least_mean_either_way(
 
 
 def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution:
-    """Return a loss that reveals no less than either of two, on the same grid.
+    """Return a loss distribution that reveals no less than either of two on the same grid.
 
-    Its delta is the larger of theirs. Masses follow from the changes of delta's slope. Where one of
-    the two is larger here and at both neighboring points, the mass is that one's. Elsewhere, the
-    excess of the other one at a neighbor is added to the slope on that side.
+    Its delta is the larger of the two deltas, and the changes of the slope of delta determine its
+    masses. Where the same distribution has the larger delta here and at both neighboring points,
+    its mass is used. Elsewhere, the excess of the other delta at a neighbor is added to the slope
+    on that side.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> up, down = (on_grid(shifted_losses(PoissonNoise(9.0), each), 0.01) for each in (1, -1))
@@ -172,7 +172,7 @@ def _masses(one: LossDistribution, first: int, last: int) -> NDArray[np.float64]
 
 
 def _deltas(one: LossDistribution, first: int, last: int) -> NDArray[np.float64]:
-    """Return deltas at all points of the grid, as sums of positive numbers."""
+    """Return the deltas at all grid points, computed as sums of positive numbers."""
     masses = _masses(one, first, last)
     parts = -np.expm1(-one.width * np.arange(len(masses)))
     return one.certain + np.convolve(masses, parts[::-1])[len(masses) - 1 :]

@@ -1,9 +1,9 @@
 """Conversion between these privacy losses and Google's dp_accounting, imported on demand.
 
-`losses_of` reads dp_accounting events: descriptions of mechanisms. Known losses are exact, or
-rounded conservatively; an unknown event is rejected, never guessed. `to_dp_accounting` passes
-distributions to its composition and reports. Numbers with noise differ by 1 between neighbors
-unless an event says otherwise, and a randomized response concerns any two values.
+`losses_of` reads dp_accounting events, which describe mechanisms. Known losses are exact or rounded
+conservatively; an unknown event is rejected. `to_dp_accounting` returns distributions that
+dp_accounting can compose and report. Numbers with noise differ by 1 between neighbors unless an
+event specifies a sensitivity; for randomized response, neighbors are any two values.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _TRUNCATED: Final = 1e-20
-# Finer than for compositions of very many, so that rounding of a single mechanism does not show.
+# Finer than for compositions of very many mechanisms, so that rounding of one is negligible.
 _FINENESS: Final = GRID_FINENESS / 10
-# Error of the logarithms and exponentials that a loss here consists of.
+# Error of the logarithms and exponentials in a loss.
 _SLACK: Final = 16 * rounding.FUNCTION
 
-# Kind of a mechanism, its number, and its size: buckets or sensitivity.
+# Kind of a mechanism, its noise parameter, and its number of buckets or its sensitivity.
 _Mechanism = tuple[str, float, int]
 
 
 def losses_of(event: DpEvent) -> LossDistribution:
-    """Return the privacy loss of an event of dp_accounting.
+    """Return the privacy loss distribution of a dp_accounting event.
 
-    Known are randomized response, Gaussian, Laplace and discrete Laplace noise, no operation, and
-    compositions of these, also with themselves. `ValueError` for others, or without any noise.
+    Known events are randomized response, Gaussian, Laplace and discrete Laplace noise, no-op, and
+    compositions of these. Raises `ValueError` for other events, or if the noise is not positive.
     """
     mechanisms: Counter[_Mechanism] = Counter()
     precision = 0.0
     for mechanism, count in _mechanisms(event, 1):
         if mechanism[0] == "normal":
-            # Independent normal noises are equivalent to one, with the sum of their precisions.
+            # Several Gaussian mechanisms are equivalent to one with the sum of their precisions.
             precision += count / mechanism[1] ** 2
         else:
             mechanisms[mechanism] += count
@@ -59,7 +59,7 @@ def losses_of(event: DpEvent) -> LossDistribution:
     squares += [_square(each, discrete.get(each)) for each in mechanisms]
     if not squares:
         return LossDistribution(1.0, 0, np.ones(1), 0.0)
-    # One grid for all, fine enough for the mechanism with the least loss.
+    # All mechanisms use one grid, fine enough for the one with the least loss.
     width = _FINENESS * math.sqrt(min(squares))
     whole = normal_losses(1 / math.sqrt(precision), width) if precision else None
     for each, count in mechanisms.items():
@@ -78,9 +78,10 @@ def losses_of(event: DpEvent) -> LossDistribution:
 def to_dp_accounting(
     first: LossDistribution, second: LossDistribution | None = None
 ) -> PrivacyLossDistribution:
-    """Return a distribution in dp_accounting's form, with all roundings charged.
+    """Return dp_accounting's representation of a distribution, with all rounding errors charged.
 
-    `second` is the loss of the second neighbor against the first; None: identical. Equal widths.
+    `second` is the loss of the second neighbor against the first, on a grid of the same width; None
+    means that it equals `first`.
     """
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -89,7 +90,7 @@ def to_dp_accounting(
 
 
 def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
-    """Return randomized response over `symbols` symbols with this local loss.
+    """Return the event of randomized response over `symbols` symbols with this local loss.
 
     >>> event_of_response(math.log(3)).noise_parameter
     0.5
@@ -102,14 +103,14 @@ def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
 def _pmf(losses: LossDistribution) -> Any:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
-    # Losses that may be larger move up by whole points; masses that may be larger, to infinity.
+    # Possible excess of losses moves all up by whole points; that of masses moves to infinity.
     up = math.ceil(losses.slack / losses.width)
     more = math.expm1(losses.rounding) * float(losses.masses.sum())
     return DensePLDPmf(losses.width, losses.first + up, losses.masses, losses.certain + more, True)
 
 
 def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
-    """Yield an event's mechanisms and their counts, without those that lose nothing."""
+    """Yield an event's mechanisms and their counts, except mechanisms without a privacy loss."""
     from dp_accounting import dp_event
 
     match event:
@@ -137,7 +138,7 @@ def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
         case _:
             raise ValueError(
                 f"the privacy loss of {event} is unknown; expected randomized response, Gaussian, "
-                "Laplace or discrete Laplace noise, or their compositions"
+                "Laplace or discrete Laplace noise, or a composition of these"
             )
 
 
@@ -148,7 +149,7 @@ def _losses(mechanism: _Mechanism) -> Losses:
 
 
 def _of_response(noise: float, symbols: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Replace the own symbol by a random one of all, with the probability `noise`."""
+    """Return the losses if a uniform symbol replaces the true one with probability `noise`."""
     other = noise / symbols
     own = 1 - noise + other
     loss = math.log(own / other)
@@ -156,18 +157,18 @@ def _of_response(noise: float, symbols: int) -> tuple[NDArray[np.float64], NDArr
 
 
 def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compare discrete Laplace noise around 0 with the same around `distance`."""
+    """Return the losses of discrete Laplace noise around 0 against that around `distance`."""
     places = np.arange(distance + 1).astype(np.float64)
     decay = math.exp(-loss)
     masses = (1 - decay) / (1 + decay) * decay**places
-    # All places on either side of both centers have one and the same loss.
+    # All integers below both centers have the same loss, and so have all above both centers.
     masses[[0, -1]] = 1 / (1 + decay) * np.array([1.0, decay**distance])
     losses = loss * (distance - 2.0 * places)
     return losses, masses
 
 
 def _square(mechanism: _Mechanism, privacy_losses: Losses | None) -> float:
-    """Return the mean square of a mechanism's loss, or a scale of it."""
+    """Return the mean square of a mechanism's loss, or its order of magnitude."""
     if privacy_losses is None:
         return 1 / mechanism[1] ** 2
     return float(privacy_losses.masses @ np.square(privacy_losses.losses))

@@ -1,14 +1,15 @@
-"""Privacy loss of messages about items over time: hashed unboosted, or boosted in cells.
+"""Privacy loss of messages about items over time: hashed without a boost, or boosted in cells.
 
-Without a boost a user sends a message about an item in every epoch, and its neighbor one about
-another item, with overlapping messages: see `dpstream.randomizers.accounting.overlapping_cells`.
+Without a boost a user sends one message about an item in every epoch, and its neighbor sends one
+about another item. The possible messages of items can overlap: see
+`dpstream.randomizers.accounting.overlapping_cells`.
 
-With a boost every item has a cell of its own. In an epoch a user sends c messages about an item,
-c = 1, or 1 + r where a change is boosted, and r messages about the previous item, in cells of their
-own. Its neighbor sends as many about another item. With n Poisson dummies of mean lambda and the c
-messages, the observation is n (n - 1) ... (c factors) / lambda^c times as likely: the distribution
-of a cell shifted by c. Fewer messages are no worse: Poisson distributions are log-concave, so all
-shifts have the same best tests, and their power grows with the shift.
+With a boost every item has its own cell. In an epoch a user sends c messages about an item, where c
+is 1, or 1 + r if a change is boosted. A boosted change also sends r messages about the previous
+item, in separate cells. The neighbor sends equally many messages about other items. With Poisson
+dummies of mean lambda, c added messages make a count of n n (n - 1) ... (c factors) / lambda^c
+times as likely. Fewer messages are no worse: Poisson distributions are log-concave, so all shifts
+have the same optimal tests, and the power of these grows with the shift.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class ItemReports:
     """Noise parameters of item streams: `last_epoch` T and `boost` r.
 
     Attributes:
-        max_changes: k, boosted ones of a user, its first item included.
-        overlap: q, maximum share of its messages that an item has in common with another; 0 with a
-            boost.
-        levels: Number of messages instead of one, each in a cell of its own.
+        max_changes: k, the number of boosted changes of a user, including its first item.
+        overlap: q, the maximum fraction of an item's possible messages that another item shares;
+            0 with a boost.
+        levels: Number of messages that replace each message, in separate cells.
     """
 
     last_epoch: int
@@ -55,13 +56,13 @@ class ItemReports:
     def __post_init__(self) -> None:
         if self.boost and self.overlap:
             raise ValueError(
-                f"boost is {self.boost}: no noise is proven to suffice for items that share "
-                "words; expected 0"
+                f"boost is {self.boost} and overlap is {self.overlap}; expected one of them to be "
+                "0, because no noise is proven to suffice for both"
             )
 
     @property
     def plus(self) -> dict[int, int]:
-        """Worst-case number of epochs and cells by number of messages about the current item.
+        """Worst-case number of cells in all epochs, by number of messages about a current item.
 
         >>> ItemReports(64, 2, 2, 0.0).plus
         {1: 62, 3: 2}
@@ -76,7 +77,7 @@ class ItemReports:
 
     @property
     def minus(self) -> dict[int, int]:
-        """Worst-case number of epochs and cells by number of messages about previous items.
+        """Worst-case number of cells in all epochs, by number of messages about a previous item.
 
         The first item has no previous one.
 
@@ -90,8 +91,9 @@ class ItemReports:
     def minus_share(self) -> float:
         """Optimal ratio of the noise for previous items to that for current items.
 
-        The loss is nearly a sum of squared shifts over means, and the variance of a count has the
-        sum of both means. So the best means are proportional to the roots of the squared shifts.
+        The loss is approximately a sum of squared shifts divided by means, and the variance of a
+        count is proportional to the sum of both means. So each optimal mean is proportional to the
+        root of its sum of squared shifts.
         """
         plus, minus = (
             sum(epochs * messages**2 for messages, epochs in shifts.items())
@@ -103,9 +105,9 @@ class ItemReports:
 def noise_for_items(
     epsilon: float, delta: float, reports: ItemReports
 ) -> tuple[float, float | None]:
-    """Return the least (epsilon, delta)-private mean number of dummies for items' messages.
+    """Return the least (epsilon, delta)-private mean numbers of dummies per item.
 
-    Return that of current items, and that of previous items; None without a boost.
+    The first mean is for current items, the second for previous items (None without a boost).
 
     >>> [round(mean) for mean in noise_for_items(1.0, 1e-6, ItemReports(64, 2, 2, 0.0))]
     [3497, 782]
@@ -128,8 +130,8 @@ def noise_for_items(
 def epsilon_for_items(held: float, left: float | None, delta: float, reports: ItemReports) -> float:
     """Return the least epsilon of a whole stream, rounded up; infinite if delta is too small.
 
-    `held` is the mean number of dummies for a current item, and `left` that for a previous item;
-    None without a boost.
+    `held` and `left` are the mean numbers of dummies for a current and for a previous item. `left`
+    is None without a boost.
 
     >>> round(epsilon_for_items(3496, 782, 1e-6, ItemReports(64, 2, 2, 0.0)), 3)
     1.0
@@ -141,7 +143,7 @@ def epsilon_for_items(held: float, left: float | None, delta: float, reports: It
 
 
 def raised_losses(mean: float, messages: int) -> tuple[Losses, Losses]:
-    """Return the losses of a cell with `messages` messages, and without; `mean` is lambda.
+    """Return the losses of a cell with `messages` messages, and of one without; `mean` is lambda.
 
     >>> without, _ = raised_losses(2.0, 1)[::-1]
     >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1
@@ -152,7 +154,7 @@ def raised_losses(mean: float, messages: int) -> tuple[Losses, Losses]:
     present = absent * ratio
     kept = (absent > LEAST_MASS) & (present > LEAST_MASS)
     losses = np.log(ratio[kept])
-    # Products, of two factors more than there are messages.
+    # Products of `messages` + 2 factors.
     of_ratio = rounding.of_sum(4 * messages + 8)
     slack = of_ratio + rounding.FUNCTION * (1 + float(np.abs(losses).max()))
     error += of_ratio
@@ -175,7 +177,7 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
 
 
 def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
-    """Return probabilities of Poisson numbers and `more` of them, the first, and the error."""
+    """Return Poisson probabilities, up to `more` beyond the usual window; its start; the error."""
     noise = PoissonNoise(mean)
     low, high = noise.window(TAIL)
     masses, error = noise.weights(low, high + more)
@@ -183,7 +185,7 @@ def _window(mean: float, more: int) -> tuple[NDArray[np.float64], int, float]:
 
 
 def _falling(counts: NDArray[np.int64], factors: int, scale: float) -> NDArray[np.float64]:
-    """Return products n (n - 1) ... of `factors` factors, each divided by the scale."""
+    """Return n (n - 1) ... with `factors` factors, each divided by `scale`, for every count n."""
     found = np.ones(len(counts))
     for taken in range(factors):
         found *= np.maximum(counts - taken, 0) / scale

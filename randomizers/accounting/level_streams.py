@@ -1,18 +1,19 @@
-"""Noise of values over time, when each raises its ancestors in a tree at every epoch.
+"""Noise for values over time, where each value raises its ancestors in a tree at every epoch.
 
-With M levels below the root, two different values raise up to M cells each in an epoch, all of them
-different; the root is raised by both. So exchanging them shifts up to M cells up and M down. A
-value exchanged for none, though, shifts up to M + 1 cells, the root too, and all one way.
+With M levels below the root, two different values raise up to M cells each in an epoch, all
+distinct, and both raise the root. So replacing one value with another shifts up to M cells up and
+M down. Removing a value, however, shifts up to M + 1 cells including the root, all the same way.
 
-Cells of different epochs are different, so two streams of T epochs differ in independent cells,
-each shifted by one. Leaving out cells is post-processing of what is seen: more of them are never
-safer. So only streams matter that differ in all epochs and in as many cells as possible: p epochs
-in which the first is empty, q in which the second is, and T - p - q exchanges. Up to T M + p - q M
-cells are then shifted up, and T M + q - p M down. For q <= p and e = p - q that is at most
-T M + e up and T M - e M down; for p <= q the same with the directions exchanged. Neither is larger
-for every epsilon and delta: e = 0 has the most cells if M > 1, but one direction reveals more than
-the other where noise is weak. So noise is sized for e = 0, and raised if any other e up to T
-requires it. Several are covered at once: e from a to b has at most T M + b up and T M - a M down.
+Each epoch has its own cells, so two streams of T epochs differ in independent cells, each shifted
+by one. Omitting cells is post-processing, so more cells are never safer. The worst-case streams
+therefore differ in all epochs and in as many cells as possible: the first has no value in p epochs,
+the second has none in q epochs, and the values differ in the other T - p - q epochs. Then up to
+T M + p - q M cells are shifted up and T M + q - p M down. For q <= p and e = p - q these are at
+most T M + e up and T M - e M down; for p <= q the directions are exchanged. No e is the worst for
+every epsilon and delta: e = 0 has the most cells if M > 1, but under weak noise one direction
+reveals more than the other. So noise is sized for e = 0 and raised if any other e up to T requires
+it. Several e are covered at once: for e from a to b at most T M + b cells are shifted up and
+T M - a M down.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _STEP = 1.25
 
 
 def shifted_up_and_down(last_epoch: int, levels: int) -> Iterator[tuple[int, int]]:
-    """Yield bounds on the cells that two streams shift up, and down at the same time.
+    """Yield pairs of bounds on the numbers of cells that two streams shift up and down.
 
-    Any two streams, in one order or the other, differ in at most the cells of one of these.
+    For any two streams, in one of the two orders, at least one of these pairs bounds both numbers.
     `levels` M excludes the root.
 
     >>> list(shifted_up_and_down(3, 2))
@@ -52,7 +53,7 @@ def shifted_up_and_down(last_epoch: int, levels: int) -> Iterator[tuple[int, int
 def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: int) -> float:
     """Return the least known Poisson mean that is (epsilon, delta)-private for whole streams.
 
-    `levels` excludes the root, which has noise like all others.
+    `levels` excludes the root, which has the same noise as all other nodes.
 
     >>> round(poisson_for_levels(1.0, 1e-6, last_epoch=1, levels=5), 1)
     180.3
@@ -60,7 +61,7 @@ def poisson_for_levels(epsilon: float, delta: float, last_epoch: int, levels: in
     4570
     """
     mean = poisson_for_rows(epsilon, delta, last_epoch * levels).mean
-    # The last are the least alike: if any of them requires more noise, they require the most.
+    # The last pairs are the most unequal. If any pair requires more noise, these require the most.
     for up, down in reversed(list(shifted_up_and_down(last_epoch, levels))):
         if delta_spent(_cells(mean, up, down), epsilon) > delta:
             mean = least_mean(epsilon, delta, partial(_cells, up=up, down=down), mean)

@@ -1,7 +1,7 @@
-"""Optimal level of a value tree for a device to report on.
+"""Optimal probabilities with which a device draws the level of a value tree to report on.
 
-Coarse levels estimate wide ranges best, fine levels narrow ones, and least squares uses all of them
-for every range. The best shares for the mean over all ranges are found numerically.
+Coarse levels estimate wide ranges best and fine levels narrow ranges; least squares combines all
+levels for every range. The probabilities with the least mean variance are found numerically.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ WEIGHT_TOTAL = 1 << 20
 """Sum of integer weights, apart from rounding."""
 
 _MOST_LOGIT = 8.0
-# A level below this probability is not drawn at all.
+# A level whose best probability is lower is never drawn.
 _LEAST_PROBABILITY = 0.01
 
 
 def mean_range_energies(levels: int) -> NDArray[np.float64]:
-    """Return the mean energy of ranges in the wavelets of each level; float64, (levels,).
+    """Return the mean energy of ranges in the wavelets of each level; float64, shape (levels,).
 
-    For the nodes of level 0 to the last but one, it is the mean over all ranges [a, b) with a < b
-    of the sum of squared inner products with their wavelets.
+    The energy of a range in a level is the sum of its squared inner products with the wavelets of
+    the level's nodes, from level 0 to the last but one. The mean is over all ranges [a, b), a < b.
     """
     buckets = 1 << levels
     ranges = buckets * (buckets + 1) // 2
@@ -34,7 +34,7 @@ def mean_range_energies(levels: int) -> NDArray[np.float64]:
     for level in range(levels):
         support = buckets >> level
         part = half_difference(np.arange(support), support) / np.sqrt(support)
-        # Over all pairs of ends: the squares of both, less twice the products within one node.
+        # Sum over all pairs of ends: the squares of both minus twice the products within a node.
         squares, products = np.square(part).sum(), part.sum() ** 2
         energies[level] = (1 << level) * ((buckets + 1) * squares - products) / ranges
     return energies
@@ -43,11 +43,11 @@ def mean_range_energies(levels: int) -> NDArray[np.float64]:
 def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...]:
     """Return integer weights of levels 1 to L, for the least mean variance over all ranges.
 
-    The last level estimates all others too, so it gets more than its share. Level 1 mostly gets 0,
-    since the root above it is known. With equal variances the standard deviation of a range is 8 to
-    18 % smaller, from 4 to 4,096 buckets, than with uniformly drawn levels. `unit_variances` are
-    those of a node's own estimate if every device reported on this level. The last weight is
-    positive; their sum is about `WEIGHT_TOTAL`.
+    The last level also estimates all other levels, so its weight is the largest. The weight of
+    level 1 is mostly 0, since the root above it is known. With equal variances, the standard
+    deviation of a range is 8 to 18 % smaller than with uniformly drawn levels (4 to 4,096 buckets).
+    `unit_variances` are the variances of a node's estimate from its own level if every device
+    reported on that level. The last weight is positive; their sum is about `WEIGHT_TOTAL`.
 
     >>> weights = optimal_level_weights(np.ones(4))
     >>> [round(weight / WEIGHT_TOTAL, 2) for weight in weights]
@@ -60,8 +60,8 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
     shares = problem.nearly_best()
     drawn = shares >= _LEAST_PROBABILITY
     drawn[-1] = True
-    # Numbers that identify a job must not depend on a processor's rounding: the end of the search
-    # does, the root of the equations of the best shares does not.
+    # These weights identify a job, so they must not depend on the processor's rounding. The end of
+    # the search does, but the root of the optimality conditions does not.
     shares = problem.best(shares, drawn)
     return tuple(np.rint(WEIGHT_TOTAL * shares).astype(int).tolist())
 
@@ -70,8 +70,9 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
 class _MeanVariance:
     """Mean variance over all ranges, as a function of each level's probability.
 
-    `energies` are from `mean_range_energies`. `level_precision` is the precision with which a level
-    estimates each of its parents if every device reports on it. Both are float64, shape (L,).
+    `energies` is the result of `mean_range_energies`. `level_precision` is the precision with which
+    a level estimates each parent node if every device reports on that level. Both are float64,
+    shape (L,).
     """
 
     energies: NDArray[np.float64]
@@ -89,7 +90,7 @@ class _MeanVariance:
         return float(np.log(mean)), probabilities * (1.0 - gain), probabilities
 
     def nearly_best(self) -> NDArray[np.float64]:
-        """Return shares of all levels at the end of the search; some are nearly 0."""
+        """Return the probabilities of all levels at the end of the search; some are nearly 0."""
         levels = len(self.level_precision)
         found = minimize(
             lambda logits: self.at(logits)[:2],
@@ -101,7 +102,7 @@ class _MeanVariance:
         return self.at(found.x)[2]
 
     def best(self, nearly: NDArray[np.float64], drawn: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the best shares of the drawn levels, with gradient 0; the others are 0."""
+        """Return the best probabilities, where the gradient is 0; levels not `drawn` get 0."""
         free = np.flatnonzero(drawn)[:-1]
         logits = np.full(len(drawn), -np.inf)
         logits[drawn] = np.log(nearly[drawn] / nearly[-1])

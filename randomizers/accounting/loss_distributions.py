@@ -1,18 +1,18 @@
 """Privacy loss distributions, composed numerically and never below the true loss.
 
-The privacy loss of an outcome is ln(P / Q), P and Q being its probabilities in two worlds. The
-losses of independent outcomes are summed. Delta is the mean of (1 - e^(epsilon - loss))+ under P:
-more probability, or a larger loss, can only make it larger.
+The privacy loss of an outcome is ln(P / Q), where P and Q are its probabilities in two worlds. The
+losses of independent outcomes add up. Delta is the mean of (1 - e^(epsilon - loss))+ under P, so
+more probability or a larger loss can only increase it.
 
-On a grid, rounding is conservative: the probabilities of an outcome in both worlds are split
-between the two neighboring points of the grid, so that each part has the loss of its point
-("Connect the Dots", Doroshenko et al. 2022). An observer of the outcome alone sees less than that.
-Grids of wide distributions are made coarser in the same way.
+Rounding to a grid is conservative: the probabilities of an outcome in both worlds are split between
+the two neighboring grid points so that each part has the loss of its point ("Connect the Dots",
+Doroshenko et al. 2022). The outcome itself reveals no more than that. Grids of wide distributions
+are made coarser in the same way.
 
-Compositions use the sums of their definition, of positive numbers only. A fast Fourier transform
-would be off by a part of the largest probability, in proportion to the number of compositions: for
-some hundred thousand cells by more than the target deltas. Here every sum has a small relative
-error, which is bounded and accumulated, up to 2^24 cells and beyond.
+Convolutions are direct sums of positive numbers. The error of a fast Fourier transform would be
+proportional to the largest probability and to the number of compositions: for some hundred thousand
+cells it would exceed the target deltas. Here every sum has a small relative error, which is bounded
+and accumulated, up to 2^24 cells and beyond.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from numpy.typing import NDArray
 from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.search import least_real
 
-# Mass beyond the grid after a composition: counted as certain loss.
+# Maximum mass that a composition cuts off the grid; it counts as certain loss.
 _TRUNCATION = 1e-20
-# Maximum number of compositions of one power.
+# Maximum number of compositions to compute one power.
 _COMPOSITIONS = 128
-# Above this the points are halved, which adds 1e-5 to the variance of the losses.
+# A longer grid is made coarser, which adds 1e-5 to the variance of the losses.
 _MOST_POINTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Privacy loss of one outcome.
+    """Privacy losses of the outcomes of one draw.
 
     Attributes:
-        losses: float64, ln(P / Q) of outcomes that are possible with both neighbors.
-        masses: float64, their probabilities P with the first neighbor.
-        certain: Probability of all other outcomes, those far from the mean included.
-        slack: Maximum excess of a true loss over `losses`.
-        rounding: Logarithm of the maximum ratio of a true mass to `masses`.
+        losses: float64, ln(P / Q) of the outcomes that are possible with both neighbors.
+        masses: float64, the probabilities P of these outcomes with the first neighbor.
+        certain: Probability of all other outcomes, including outcomes far from the mean.
+        slack: Maximum amount by which a true loss exceeds its entry in `losses`.
+        rounding: Logarithm of the maximum ratio of a true mass to its entry in `masses`.
     """
 
     losses: NDArray[np.float64]
@@ -56,10 +56,11 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class LossDistribution:
-    """Privacy loss on a grid of `width`, with the fields of `Losses`.
+    """Distribution of the privacy loss on a grid of spacing `width`.
 
-    The loss of the first point, that of ``masses[0]``, is `first` times `width`. `certain` is the
-    probability of outcomes that reveal the first neighbor.
+    ``masses[i]`` is the probability of the loss ``(first + i) * width``. `certain` is the
+    probability of outcomes that reveal the first neighbor. `slack` and `rounding` are as in
+    `Losses`.
     """
 
     width: float
@@ -71,7 +72,7 @@ class LossDistribution:
 
     @property
     def last(self) -> int:
-        """Last point with a mass."""
+        """Number of the last grid point."""
         return self.first + len(self.masses) - 1
 
     def delta(self, epsilon: float) -> float:
@@ -93,10 +94,10 @@ class LossDistribution:
         return least_real(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)
 
     def composed_with(self, other: LossDistribution, truncated: float = 0.0) -> LossDistribution:
-        """Compose with an independent outcome; the grid widths differ by a power of two.
+        """Compose with an independent distribution whose width differs by a power of two.
 
-        Mass of up to `truncated` on either side may be cut off: above it counts as certain loss,
-        below it gets the least remaining loss.
+        Mass of up to `truncated` can be cut off at either end. At the upper end it counts as
+        certain loss; at the lower end it is moved to the least remaining loss.
         """
         one, two = self._kept_within(), other._kept_within()
         while one.width != two.width:
@@ -113,10 +114,10 @@ class LossDistribution:
         return both._truncated(truncated)
 
     def coarser(self) -> LossDistribution:
-        """Keep every second point of the grid, and split the mass of the others up and down.
+        """Return the distribution on every second grid point; other masses are split up and down.
 
         >>> masses = LossDistribution(0.1, 1, np.array([1.0]), 0.0).coarser().masses
-        >>> masses.round(3).tolist()  # half a mass of loss 0 and half of loss 0.2, or nearly
+        >>> masses.round(3).tolist()  # about half of the mass at loss 0 and half at loss 0.2
         [0.475, 0.525]
         """
         padded = np.pad(self.masses, (self.first % 2, (self.last + 1) % 2))
@@ -168,7 +169,7 @@ class Powers:
         self._truncated = _TRUNCATION / most / _COMPOSITIONS
 
     def of(self, cells: int) -> LossDistribution:
-        """Return the composition of `cells` cells, at least one."""
+        """Return the composition of `cells` cells; `cells` must be at least 1."""
         whole: LossDistribution | None = None
         for bit in range(cells.bit_length()):
             if bit == len(self._squares):
@@ -182,14 +183,14 @@ class Powers:
 
 
 def on_grid(privacy_losses: Losses, width: float) -> LossDistribution:
-    """Return a distribution with losses, raised by the error of floating point, on a grid."""
+    """Return the distribution of losses, raised by their floating-point error, on a grid."""
     most = float(np.abs(privacy_losses.losses).max(initial=0.0))
     losses = (
         privacy_losses.losses + privacy_losses.slack + 4 * rounding.FUNCTION * (1 + most + width)
     )
     below = np.floor(losses / width)
     points = below.astype(np.int64)
-    # Mass P m goes up and P (1 - m) down, so that Q is split in proportion to e^-loss as well.
+    # The mass is split so that each part of P and Q has the loss of its grid point.
     over, under = losses - below * width, (below + 1) * width - losses
     down = np.clip(np.exp(-over) * np.expm1(-under) / math.expm1(-width), 0.0, 1.0)
     first = int(points.min())
@@ -204,7 +205,7 @@ def on_grid(privacy_losses: Losses, width: float) -> LossDistribution:
 
 
 def composed(kinds: Sequence[tuple[Losses, int]], width: float) -> LossDistribution:
-    """Return the privacy loss distribution of independent outcomes of several kinds."""
+    """Return the loss distribution of independent outcomes: `kinds` are pairs (losses, count)."""
     whole: LossDistribution | None = None
     for privacy_losses, count in kinds:
         part = Powers(on_grid(privacy_losses, width), count).of(count)

@@ -1,10 +1,11 @@
 """Optimal probabilities of the orders that devices draw, for the best mean accuracy.
 
-A device reports on intervals of one length only. Short intervals are many and each adds its noise
-to the estimates. Long ones are few and rarely needed. Since the server combines every interval with
-its halves, reports on short intervals also serve the long ones. Immediate estimates are best with
-shares near (2, 1, ..., 1, 1/2, 0), smoothed ones with more of the long intervals. Both count alike,
-which costs the former 1 to 3 % and gains the latter up to 10 %.
+A device reports on intervals of one length only. Short intervals are frequent, and each adds noise
+to the estimates. Long intervals are few and rarely needed. Since the server combines every interval
+with its halves, reports on short intervals also improve the long ones. Immediate estimates are best
+with probabilities proportional to (2, 1, ..., 1, 1/2, 0), smoothed estimates with longer intervals.
+Both have equal weight, which makes immediate estimates 1 to 3 % worse than their optimum and
+smoothed ones up to 10 % better.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ WEIGHT_TOTAL = 1 << 20
 """Sum of integer weights, apart from rounding."""
 
 _MOST_LOGIT = 5.0
-# Approximate number of prefixes that represent all of them.
+# Approximate number of prefixes evaluated, as a sample of all prefixes.
 _SMOOTHED_EPOCHS = 256
 
 
 def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> tuple[int, ...]:
     """Return integer weights of the orders that minimize the product of two mean variances.
 
-    They are those of the immediate estimates and of the smoothed ones, over all epochs.
-    `sign_variances` are 1 / c_gap^2 for every order, from 0. Intervals longer than `last_epoch` get
-    weight 0; the sum of all weights is about `WEIGHT_TOTAL`.
+    The two are the mean variances over all epochs of the immediate and of the smoothed estimates.
+    `sign_variances` are 1 / c_gap^2 for every order from 0 on. Intervals longer than `last_epoch`
+    get weight 0. The sum of all weights is about `WEIGHT_TOTAL`.
 
     >>> weights = optimal_order_weights([1.0] * 5, 16)
     >>> [round(weight / weights[1], 1) for weight in weights]
@@ -39,7 +40,7 @@ def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> t
     """
     shares = order_shares(last_epoch)
     signs = np.asarray(sign_variances[: len(shares)], np.float64)
-    # An odd step includes prefixes that end with intervals of every order.
+    # With an odd step, the sample has prefixes that end with intervals of every order.
     step = -(-last_epoch // _SMOOTHED_EPOCHS) | 1
     epochs = np.array(range(last_epoch, 0, -step), np.uint64)
 
@@ -49,7 +50,7 @@ def optimal_order_weights(sign_variances: Sequence[float], last_epoch: int) -> t
         smoothed = float(smoothed_variances(variances, last_epoch, epochs).mean())
         return math.log(online) + math.log(smoothed)
 
-    # Bounded, since a share of 0 may be equally good for an order that hardly matters.
+    # Bounded, since probability 0 can be equally good for an order with little influence.
     found = minimize(
         objective,
         np.zeros(len(shares)),

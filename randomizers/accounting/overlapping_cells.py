@@ -1,32 +1,33 @@
-"""Noise of overlapping cells, where a message is one element of its item's set.
+"""Noise of overlapping cells, where a message is a uniform element of its item's set.
 
-A message of item x is a uniform element of a public set C_x of messages. All sets are equally
-large, and two of them share at most a part q of each, the overlap. Dummies are a Poisson process
-uniform over the messages, with mean lambda in each set. A user has up to k items, and its neighbor
-up to k others: the messages of 2k sets can be told apart, those of common items cannot.
+A message about item x is a uniform element of a public set C_x of possible messages. All sets have
+the same size, and two sets share at most a fraction q of it, the overlap. Dummies are a Poisson
+process, uniform over the possible messages, with mean lambda in each set. A user has up to k items,
+and its neighbor has up to k others, so there are 2k sets; items of both can be ignored.
 
 The proof reveals more than an observer sees. A message w lies in a(w) of the 2k sets. Each dummy is
-revealed with one of these, drawn uniformly, as its label, and each real message with its item. By
-thinning, the 2k labeled cells are independent. In one of them the dummies have the density
-lambda / (|C| a(w)), so by Mecke's formula a message makes the observation W / lambda times as
-likely, W being the sum of a(w) over the cell's messages. "Absent" has the distribution Q of W,
-compound Poisson with the intensity lambda p_a / a of jumps a, where p_a is the part of C_x that
-lies in a sets; "present" has P(w) = w Q(w) / lambda. The view of a user and its neighbor is k pairs
-in each direction.
+revealed with a label, drawn uniformly from these sets, and each real message with its item. By
+thinning, the 2k labeled cells are independent. In each cell the dummies have the density
+lambda / (|C| a(w)), so by Mecke's formula a real message makes the observation W / lambda times as
+likely, where W is the sum of a(w) over the cell's messages. Without a real message, W has the
+compound Poisson distribution Q whose jumps of size a have the intensity lambda p_a / a, where p_a
+is the fraction of C_x that lies in a sets. With one, it has P(w) = w Q(w) / lambda. The view of a
+user and its neighbor consists of k such pairs in each direction.
 
-Of p only the mean is known, at most 1 + beta with beta = (2k - 1) q. Hockey-stick divergences are
-means of convex functions of W, and W is larger in convex order if the integral of (j - t)+ over the
-jumps is so for every t >= 0 and equal for t = 0 (compare the jumps, padded with jumps of 0). That
-integral is lambda times the mean of (1 - t/a)+ over p, which for beta <= 1 is at most
+Of p only the mean is known, which is at most 1 + beta with beta = (2k - 1) q. Hockey-stick
+divergences are means of convex functions of W. W is larger in convex order if the integral of
+(j - t)+ over the jumps j is larger for every t >= 0 and equal for t = 0 (compare the jumps, padded
+with jumps of 0). That integral is lambda times the mean of (1 - t/a)+ over p, which for beta <= 1
+is at most
 
     1 - t + beta t / 2 for t <= 1, and max over a from 2 to 2k of beta (1 - t/a)+ / (a - 1) beyond,
 
-a convex, piecewise linear function of t. So all pairs are dominated by the one whose jumps are its
-second derivative, which are multiples of 1/2 (`jump_rates`). For k = 1 these are the true ones.
+a convex, piecewise linear function of t. So all pairs are dominated by the pair whose jump rates
+are its second derivative, at multiples of 1/2 (`jump_rates`). For k = 1 these rates are exact.
 
 The result tends to that of disjoint cells (`shuffled_oracles`) as q tends to 0, and for k = 1 is
-about 1 + q times as large. The truth may be better than that of disjoint cells, since dummies in
-the overlap of two sets hide both. For the small q that make counts accurate it does not matter.
+about 1 + q times as large. The true loss can be below that of disjoint cells, since dummies in the
+overlap of two sets hide both. For the small q of accurate counts the difference is negligible.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def poisson_for_overlapping(
 ) -> float:
     """Return the least (epsilon, delta)-private mean number of dummies in a set, lambda.
 
-    `overlap` is q, the maximum part of a set shared with any other one. A user has at most `items`
-    k items, and takes part in `epochs` epochs with new dummies in each.
+    `overlap` is q, the maximum fraction of a set that another set shares. A user has at most
+    `items` k items and participates in `epochs` epochs, with new dummies in each.
 
     >>> round(poisson_for_overlapping(1.0, 1e-6, overlap=0.0), 1)
     42.7
@@ -85,9 +86,9 @@ def epsilon_for_overlapping(
 
 
 def jump_rates(mean: float, overlap: float, items: int) -> dict[int, float]:
-    """Return the mean number of jumps of W in the dominating pair, by size in halves.
+    """Return the mean number of jumps of W in the dominating pair, by jump size in halves.
 
-    The sum of sizes, weighted with these, is twice lambda.
+    The sum of all sizes times their mean numbers is twice lambda.
 
     >>> jump_rates(100.0, overlap=0.1, items=1)
     {2: 90.0, 4: 5.0}
@@ -108,19 +109,19 @@ def weight_law(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
     """Return the distribution Q of W in the dominating pair.
 
-    Return all weights W in an interval, their probabilities, some of which are 0, a bound on the
-    mass left out, under Q as well as under P, and the logarithm of the maximum factor by which the
-    probabilities may be larger or smaller.
+    The result is a tuple: the values of W in an interval; their probabilities, some of them 0; a
+    bound on the omitted mass under both Q and P; and the logarithm of the maximum factor by which
+    the probabilities are off.
     """
     low, masses, left_out, error = 0, np.ones(1), 0.0, 0.0
     for size, rate in jump_rates(mean, overlap, items).items():
         jumps = PoissonNoise(rate)
         first, last = jumps.window(TAIL)
-        # Under P there is one jump more, of any size.
+        # Under P there is one additional jump, of any size.
         last += 1
         spaced = np.zeros((last - first) * size + 1)
         spaced[::size], of_jumps = jumps.weights(first, last)
-        # Sums of positive numbers only: nothing is lost to cancellation.
+        # All terms are positive, so no precision is lost to cancellation.
         error += of_jumps + rounding.of_sum(min(len(masses), last - first + 1))
         masses = np.convolve(masses, spaced)
         low += first * size
@@ -131,7 +132,7 @@ def weight_law(
 def _losses(mean: float, overlap: float, items: int, epochs: int) -> LossDistribution:
     weights, absent, left_out, error = weight_law(mean, overlap, items)
     present = absent * weights / mean
-    # Certain outcomes include an empty cell: no message of its set was sent.
+    # Certain outcomes include an empty cell, which proves that no real message was sent.
     kept = (absent > LEAST_MASS) & (present > LEAST_MASS)
     losses = np.log(weights[kept] / mean)
     error += 4 * rounding.FUNCTION
@@ -147,11 +148,11 @@ def _shared(overlap: float, items: int, epochs: int) -> float:
     """Return beta, the mean number of other sets that contain a message of a set."""
     for name, number in (("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
-            raise ValueError(f"{name} is {number!r}; expected a whole number, at least 1")
+            raise ValueError(f"{name} is {number!r}; expected a positive integer")
     beta = (2 * items - 1) * overlap
     if not 0 <= beta <= 1:
         raise ValueError(
-            f"sets that share {overlap:.3g} of each other cannot hide {items} items; expected at "
-            f"most 1 / {2 * items - 1}. Use more buckets or fewer items"
+            f"overlap is {overlap:.3g} with {items} items per user; expected 0 to "
+            f"1 / {2 * items - 1}. Use more buckets or fewer items"
         )
     return beta

@@ -1,14 +1,15 @@
-"""Levels of a prefix search: their number, lengths and numbers of cells.
+"""Plan the levels of a prefix search: their number, prefix lengths and cell counts.
 
-More levels mean more messages and more noise in every cell, since a user is seen on each. Fewer
-levels mean more bits between them, so more candidates, and more that share a cell with a heavy item
-by chance. All plans within the messages are predicted, and the best one is chosen.
+More levels mean more messages and more noise in every cell, since a user reports on each level.
+Fewer levels mean more bits between levels, so there are more candidates, and more of them share a
+cell with a heavy item by chance. The planner predicts the accuracy of all plans within the message
+limit and chooses the best.
 
-The prediction assumes that items lie at random among the numbers, and that their counts follow
-Zipf's law: of nearly equal ones fewer are found, as the search states for each window. A plan finds
-items of a count under three conditions. On each level the count stands out from noise and smaller
-items. True and false candidates together are few enough to be extended. On the last level hardly
-any item is mistaken for another one of nearly the same count.
+The prediction assumes that items are random numbers and that their counts follow Zipf's law. With
+nearly equal counts the search finds fewer items, and reports that for each window. A plan finds
+items of a given count under three conditions. On each level the count exceeds noise and smaller
+items. True and false candidates together are few enough to be extended. On the last level almost no
+item is confused with another item of nearly the same count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dpstream.randomizers.pairwise_hash import MOST_BUCKETS
 
 DEFAULT_EXPONENT: Final = 1.1
 DEFAULT_WIDTH: Final = 512
-"""Maximum number of prefixes extended per level: the default of a search for 32 items."""
+"""Maximum number of prefixes extended per level; sized for a search for 32 items."""
 
 _MOST_LEVELS: Final = 12
 _MOST_FIRST_BITS: Final = 20
@@ -48,10 +49,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skew:
-    """Skew of item counts, as classes of items with equal counts; float64.
+    """Skew of item counts, as classes of items with equal counts.
 
-    `shares` are those of an item of each class in all users' items, decreasing. `items` are the
-    numbers of items of each class.
+    Attributes:
+        shares: float64, decreasing; fraction of all users' items that each item of a class has.
+        items: float64; number of items in each class.
     """
 
     shares: Array
@@ -59,7 +61,7 @@ class Skew:
 
     @classmethod
     def zipf(cls, exponent: float, items: int) -> Self:
-        """Return shares proportional to rank^-exponent, with nearly equal ranks merged.
+        """Return the skew with shares proportional to rank^-exponent; high ranks are merged.
 
         >>> skew = Skew.zipf(1.1, 1 << 24)
         >>> round(float(skew.shares[31]) * 1e6)
@@ -73,12 +75,12 @@ class Skew:
         return cls(weights / float(weights @ many), many)
 
     def above(self, share: Array) -> Array:
-        """Return how many items have more than this share, same shape."""
+        """Return the number of items with more than each given share, in the shape of `share`."""
         totals = np.concatenate([[0.0], np.cumsum(self.items)])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
 
     def squares_below(self, share: Array) -> Array:
-        """Return the sum of the squared shares of all others, same shape."""
+        """Return the sum of the squared shares that are not above each given share."""
         squares = self.items * self.shares**2
         totals = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
         return np.asarray(totals[np.searchsorted(-self.shares, -share)], np.float64)
@@ -86,13 +88,13 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPlan:
-    """Levels, and their predicted accuracy.
+    """Levels of a prefix search and their predicted accuracy.
 
     Attributes:
-        noise_mean: lambda, of the Poisson noise of every cell, with the minimum of contributors.
-        messages_per_user: Real ones and dummies, with the minimum of contributors.
-        smallest_found: Least count of an item that is found, if counts follow Zipf's law.
-        standard_error: Predicted, of the estimate of such an item.
+        noise_mean: Mean lambda of each cell's Poisson noise, with the minimum contributor count.
+        messages_per_user: Number of real and dummy messages, with the minimum contributor count.
+        smallest_found: Least count of an item that the search finds if counts follow Zipf's law.
+        standard_error: Predicted standard error of the estimate of an item with that count.
     """
 
     levels: tuple[PrefixLevel, ...]
@@ -111,11 +113,11 @@ def plan_prefixes(
     items: int = 1,
     minimum: int | None = None,
 ) -> PrefixPlan:
-    """Return the levels that find the smallest counts.
+    """Return the plan that finds items with the smallest counts.
 
-    epsilon and delta are those of an epoch. `messages_per_user` bounds real ones and dummies, and
-    `items` k those of a user. Noise is sized for `minimum` contributors; None: the expected
-    `contributors`. `ValueError` if no item can be found with these messages.
+    `epsilon` and `delta` are for one epoch. `messages_per_user` limits real and dummy messages;
+    `items` k is the maximum number of items per user. Noise is sized for `minimum` contributors, or
+    for the expected `contributors` if it is None. Raises `ValueError` if no plan finds any item.
 
     >>> plan = plan_prefixes(24, 1_000_000, 1.0, 1e-6, messages_per_user=6.5)
     >>> len(plan.levels), plan.messages_per_user <= 6.5
@@ -123,7 +125,7 @@ def plan_prefixes(
     """
     minimum = contributors if minimum is None else minimum
     if not 1 <= minimum <= contributors:
-        raise ValueError(f"minimum is {minimum}; expected 1 to {contributors}, the number of users")
+        raise ValueError(f"minimum is {minimum}; expected 1 to {contributors} (contributors)")
     skew = Skew.zipf(DEFAULT_EXPONENT, 1 << bits)
     best: PrefixPlan | None = None
     for count in range(1, min(bits, _MOST_LEVELS) + 1):
@@ -138,14 +140,14 @@ def plan_prefixes(
             if (found := predict(levels, contributors, variance, items, skew))
         ]
         better = min([*plans, best] if best else plans, key=_merit, default=None)
-        # Each further level adds noise to all: once one does not pay off, more do not either.
+        # Each level adds noise to all levels: if this one does not pay off, no further one does.
         if best is not None and better is best:
             break
         best = better
     if best is None:
         raise ValueError(
-            f"no heavy item of {bits} bits can be found with {messages_per_user:g} messages per "
-            f"user and {minimum:,} contributors. Raise messages_per_user, epsilon or the minimum"
+            f"no {bits}-bit items can be found with {messages_per_user:g} messages per user and "
+            f"{minimum:,} contributors. Raise 'messages_per_user', epsilon or the minimum"
         )
     return best
 
@@ -180,7 +182,7 @@ def _arrangements(bits: int, count: int, cells: int) -> Iterator[tuple[PrefixLev
 
 
 def _lengths(bits: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Yield increasing lengths: a first one, equal steps, and a last step."""
+    """Yield tuples of increasing lengths: a first length, nearly equal steps, and a last step."""
     if count == 1:
         if bits <= _MOST_FIRST_BITS:
             yield (bits,)
@@ -203,10 +205,10 @@ def predict(
     items: int = 1,
     skew: Skew | None = None,
 ) -> tuple[float, float] | None:
-    """Return the least count that these levels find, and the deviation of its estimate.
+    """Return the least count that these levels find and its standard error, or None if none.
 
-    `variance` is that of the noise of a cell with `contributors`, the expected number. None for
-    `skew` means Zipf's with exponent 1.1. Return None if no item is found.
+    `variance` is the variance of a cell's noise with the expected number of `contributors`. By
+    default, `skew` is Zipf's law with exponent 1.1.
     """
     skew = Skew.zipf(DEFAULT_EXPONENT, 1 << levels[-1].length) if skew is None else skew
     held = contributors * items
@@ -218,7 +220,7 @@ def predict(
     deviation = np.full(_COUNTS, math.sqrt(variance))
     for level in levels:
         children = 2.0 ** (level.length - length)
-        # A cell that belongs to a single item is not shared.
+        # On a direct last level, each cell belongs to a single item.
         shares = 0.0 if level.direct and level is levels[-1] else 1.0 / level.buckets
         deviation = np.sqrt(variance + smaller * shares)
         light = survivors * children * ndtr(_CUT_BELOW - counts / deviation)
@@ -226,7 +228,7 @@ def predict(
         found &= survivors * children <= _MOST_CANDIDATES
         survivors = np.minimum(survivors * children, heavy + light + shared)
         found &= survivors <= DEFAULT_WIDTH
-        # False candidates in cells of the item itself, or of others with nearly its count.
+        # False candidates in the cells of the item or of other items with nearly its count.
         lowest, highest = counts - deviation / 2, counts + deviation / 2
         alike = skew.above(lowest / held) - skew.above(highest / held)
         false_children = (1 + twins) * children * (1 + alike) * shares

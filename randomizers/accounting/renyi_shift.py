@@ -1,11 +1,11 @@
 """Rényi divergences of shifted noise cells, for proven bounds on boosted reports.
 
-Rényi divergences of independent cells are summed, even if an adversary chooses each cell's inputs
-in view of the outputs of earlier ones (Mironov 2017). A proof for boosted reports needs that, and
-convexity in the shift. Privacy loss distributions are tighter but have neither.
+Rényi divergences of independent cells add up, even if an adversary chooses each cell's inputs after
+seeing the outputs of earlier cells (Mironov 2017). The proof for boosted reports needs that, and
+convexity in the shift. Privacy loss distributions are tighter but have neither property.
 
-Counts far from the mean, and those that only one of the two distributions can give, are left out of
-the divergences, and their probability is charged to delta instead.
+The divergences exclude counts that are far from the mean or possible under only one of the two
+distributions. Their probability is charged to delta instead.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dpstream.randomizers.accounting.loss_distributions import Losses
 from dpstream.randomizers.accounting.shifted_noise import check_target, shifted_losses
 
 _LEAST_EXCESS, _MOST_EXCESS = 1e-3, 1e5
-# The best alpha need not be found exactly: epsilon holds for the one found, and is flat there.
+# The best alpha need not be exact: epsilon is valid for any alpha, and flat near the optimum.
 _TOLERANCE = 1e-4
-# Errors of the few operations after the sum over all cells.
+# Relative error of the few operations after the sum over all cells.
 _LAST_DIGITS = 1e-13
 
 
 def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
     """Return the Rényi divergence of order alpha > 1 between a cell and its shifted copy.
 
-    It is ln(sum P^alpha Q^(1 - alpha)) / (alpha - 1). P and Q are the distributions of the noise
-    and of the noise plus `shift`, or exchanged; the larger direction counts.
+    It is ln(sum P^alpha Q^(1 - alpha)) / (alpha - 1), where P and Q are the distributions of the
+    noise and of the noise plus `shift`, in the order with the larger divergence.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> [round(shift_divergence(PoissonNoise(7119.0), shift, 21.0), 6) for shift in (0, 1, 2)]
@@ -43,11 +43,11 @@ def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
 
 
 def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[np.float64]:
-    """Return the least known convex function of the shift that is not below the divergence.
+    """Return a convex function of the shift that is not below the divergence.
 
-    Its increments are the largest ones up to each shift: where the divergence is convex, it is the
-    divergence itself. That is the case unless the noise is weak, and the shift so large that much
-    is left out. Return float64, shape (largest + 1,).
+    The function is float64, shape (largest + 1,). Its increment at a shift is the largest increment
+    of the divergence up to there, so it equals the divergence where that is convex. That is the
+    case unless the noise is weak and the shift so large that much probability is excluded.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> convex_divergences(PoissonNoise(7119.0), 2, 21.0).round(6).tolist()
@@ -57,11 +57,11 @@ def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[
 
 
 def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> tuple[float, float]:
-    """Return epsilon of these shifted cells, and the best alpha.
+    """Return the epsilon of cells with these shifts, and the best alpha.
 
-    It covers all cells whose shifts they majorize. A sum of convex functions of the shifts is the
-    largest for shifts that majorize all others (Schur-convexity); so `convex_divergences` are
-    summed. Epsilon is infinite if more than delta had to be left out.
+    The epsilon also covers all vectors of shifts that `shifts` majorizes, since a sum of convex
+    functions is Schur-convex; so `convex_divergences` are summed. Both results are infinite if the
+    excluded probability reaches `delta`. `shifts` maps each shift to its number of cells.
 
     With a divergence D of order alpha, (epsilon, delta) holds for epsilon = D + ln((alpha - 1) /
     alpha) - (ln delta + ln alpha) / (alpha - 1) (Canonne, Kamath and Steinke 2020, proposition 12).
@@ -88,7 +88,7 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
             + _LAST_DIGITS * abs(charged)
         )
 
-    # Optimal for a Gaussian distribution of this variance, and a few times more and less.
+    # The optimum for a Gaussian distribution of this variance, and ten times less and more.
     spread = sum(cells * shift**2 for shift, cells in shifts.items()) / noise.variance
     likely = math.sqrt(-2 * math.log(left) / spread)
     bounds = [math.log(min(max(likely * by, _LEAST_EXCESS), _MOST_EXCESS)) for by in (0.1, 10)]
@@ -111,7 +111,7 @@ def _convex(privacy_losses: Sequence[Sequence[Losses]], alpha: float) -> NDArray
 
 
 def _divergence(privacy_losses: Losses, alpha: float) -> float:
-    """Return the divergence rounded up: the errors of thousands of cells accumulate."""
+    """Return the divergence, rounded up, since the errors of thousands of cells accumulate."""
     exponents = (alpha - 1) * privacy_losses.losses
     largest = float(exponents.max())
     error = privacy_losses.rounding + rounding.of_sum(len(exponents)) + 2 * rounding.FUNCTION
@@ -120,7 +120,7 @@ def _divergence(privacy_losses: Losses, alpha: float) -> float:
         logarithm = largest + math.log(np.dot(privacy_losses.masses, np.exp(exponents - largest)))
         error += rounding.FUNCTION * (1 + abs(logarithm))
     else:
-        # The masses sum to at most 1. Without that 1 the error is relative to a small number only.
+        # The masses sum to at most 1. Without that 1 the error is relative to a small number.
         gains = np.expm1(exponents)
         excess = float(np.dot(privacy_losses.masses, gains))
         error *= float(np.dot(privacy_losses.masses, np.abs(gains)))

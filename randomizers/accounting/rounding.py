@@ -1,7 +1,7 @@
 """Bounds on floating-point errors, in the notation of Higham's "Accuracy and Stability".
 
-Each of the four operations is off by a factor of at most 1 +- u. Logarithms and exponentials of
-numpy and of the platform are off by less than four units in the last place.
+The result of each arithmetic operation is off by a factor of at most 1 +- u. Logarithms and
+exponentials of numpy and of the platform are off by less than four units in the last place.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNIT: Final = 2.0**-53
-"""Unit roundoff u: half of the distance from 1 to the next larger number."""
+"""Unit roundoff u: half the distance from 1 to the next larger float64."""
 FUNCTION: Final = 8 * UNIT
 """Bound on the relative error of a logarithm or an exponential."""
 
 
 def of_sum(terms: int) -> float:
-    """Return the relative error of a sum of positive numbers or products, in any order.
+    """Return the relative error of a sum of positive terms or products, added in any order.
 
     >>> of_sum(1000) < 1.2e-13
     True
@@ -27,10 +27,10 @@ def of_sum(terms: int) -> float:
 
 
 def running_sums(terms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums of the first 1, 2, 3, ... terms, as a tree of pairs.
+    """Return the sums of the first 1, 2, 3, ... terms, computed as a tree of pairs.
 
-    The errors of millions of successive additions would accumulate. Here each term is in at most
-    `additions` of them.
+    The errors of millions of successive additions would accumulate. Here each term passes through
+    at most ``additions(len(terms))`` additions.
 
     >>> running_sums(np.arange(5.0)).tolist()
     [0.0, 1.0, 3.0, 6.0, 10.0]
@@ -45,12 +45,12 @@ def running_sums(terms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def additions(terms: int) -> int:
-    """Return the maximum number of additions of a term in one of the `running_sums`."""
+    """Return the maximum number of additions that a term of `running_sums` passes through."""
     return 2 * max(1, terms).bit_length()
 
 
 def window_sums(terms: NDArray[np.float64], length: int) -> NDArray[np.float64]:
-    """Return sums of all windows of `length` neighboring terms; there are at least that many.
+    """Return the sums of all windows of `length` consecutive terms; `terms` must not be shorter.
 
     >>> window_sums(np.arange(6.0), 3).tolist()
     [3.0, 6.0, 9.0, 12.0]

@@ -1,8 +1,8 @@
 """Privacy loss of shifted noise cells: loss distributions, composed numerically.
 
-A user's message shifts a cell: an observer sees the noise, or the noise plus one. Other messages
-are constants. So the observer's view consists of independent cells, some of them shifted, and its
-privacy loss is a sum of independent ones (`dpstream.randomizers.accounting.loss_distributions`).
+A user's message shifts a cell: an observer sees the noise, or the noise plus one. Messages of other
+users are constants. So the observer's view consists of independent cells, some of them shifted, and
+its privacy loss is the sum of their losses (`dpstream.randomizers.accounting.loss_distributions`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from dpstream.randomizers.accounting.loss_distributions import LossDistribution,
 from dpstream.randomizers.search import least_parameter
 
 LEAST_DELTA = 1e-12
-"""Minimum delta: far above the charge for the tails of the noise, for any number of cells."""
+"""Minimum delta; far above the charge for the tails of the noise, for any number of cells."""
 
 TAIL = 1e-30
-"""Probability that the noise leaves the interval used, counted as certain loss."""
+"""Probability that the noise is outside the evaluated interval; counted as certain loss."""
 LEAST_MASS = 1e-60
-"""Probability below which outcomes are counted as certain loss, too."""
+"""Probability below which an outcome is counted as certain loss."""
 GRID_FINENESS = 0.025
-"""Width of a grid divided by the root mean square of the losses; adds 1e-4 to their variance."""
+"""Grid width divided by the root mean square of the losses; adds 1e-4 to their variance."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftedCells:
-    """Cells of one kind in which two neighbors differ.
+    """Cells with the same noise and shift in which two neighbors differ.
 
-    `shift`, not 0, is the number of messages that the second neighbor has more than the first.
+    `shift` is the second neighbor's number of messages in a cell minus the first neighbor's.
     """
 
     noise: CellNoise
@@ -43,17 +43,20 @@ class ShiftedCells:
 
     def __post_init__(self) -> None:
         if self.shift == 0 or self.cells < 1:
-            raise ValueError(f"{self.cells} cells shifted by {self.shift} do not differ")
+            raise ValueError(
+                f"shift is {self.shift} and cells is {self.cells}; expected a nonzero shift and at "
+                "least one cell"
+            )
 
 
 def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
     """Return the losses of P, the noise, against Q, the noise plus `shift`.
 
-    For Poisson noise and a shift of 1, the loss of z dummies is ln(lambda / z): z = 0 reveals the
-    first neighbor. With a shift of -1, it is ln((z + 1) / lambda).
+    For Poisson noise, the loss of a count z is ln(lambda / z) with a shift of 1, where z = 0
+    reveals the first neighbor, and ln((z + 1) / lambda) with a shift of -1.
 
-    The shift is positive if the second neighbor has more messages, negative if the first has. A
-    probability of `tail` on either side is not evaluated but counted in `certain`.
+    The shift is positive if the second neighbor has more messages, and negative if the first has.
+    A probability of at most `tail` at either end is not evaluated but counted in `certain`.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> told = shifted_losses(PoissonNoise(2.0), 1)
@@ -62,7 +65,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
     """
     low, high = noise.window(tail)
     masses, error = noise.weights(low, high)
-    # The counts z for which z - shift is possible, too.
+    # The counts z for which z - shift is also possible.
     first, last = max(low, shift), int(min(high, noise.largest + shift))
     possible = np.zeros(len(masses), np.bool_)
     if first <= last:
@@ -78,7 +81,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
 
 
 def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
-    """Return the least delta for an epsilon, rounded up, for either neighbor as the true one.
+    """Return the least delta for an epsilon in both directions between neighbors, rounded up.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.7)
@@ -89,7 +92,7 @@ def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
 
 
 def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
-    """Return the least epsilon for a delta, rounded up, for either neighbor as the true one.
+    """Return the least epsilon for a delta in both directions between neighbors, rounded up.
 
     >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.75)
@@ -107,36 +110,36 @@ def least_mean(
     parts: Callable[[float], Sequence[ShiftedCells]],
     guess: float,
 ) -> float:
-    """Return the least mean that is private enough, from above within 1e-5 of itself.
+    """Return the least mean that is private enough, rounded up by a factor of at most 1 + 1e-5.
 
-    `parts` returns the shifted cells, given the mean of their noise, or an equivalent parameter for
-    which larger is safer. For any `parts` the result is verified to be private. `ValueError` if no
-    mean up to 10^12 is enough.
+    `parts` returns the shifted cells, given the mean of their noise or another parameter whose
+    larger values are safer. The result is always verified to be private. Raises `ValueError` if no
+    mean up to 10^12 suffices.
     """
     check_target(epsilon, delta)
     return least_parameter(lambda mean: delta_spent(parts(mean), epsilon), delta, guess)
 
 
 def check_target(epsilon: float, delta: float) -> None:
-    """Raise `ValueError` unless epsilon is positive and finite and delta is computable."""
+    """Raise `ValueError` unless epsilon is positive and finite and delta is in its range."""
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is {epsilon!r}; expected a positive finite number")
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta is {delta!r}; expected {LEAST_DELTA:g} to below 1")
+        raise ValueError(f"delta is {delta!r}; expected at least {LEAST_DELTA:g} and below 1")
 
 
 def delta_of_tables(epsilon: float, distance: float, draws: int) -> float:
     """Return the increase of delta if noise is drawn from tables instead of its distribution.
 
-    A distribution at total variation distance t from one that is (epsilon, delta)-private is
-    (epsilon, delta + (1 + e^epsilon) t)-private. `distance` is that of a table, and `draws` counts
-    all draws that the guarantee covers.
+    A mechanism at total variation distance t from an (epsilon, delta)-private one is
+    (epsilon, delta + (1 + e^epsilon) t)-private. `distance` is the distance of one draw from a
+    table, and `draws` is the number of draws that the guarantee covers.
     """
     return (1 + math.exp(epsilon)) * draws * distance
 
 
 def grid_width(parts: Sequence[ShiftedCells]) -> float:
-    """Return the width of a grid of losses, as wide as the mean loss allows."""
+    """Return the grid width: `GRID_FINENESS` times the root mean square loss of a cell."""
     squares = sum(part.cells * part.shift**2 / part.noise.variance for part in parts)
     return GRID_FINENESS * math.sqrt(squares / sum(part.cells for part in parts))
 

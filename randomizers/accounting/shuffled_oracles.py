@@ -1,15 +1,15 @@
 """Noise of the cells of a shuffled frequency oracle.
 
-A user has up to k items, and sends one message for every item and row, each raising a cell. Two
-neighbors differ in all items of one user. So in each row and for each item one cell has one message
-less and another one has one more: 2 tau k shifted cells (Algorithm 2 of the reference, where the
-constants are 31 to 874 times larger). The noise must suffice without users who are absent or do not
-take part, so it is sized for the minimum number of contributors.
+A user has up to k items, and sends one message for every item and each of tau rows; each message
+raises a cell. Two neighbors differ in all items of one user. So in each row and for each item, one
+cell has one message fewer and another has one more: 2 tau k shifted cells (Algorithm 2 of the
+reference, whose constants are 31 to 874 times larger). The noise must suffice without the absent
+users, so it is sized for the minimum number of contributors.
 
-Some cells may be raised by every item. Exchanging a user's items for others does not shift such
-cells. Only exchanging them for none does, and then all shifts have one direction. So there are two
-kinds of neighbors to protect, and neither is always the worse one. With large epsilon the only risk
-is a cell without a dummy, and one direction has one cell more.
+Every item can raise some of the cells. Replacing a user's items does not shift such cells. Removing
+all of them does, and then all shifts have the same direction. So there are two kinds of neighbors
+to protect, and neither is always the worst case: with a large epsilon the only risk is a cell
+without dummies, and removal shifts more cells in one direction.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, *On the Power of Multiple Anonymous Messages*,
 2019.
@@ -38,10 +38,10 @@ VARIANCE_FACTOR = 1.2
 
 
 def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> list[ShiftedCells]:
-    """Return the cells that distinguish a user's items.
+    """Return the cells that distinguish two sets of a user's items.
 
-    Each of `rows` tau rows has a message for every item. A user has at most `items` k items, and
-    takes part in `epochs` epochs with new noise in each.
+    Each of the `rows` tau rows has a message for every item. A user has at most `items` k items and
+    participates in `epochs` epochs, with new noise in each.
 
     >>> [part.shift for part in row_shifts(PoissonNoise(50.0), rows=5)]
     [1, -1]
@@ -52,7 +52,7 @@ def row_shifts(noise: CellNoise, rows: int, items: int = 1, epochs: int = 1) -> 
 def poisson_for_rows(
     epsilon: float, delta: float, rows: int, items: int = 1, epochs: int = 1
 ) -> PoissonNoise:
-    """Return the least Poisson noise that is (epsilon, delta)-private; its mean is lambda.
+    """Return the least Poisson noise that is (epsilon, delta)-private, with mean lambda.
 
     >>> round(poisson_for_rows(1.0, 1e-6, rows=5).mean, 1)
     180.3
@@ -70,10 +70,10 @@ def poisson_for_rows(
 def binomial_for_rows(
     epsilon: float, delta: float, contributors: int, rows: int, items: int = 1, epochs: int = 1
 ) -> BinomialNoise:
-    """Return the least binomial noise: a dummy per contributor and cell with a probability.
+    """Return the least binomial noise: each contributor adds at most one dummy to each cell.
 
-    `contributors` is a minimum; the others are as for `row_shifts`. `ValueError` if even dummies
-    with probability 1/2, which hide most, do not suffice; the message says what does.
+    `contributors` is the minimum number; other arguments are as for `row_shifts`. Raises
+    `ValueError` if even dummies with probability 1/2, which have the most variance, do not suffice.
 
     >>> noise = binomial_for_rows(1.0, 1e-6, contributors=1000, rows=5)
     >>> round(noise.mean, 1), round(noise.variance, 1)
@@ -84,12 +84,12 @@ def binomial_for_rows(
     if epsilon_spent(row_shifts(most, rows, items, epochs), delta) > epsilon:
         needed = math.ceil(4 * poisson_for_rows(epsilon, delta, rows, items, epochs).mean)
         raise ValueError(
-            f"{contributors} contributors are too few for at most one dummy each per cell; "
-            f"expected about {needed}. Use more contributors or Poisson dummies"
+            f"got {contributors} contributors; expected at least about {needed}, because each "
+            "adds at most one dummy to a cell. Use more contributors or Poisson dummies"
         )
 
     def parts(odds: float) -> list[ShiftedCells]:
-        # Runs from no noise at 0 to the most there can be at infinity.
+        # The probability grows from 0, without noise, to 1/2, with the most noise.
         probability = odds / (1 + 2 * odds)
         return row_shifts(BinomialNoise(contributors, probability), rows, items, epochs)
 
@@ -122,9 +122,9 @@ def negative_binomial_for_rows(
 
 
 def published_mean(epsilon: float, delta: float, rows: int, items: int = 1) -> float:
-    """Return lambda as published: gamma n >= 90 tau^2 k^2 ln(2 tau k / delta) / epsilon^2.
+    """Return lambda as in the paper: gamma n >= 90 tau^2 k^2 ln(2 tau k / delta) / epsilon^2.
 
-    Also k <= epsilon gamma n / (6 tau k) (Lemma 4.10).
+    It also requires k <= epsilon gamma n / (6 tau k) (Lemma 4.10).
 
     >>> round(published_mean(1.0, 1e-6, rows=5))
     36266
@@ -138,7 +138,7 @@ def published_mean(epsilon: float, delta: float, rows: int, items: int = 1) -> f
 def published_probability(
     epsilon: float, delta: float, contributors: int, rows: int, items: int = 1
 ) -> float:
-    """Return gamma of Algorithm 2, the probability of each contributor's dummy in a cell.
+    """Return gamma of Algorithm 2, the probability that a contributor adds a dummy to a cell.
 
     >>> round(published_probability(1.0, 1e-6, contributors=100_000, rows=5), 4)
     0.3627
@@ -146,8 +146,8 @@ def published_probability(
     mean = published_mean(epsilon, delta, rows, items)
     if mean > contributors:
         raise ValueError(
-            f"the published calibration sends dummies with a probability of "
-            f"{mean / contributors:.3g}, above 1: it needs at least {math.ceil(mean)} contributors"
+            f"got {contributors} contributors; expected at least {math.ceil(mean)}, the minimum "
+            "of the published calibration"
         )
     return mean / contributors
 
@@ -155,7 +155,7 @@ def published_probability(
 def _messages(rows: int, items: int, epochs: int) -> int:
     for name, number in (("rows", rows), ("items", items), ("epochs", epochs)):
         if type(number) is not int or number < 1:
-            raise ValueError(f"{name} is {number!r}; expected a whole number, at least 1")
+            raise ValueError(f"{name} is {number!r}; expected a positive integer")
     return rows * items * epochs
 
 
@@ -169,10 +169,10 @@ def poisson_for_code(
 ) -> PoissonNoise:
     """Return the least (epsilon, delta)-private Poisson noise for one epoch of a cell code.
 
-    Over several epochs a user may combine exchanges and removals. For these `row_shifts` with all
-    messages as rows is a bound. `messages` is the maximum number of cells of an item.
-    `shared` of them are common to every item, and sent once by each user with any item. A user has
-    at most `items` k items.
+    Over several epochs a user can replace items in some and remove them in others; `row_shifts`
+    with all messages as rows bounds these. `messages` is the maximum number of cells of an item. Of
+    these, `shared` are common to all items; a user with any item raises each of them once. A user
+    has at most `items` k items.
 
     >>> round(poisson_for_code(1.0, 1e-6, messages=6, shared=1).mean, 1)  # as for 5 rows
     180.3
@@ -180,9 +180,7 @@ def poisson_for_code(
     14.9
     """
     if not 0 <= shared < messages:
-        raise ValueError(
-            f"{shared} of {messages} messages are shared; expected 1 to {messages - 1}"
-        )
+        raise ValueError(f"shared is {shared} of {messages} messages; expected 0 to {messages - 1}")
     exchanged = poisson_for_rows(epsilon, delta, messages - shared, items).mean
     if not shared:
         return PoissonNoise(exchanged)

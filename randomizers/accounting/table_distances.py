@@ -1,6 +1,6 @@
-"""Share of delta reserved for dummies drawn from slightly inexact distributions.
+"""Fraction of delta reserved for dummies drawn from slightly inexact distributions.
 
-Tables omit their tails. Dummies that exceed the contributors' capacity are redrawn
+Tables omit the tails of distributions. Dummies that exceed the contributors' capacity are redrawn
 (`dpstream.randomizers.dummies.REDRAW_PROBABILITY`).
 """
 
@@ -20,9 +20,9 @@ from dpstream.randomizers.dummies import (
 from dpstream.randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
-"""Share of delta reserved for inexact distributions."""
+"""Fraction of delta reserved for inexact distributions."""
 
-# Maximum clusters of all contributors in a cell: far above any real number.
+# Bound on the clusters that all contributors add to a cell, far above any practical number.
 _MOST_CLUSTERS = 1 << 40
 
 
@@ -32,13 +32,14 @@ def check_tables(
     cells: Iterable[tuple[CellNoiseLaw, int]],
     draws: int | None = None,
 ) -> None:
-    """Raise `ValueError` if the omitted mass exceeds the share of delta reserved for it.
+    """Raise `ValueError` if the omitted mass exceeds the fraction of delta reserved for it.
 
-    If each contributor has a producer of its own, there is one draw of each: that many are charged.
-    The shuffler makes one draw. Noise of contributors beyond the minimum is not needed.
+    If every contributor is its own producer, each makes a draw, and all these draws are charged.
+    The shuffler makes one draw. Contributors beyond the minimum need no noise.
 
-    `cells` are kinds, and their numbers in a stream. `draws` is how often in a stream a contributor
-    draws its number of dummies; None: once per cell.
+    `cells` are pairs of a cell noise and the number of such cells in a stream. `draws` is the
+    number of times in a stream that a contributor draws its number of dummies, by default once per
+    cell.
     """
     left_out = 0.0
     for noise, count in cells:
@@ -49,22 +50,22 @@ def check_tables(
         left_out += delta_of_tables(epsilon, distance, count)
     if left_out > FOR_TABLES * delta:
         raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} requires dummies with a finer distribution "
-            "than is available. Use a smaller epsilon or a larger delta"
+            f"epsilon {epsilon:g} with delta {delta:g} requires a more precise distribution of "
+            "dummies than is available. Use a smaller epsilon or a larger delta"
         )
 
 
 def _of_a_draw(noise: CellNoiseLaw) -> tuple[float, int]:
-    """Return a cell noise's distance from its distribution, and how often it may be redrawn."""
+    """Return a cell noise's distance from its distribution and its maximum number of redraws."""
     dummies, each = noise.of_contributors(1), noise.minimum
     if dummies is None:
         dummies, each = noise.of_stage(1), 1
     if isinstance(dummies, BernoulliDummies):
         return each * dummies.table.distance, each
     if isinstance(dummies, ClusteredDummies):
-        # Clusters are redrawn by themselves, and again where all their dummies do not fit.
+        # Clusters are redrawn on their own, and again if their dummies exceed the capacity.
         tables = negative_binomial_tables(dummies.shape, dummies.cell_mean)
         return tables.distance(each, _MOST_CLUSTERS), 2 * each
     assert isinstance(dummies, PoissonDummies)
-    # Dummies of all contributors are drawn at once, or by each contributor separately.
+    # One draw covers all contributors, or each contributor makes its own draw.
     return max(dummies.distance(each), each * dummies.distance(1)), each

@@ -1,18 +1,18 @@
-"""Amplification of streams that are shuffled epoch by epoch, charged once.
+"""Privacy amplification for streams that are shuffled epoch by epoch and charged once.
 
-A longitudinal randomizer with a loss of epsilon_0 for the whole stream is one randomizer whose
-message is everything that a device ever sends. Shuffling each epoch by itself is post-processing of
-shuffling these messages. So one bound, for the number of users present throughout, covers all
-epochs together, without composition. (Amplified losses of single epochs must not be composed: noise
-of one stream is correlated.) It holds where
+A longitudinal randomizer with a loss of epsilon_0 for the whole stream can be seen as a randomizer
+with a single message: everything that a device ever sends. Shuffling each epoch separately is
+post-processing of shuffling these messages. So one bound, for the number of users present
+throughout, covers all epochs together, without composition. (Amplified losses of single epochs must
+not be composed, since the noise of one stream is correlated.) The bound assumes that
 
 * all users run the same randomizer from the first epoch on;
-* the reports due at an epoch follow from public data and from the device's own draw;
+* public data and the device's own draw determine which reports are due at an epoch;
 * nothing links the messages of a device across epochs;
-* values do not react to what was published of earlier epochs.
+* values do not depend on what was published about earlier epochs.
 
-A user who was absent sends another message, of which fewer are alike. For such users the local loss
-holds, which assumes none of this.
+A user who was absent sends a different message, which fewer others resemble. Such users have the
+local loss, which assumes none of this.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from dpstream.randomizers.accounting.amplification import (
 def delta_of_streams(loss: float, users: int, epsilon: float) -> float:
     """Return the least delta for an epsilon of shuffled streams.
 
-    `loss` is epsilon_0, of a whole stream. `users` are honest and present at all epochs, the one in
-    question included.
+    `loss` is the local loss epsilon_0 of a whole stream. `users` is the number of honest users
+    present at all epochs, including the target user.
     """
     return amplified_delta(of_any_randomizer(loss), users, epsilon)
 
@@ -47,7 +47,7 @@ def epsilon_of_streams(loss: float, users: int, delta: float) -> float:
 
 
 def local_loss_of_streams(epsilon: float, delta: float, users: int) -> float:
-    """Return the largest loss of a whole stream that shuffling reduces to epsilon.
+    """Return the largest local loss of a whole stream that shuffling reduces to `epsilon`.
 
     >>> round(local_loss_of_streams(0.5, 1e-6, 100_000), 2)
     5.92
@@ -57,11 +57,11 @@ def local_loss_of_streams(epsilon: float, delta: float, users: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """Charge of a longitudinal stream, once for all epochs.
+    """Charge for longitudinal streams, made once for all epochs.
 
     Attributes:
         throughout: Number of users known to have been present at all epochs.
-        epsilon: Shuffled epsilon of these users, with `delta`; at most the local loss.
+        epsilon: Epsilon of these users after shuffling, with `delta`; at most the local loss.
         others: Epsilon of all other users: the local loss, with delta 0.
     """
 
@@ -72,12 +72,12 @@ class Charged:
 
 
 def charged_once(loss: float, throughout: int, delta: float) -> Charged:
-    """Return the charge of streams of which `throughout` were present at all epochs.
+    """Return the charge for streams if `throughout` of their users were present at all epochs.
 
     >>> charged = charged_once(1.0, throughout=100_000, delta=1e-6)
     >>> round(charged.epsilon, 5), charged.others
     (0.01528, 1.0)
-    >>> charged_once(1.0, throughout=0, delta=1e-6).epsilon  # no users: no shuffling hides it
+    >>> charged_once(1.0, throughout=0, delta=1e-6).epsilon  # no amplification without users
     1.0
     """
     if throughout < 2:
@@ -89,13 +89,13 @@ def charged_once(loss: float, throughout: int, delta: float) -> Charged:
 def there_throughout(enrolled: Mapping[bytes, int], windows: Iterable[Mapping[bytes, int]]) -> int:
     """Return a lower bound on the devices present in every window, from public producer data.
 
-    A window states how many devices of a producer have reports in it, not which. Of a producer with
-    m devices, c of which were in a window, m - c were not. The number of devices that were ever
-    absent is at most the sum of these. `enrolled` is each producer's total number of devices;
-    `windows` are those of every epoch.
+    A window states how many of a producer's devices have reports in it, not which devices. If c of
+    a producer's m devices are in a window, m - c are absent. The number of devices absent from any
+    window is at most the sum of these absences. `enrolled` maps each producer to its total number
+    of devices; `windows` has such a mapping of the devices present at each epoch.
 
     >>> weeks = [{b"a": 10, b"b": 5}, {b"a": 9, b"b": 5}, {b"a": 10}]
-    >>> there_throughout({b"a": 10, b"b": 5, b"c": 7}, weeks)  # nine of a; b was missing once
+    >>> there_throughout({b"a": 10, b"b": 5, b"c": 7}, weeks)  # 9 of a, none of b and c
     9
     """
     seen: Sequence[Mapping[bytes, int]] = tuple(windows)

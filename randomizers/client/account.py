@@ -1,7 +1,7 @@
-"""A device's own account of privacy spent, over all jobs and deployments it ever joined.
+"""A device's own account of spent privacy, over all jobs and deployments that it ever joined.
 
-The server also accounts for what it deployed. This account belongs to the data subject: a device
-sends nothing that would exceed its app's limit, whatever a server sends.
+The server has an account of its own for its deployments. This account belongs to the data subject:
+a device sends nothing that would exceed its app's limit, whatever a server sends.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dpstream.randomizers.client.statements import Statement
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Maximum total cost of a population's jobs to a device.
+    """Maximum total privacy cost of a population's jobs to a device.
 
     Attributes:
-        epsilon, delta: In units of 10^-9 and 10^-18.
+        epsilon, delta: Maximum totals, in units of 10^-9 and 10^-18.
     """
 
     epsilon: int
@@ -28,7 +28,7 @@ class Limit:
 
     @classmethod
     def of(cls, epsilon: float, delta: float = 0.0) -> Self:
-        """Return a limit from numbers, rounded down; `ValueError` if negative or not a number."""
+        """Return a limit from numbers, rounded down; raises `ValueError` like `allowed`."""
         return cls(allowed(epsilon, EPSILON_DIGITS), allowed(delta, DELTA_DIGITS))
 
     def __str__(self) -> str:
@@ -37,16 +37,16 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class AccountEntry:
-    """Cost of one deployment.
+    """Privacy cost of one deployment.
 
     Attributes:
-        deployment: Id in hexadecimal.
+        deployment: Deployment id in hexadecimal.
         deployed: Time of deployment by the operator, milliseconds since 1970.
-        unit: "stream", charged per horizon, or "epoch".
-        epsilon, delta: Of one charge, in units of 10^-9 and 10^-18.
+        unit: "stream" (charged per horizon) or "epoch" (charged per reported epoch).
+        epsilon, delta: Cost of one charge, in units of 10^-9 and 10^-18.
         charges: Number of charges; never decreases.
-        last: Horizon or epoch of the last draw; -1 before the first. It never decreases, and each
-            value it takes was charged once; joining a "stream" pays for the first.
+        last: Horizon or epoch of the last draw; -1 before the first draw. It never decreases, and
+            each of its values was charged once; joining a "stream" pays for the first.
     """
 
     population: str
@@ -65,7 +65,7 @@ class AccountEntry:
         return f"job {self.job}, deployment {self.deployment[:8]}: {times}{each}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; losses as readable decimals."""
+        """Return the entry as JSON values, with losses as readable decimals."""
         return {
             "population": self.population,
             "job": self.job,
@@ -80,7 +80,7 @@ class AccountEntry:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Parse the result of `to_json`; `ValueError`, `KeyError` or `TypeError` if malformed."""
+        """Parse the result of `to_json`; raise `ValueError`, `KeyError` or `TypeError`."""
         entry = cls(
             population=body["population"],
             job=body["job"],
@@ -93,20 +93,20 @@ class AccountEntry:
             last=body["last"],
         )
         if not all(type(each) is int for each in (entry.charges, entry.last, entry.deployed)):
-            raise ValueError("invalid number of charges")
+            raise ValueError("'charges', 'last' and 'deployed' must be integers")
         names = (entry.population, entry.job, entry.deployment)
         if not all(type(name) is str for name in names) or entry.deployed < 0:
-            raise ValueError("entry has no deployment")
+            raise ValueError("names must be text, and 'deployed' must not be negative")
         if entry.last < -1 or entry.charges < (entry.unit == "stream" or entry.last >= 0):
-            raise ValueError("fewer charges than draws")
+            raise ValueError("'last' must be at least -1, and 'charges' at least 1 after a draw")
         if entry.unit not in ("stream", "epoch"):
-            raise ValueError("charges of an unknown unit")
+            raise ValueError(f"'charges' have unit {entry.unit!r}; expected 'stream' or 'epoch'")
         return entry
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Every deployment ever joined, in order; entries are never removed."""
+    """Entries of all deployments that the device ever joined, in order; none is ever removed."""
 
     entries: tuple[AccountEntry, ...] = ()
 
@@ -124,13 +124,13 @@ class Account:
         return next((entry for entry in self.entries if entry.deployment == name), None)
 
     def newest(self, job: str) -> int:
-        """Return when the newest joined deployment of a job was deployed; 0 without any."""
+        """Return the time of deployment of a job's newest joined deployment, or 0 if none."""
         return max((entry.deployed for entry in self.entries if entry.job == job), default=0)
 
     def opened(self, statement: Statement, limit: Limit) -> Account:
         """Return the account with an entry for a deployment; a "stream" is charged for one horizon.
 
-        It pays for the first horizon drawn, whichever that is and whatever time a server sends.
+        This charge pays for the first horizon that is drawn, whichever time a server sends.
 
         Raises:
             LimitError: If one charge would exceed the limit.
@@ -157,20 +157,20 @@ class Account:
         ):
             raise LimitError(
                 f"job {statement.job} costs {losses(statement.epsilon, statement.delta)} for "
-                f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; of population "
+                f"{'each horizon' if statement.unit == 'stream' else 'each epoch'}; for population "
                 f"{statement.population}, {so_far} is already spent and the app allows {limit}: "
                 "the device does not report"
             )
 
     def charged(self, statement: Statement, index: int, limit: Limit) -> Account:
-        """Return the account with a charge for one horizon or epoch, which may then be drawn once.
+        """Return the account with a charge for one draw of a horizon or epoch.
 
-        The deployment must have an entry. The last drawn horizon of a "stream" is already paid for:
-        the same account is returned.
+        The deployment must have an entry. The last drawn horizon of a "stream" is already paid for;
+        for it, the account itself is returned.
 
         Raises:
             LimitError: If the charge would exceed the limit.
-            DeviceError: If it was drawn before, or a later one was.
+            DeviceError: If this epoch, or a later horizon or epoch, was already drawn.
         """
         entry = self.entry(statement.deployment)
         if entry is None:
@@ -181,10 +181,11 @@ class Account:
             return self
         if index <= entry.last:
             raise DeviceError(
-                f"job {statement.job} was already drawn past this epoch: the device does not report"
+                f"job {statement.job} already has a draw for this epoch or a later one: the device "
+                "does not report"
             )
         charges = entry.charges
-        # The charge for joining pays for the first one.
+        # The charge on joining pays for the first horizon.
         if entry.last >= 0 or not charges:
             self.check_room(statement, limit)
             charges += 1
@@ -193,6 +194,6 @@ class Account:
 
 
 def losses(epsilon: int, delta: int) -> str:
-    """Return losses as text for people."""
+    """Return losses as readable text."""
     more = f", delta {written(delta, DELTA_DIGITS)}" if delta else ""
     return f"epsilon {written(epsilon, EPSILON_DIGITS)}{more}"

@@ -1,7 +1,7 @@
 """Losses as integers: epsilons in units of 10^-9, deltas in units of 10^-18.
 
-A number counts as its shortest unique decimal representation: a tenth is exactly 0.1, and ten of
-them are 1. Spent amounts are rounded up and limits are rounded down. Clients in other languages
+A number is read as its shortest unique decimal representation: 0.1 is exactly a tenth, and ten
+times 0.1 is 1. Spent amounts are rounded up and limits are rounded down. Clients in other languages
 compute the same digits.
 """
 
@@ -29,7 +29,7 @@ def spent(number: float, digits: int) -> int:
 
 
 def allowed(number: float, digits: int) -> int:
-    """Return a limit in units of 10^-digits, rounded down; raises like `spent`."""
+    """Return a limit in units of 10^-digits, rounded down; raises `ValueError` like `spent`."""
     scaled = _decimal(number) * int(10**digits)
     return scaled.numerator // scaled.denominator
 
@@ -45,15 +45,15 @@ def written(amount: int, digits: int) -> str:
 
 
 def read(text: str, digits: int) -> int:
-    """Parse the result of `written`; `ValueError` for any other text."""
+    """Parse the result of `written`; raise `ValueError` for any other text."""
     whole, _, part = text.partition(".")
     amount = int(whole + part.ljust(digits, "0"))
     if amount < 0 or written(amount, digits) != text:
-        raise ValueError(f"{text!r} is not an amount")
+        raise ValueError(f"{text!r} is not an amount; expected a decimal such as 1.5")
     return amount
 
 
 def _decimal(number: float) -> Fraction:
     if type(number) not in (int, float) or not 0 <= number < math.inf:
-        raise ValueError(f"loss is {number!r}; expected a number, at least 0")
+        raise ValueError(f"loss is {number!r}; expected a finite number of at least 0")
     return Fraction(repr(number))

@@ -1,4 +1,4 @@
-"""Device for apps: store the result of each step, then send; see the package."""
+"""Device for apps: store the result of each step, then send; see the package docstring."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sending:
     Attributes:
         waiting: Number of reports not known to have arrived.
         after: Seconds until the next useful attempt; 0 if no reports are waiting.
-        gone: True if the server announced another deployment: call `Device.join` for it.
+        gone: True if the server announced another deployment; call `Device.join` to join it.
     """
 
     waiting: int
@@ -47,8 +47,8 @@ class Report:
     """Outcome of reporting a value.
 
     Attributes:
-        drawn: False if the epoch's report was drawn before: its first value counts.
-        sending: Progress for this report and earlier ones.
+        drawn: False if the epoch's report was drawn before; the first value counts.
+        sending: Progress of sending this and earlier reports.
     """
 
     epoch: int
@@ -58,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class SpentBudget:
-    """A device's account for one population, with an entry per deployment."""
+    """A device's account for one population, with one entry per deployment."""
 
     population: str
     spent: Limit
@@ -71,24 +71,24 @@ class SpentBudget:
 
 
 class Device:
-    """One user's device in one job. Does no input or output before a method is called.
+    """One user's device in one job. There is no input or output before a method is called.
 
     Args:
-        url: Of the collector, or of the proxy in front of several.
-        signers: The operator's public keys in hexadecimal, built into the app: `dpstream` prints
-            them. Several during key rotation.
+        url: URL of the collector, or of the proxy in front of several collectors.
+        signers: The operator's public keys in hexadecimal, as printed by `dpstream`, built into the
+            app. There can be several during key rotation.
         limit: Maximum total cost, ever, of the population's jobs to this device.
-        path: File to store the document in; jobs of an app share it, and with it the account.
+        path: File that stores the document. All jobs of an app share it, and with it the account.
         population: Name of the population whose budget is charged. Default: the job's name, as in
             job files.
         since: Milliseconds since 1970; earlier deployments are not joined. An app built while the
             job runs sets it to its build time, so that no older statement can be replayed.
-        token: Returns the bearer token for the next request, where the operator requires one. If it
-            raises or returns none, the report is sent later.
-        store, transport: Replace the file, and HTTP to `url`.
-        read: Cryptographic randomness; anything else in tests only.
-        now, monotonic: Clocks in milliseconds since 1970, and in seconds.
-        jitter: A random number from 0 to 1, drawn at each call.
+        token: Function that returns the bearer token for the next request, if the operator requires
+            one. If it raises or returns no token, the report is sent later.
+        store, transport: Replacements for the file and for HTTP requests to `url`.
+        read: Source of cryptographic randomness; replace it only in tests.
+        now, monotonic: Clocks, in milliseconds since 1970 and in seconds.
+        jitter: Function that returns a new random number from 0 to 1.
     """
 
     def __init__(
@@ -129,15 +129,15 @@ class Device:
         self._early: dict[bytes, float] = {}
 
     def terms(self) -> Terms:
-        """Return the terms of joining: the server's checked statement, as numbers and sentences.
+        """Return the terms of joining: the server's verified statement, as numbers and sentences.
 
-        Nothing is charged or stored. Show it to the user, then `join` it.
+        Nothing is charged or stored. Show the terms to the user, then pass them to `join`.
 
         Raises:
             UnreachableError: If the server does not answer.
-            StatementError: If the answer is not trustworthy, older than what was joined, or about
+            StatementError: If the statement is not trustworthy, older than the joined one, or about
                 another job or population.
-            DeviceError: If the app is too old for the job, or cannot seal.
+            DeviceError: If the app is too old for the job, or cannot seal reports.
         """
         checked = self._checked_statement(self._signed())
         document = self._document()
@@ -145,23 +145,23 @@ class Device:
         return terms_of(checked, document.account, self.limit)
 
     def join(self, terms: Terms | bytes | None = None, *, again: bool = False) -> Statement:
-        """Join the job's running deployment; a device already in it makes no request.
+        """Join the job's running deployment; a device that already joined it sends no request.
 
-        The cost is charged before this returns: ask the user first. Apps may call it at each start.
+        The cost is charged before this returns: ask the user first. Apps can call it at each start.
 
         Args:
-            terms: Terms the user has agreed to; these and no others are joined. Or a statement that
-                the app has from a safe place, such as built in, whose signature is not checked.
-                None: request it from the server; the answer must be signed.
-            again: True if a user who had left the job wants to join again.
+            terms: Terms that the user agreed to; exactly these are joined. Or a statement from a
+                trusted source, such as the app itself, whose signature is not verified. By default
+                the statement is requested from the server and must be signed.
+            again: True if a user who left the job wants to join again.
 
         Raises:
             UnreachableError: If the server does not answer.
             StatementError: As in `terms`, or if the device has left this deployment.
             LimitError: If the charge would exceed the limit.
             ClosedError: If the job has ended.
-            NotJoinedError: If the user had left the job.
-            DeviceError: If the app is too old for the job, or cannot seal. Nothing is charged.
+            NotJoinedError: If the user had left the job and `again` is False.
+            DeviceError: If the app is too old for the job, or cannot seal reports.
         """
         member = self._document().member(self.job)
         if terms is None and member is not None and not member.gone:
@@ -182,13 +182,13 @@ class Device:
         """Report the value of the current epoch: draw once, store, and send if there is a network.
 
         Args:
-            value: True or False, a label, a number, or several: see `DeviceValues.number`.
+            value: True or False, a label, a number, or a collection; see `DeviceValues.number`.
 
         Raises:
-            ValueRejectedError: If the value is not one of the job's.
-            NotJoinedError: If the device is in no running deployment.
+            ValueRejectedError: If the job does not have this value.
+            NotJoinedError: If the device has not joined the running deployment.
             ClosedError: If the job has not started or has ended.
-            LimitError: If the charge would exceed the limit: nothing is sent.
+            LimitError: If the charge would exceed the limit; nothing is sent.
         """
         member = steps.present_member(self._document(), self.job)
         number = member.statement.values.number(value)
@@ -203,14 +203,14 @@ class Device:
         return Report(epoch, changed, self.send())
 
     def send(self) -> Sending:
-        """Send waiting reports unchanged, outside of pauses; the next call retries failures."""
+        """Send waiting reports unchanged, except during pauses; the next call retries failures."""
         failed = False
         for waiting in () if self._monotonic() < self._quiet_until else self._waiting():
             if self._monotonic() < self._early.get(waiting.report, -1.0):
                 continue
             outcome, retry_after = self._send_one(waiting)
             if outcome.begins is not None:
-                # Caps the wait at a day even if the server lies.
+                # The wait is at most a day, even if the server sends a false time.
                 now = steps.corrected(self._now(), self._server_time(), outcome.begins)
                 wait = steps.seconds_to_start(outcome.begins, now, self._jitter())
                 self._early[waiting.report] = self._monotonic() + wait
@@ -232,7 +232,7 @@ class Device:
         return Sending(len(left), after, member is not None and member.gone)
 
     def deliver(self, seconds: float) -> Sending:
-        """Send repeatedly until no reports are waiting or the time is over."""
+        """Send repeatedly until no reports are waiting, or for at most `seconds`."""
         end = self._monotonic() + seconds
         sending = self.send()
         while sending.waiting and self._monotonic() + sending.after < end:
@@ -243,12 +243,12 @@ class Device:
     def leave(self) -> None:
         """Leave the job, for example because the user's account was deleted.
 
-        State, id and waiting reports are deleted. Spent amounts stay, since they cannot be undone.
+        State, id and waiting reports are deleted. The account remains, since spending is final.
         """
         self._change(lambda document: steps.left(document, self.job))
 
     def account(self) -> SpentBudget:
-        """Return what the device has spent and its limit."""
+        """Return the device's spent amounts and its limit."""
         account: Account = self._document().account
         entries = tuple(each for each in account.entries if each.population == self.population)
         return SpentBudget(self.population, account.spent(self.population), self.limit, entries)
@@ -257,7 +257,7 @@ class Device:
         return signed_statement(self._ask(f"/v1/jobs/{self.job}").body, self._signers)
 
     def _checked_statement(self, text: bytes) -> Statement:
-        """Return a statement if it matches the app and the app supports it."""
+        """Parse a statement; raise `DeviceError` if it does not match the app or is unsupported."""
         checked = read_statement(text)
         if checked.job != self.job or checked.population != self.population:
             raise StatementError(
@@ -318,7 +318,7 @@ class Device:
         return () if member is None else member.waiting
 
     def _change(self, step: Callable[[Document], Document]) -> bool:
-        """Apply a step and store the result; repeat if another process has stored one meanwhile."""
+        """Apply a step and store the result; repeat if another process stored a document first."""
         while True:
             revision, text = self._store.read()
             document = Document.from_text(text)
@@ -353,6 +353,6 @@ def _json(answer: ServerResponse) -> Mapping[str, Any]:
 
 
 def _seconds(answer: ServerResponse) -> float | None:
-    """Return Retry-After in seconds; dates, which collectors do not write, are ignored."""
+    """Return the Retry-After header in seconds; dates, which collectors never send, are ignored."""
     text = answer.headers.get("retry-after", "")
     return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None

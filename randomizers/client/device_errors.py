@@ -1,4 +1,4 @@
-"""Errors that keep a device from reporting. Messages say what to do and never contain a value."""
+"""Errors that keep a device from reporting. Messages name a remedy and never contain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class DeviceError(Exception):
 
 
 class StatementError(DeviceError):
-    """The server's statement is not trustworthy, or differs from the one joined."""
+    """The server's statement is not trustworthy, or differs from the joined statement."""
 
 
 class LimitError(DeviceError):
@@ -16,7 +16,7 @@ class LimitError(DeviceError):
 
 
 class NotJoinedError(DeviceError):
-    """The device is in no running deployment of the job: join first."""
+    """The device has not joined the running deployment of the job: join first."""
 
 
 class ClosedError(DeviceError):
@@ -24,7 +24,7 @@ class ClosedError(DeviceError):
 
 
 class ValueRejectedError(DeviceError):
-    """The job does not know the value; the message lists the valid ones."""
+    """The job does not have this value; the message describes the valid values."""
 
 
 class StoreError(DeviceError):

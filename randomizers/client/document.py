@@ -1,7 +1,7 @@
-"""Document of a device: one JSON text, written whole; the same for clients in other languages.
+"""Document of a device: one JSON text, written as a whole, the same for clients in all languages.
 
-It alone protects the user from a second draw: keep it secret, never copy it, never restore it from
-a backup.
+Only the document protects the user from a second draw: keep it secret, never copy it, and never
+restore it from a backup.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Waiting:
     """A drawn report that is not known to have arrived.
 
     Attributes:
-        report: Id, 16 bytes.
-        body: Of the request; every retry sends it unchanged.
+        report: Report id, 16 bytes.
+        body: Body of the request; every retry sends it unchanged.
     """
 
     epoch: int
@@ -40,10 +40,10 @@ class Membership:
 
     Attributes:
         text: The pinned statement, as signed.
-        device: Id, 16 bytes, drawn on joining.
-        epoch: Last one drawn, 0 if none. It never decreases.
+        device: Device id, 16 bytes, drawn on joining.
+        epoch: Last drawn epoch, or 0. It never decreases.
         horizon: Horizon of the state; None before the first draw.
-        state: Of the randomizer.
+        state: State of the randomizer.
         waiting: Reports to send, in the order of epochs.
         gone: True if the server announced another deployment.
     """
@@ -58,11 +58,11 @@ class Membership:
 
     @cached_property
     def statement(self) -> Statement:
-        """The joined statement."""
+        """The parsed statement."""
         return read_statement(self.text)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the membership as JSON values."""
         return {
             "statement": self.text.decode(),
             "device": self.device.hex(),
@@ -109,11 +109,11 @@ class Document:
     members: Mapping[str, Membership | None] = field(default_factory=dict)
 
     def member(self, job: str) -> Membership | None:
-        """Return the membership in a job, or None outside of it."""
+        """Return the membership in a job, or None if the device is not a member."""
         return self.members.get(job)
 
     def with_member(self, job: str, member: Membership | None) -> Document:
-        """Return a document with another membership in a job; None if the user has left it."""
+        """Return the document with a job's membership replaced; None means the user has left."""
         return Document(self.account, {**self.members, job: member})
 
     def to_text(self) -> str:
@@ -130,9 +130,9 @@ class Document:
 
     @classmethod
     def from_text(cls, text: str | None) -> Document:
-        """Parse the result of `to_text`; None gives an empty document.
+        """Parse the result of `to_text`, or return an empty document for None.
 
-        Raises `StoreError` if the text is malformed or of a later version of the app.
+        Raises `StoreError` if the text is malformed or was written by a later version of the app.
         """
         if text is None:
             return cls()

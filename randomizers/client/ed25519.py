@@ -1,8 +1,8 @@
 """Verify Ed25519 signatures (RFC 8032) in pure Python.
 
-Verification happens once per deployment and uses only public data: its duration reveals no secret,
-and no private key is ever handled. Points are in extended coordinates (X, Y, Z, T), x = X/Z, y =
-Y/Z, x y = T/Z.
+Verification happens once per deployment and uses only public data, so its duration reveals no
+secret, and there are no private keys. Points are in extended coordinates (X, Y, Z, T) with
+x = X/Z, y = Y/Z and x y = T/Z.
 """
 
 from __future__ import annotations
@@ -11,37 +11,23 @@ import hashlib
 from typing import Final, TypeAlias
 
 _P: Final = 2**255 - 19
-
-
 _ORDER: Final = 2**252 + 27742317777372353535851937790883648493
-
-
 _D: Final = -121665 * pow(121666, -1, _P) % _P
-
-
 _ROOT: Final = pow(2, (_P - 1) // 4, _P)
-
-
 _Point: TypeAlias = tuple[int, int, int, int]
-
-
 _ZERO: Final[_Point] = (0, 1, 1, 0)
-
-
 KEY_BYTES: Final = 32
-
-
 SIGNATURE_BYTES: Final = 64
 
 
 def is_good(signature: bytes, message: bytes, public_key: bytes) -> bool:
-    """Return whether the holder of a key has signed a message.
+    """Return whether a signature of a message is valid for a public key.
 
     Args:
         signature: 64 bytes; any other length is invalid.
         message: Any bytes.
-        public_key: 32 bytes; no signature is valid for an invalid key, nor for one of small order,
-            which would fit any message.
+        public_key: 32 bytes. No signature is valid for an invalid key, nor for a key of small
+            order, whose signatures would be valid for any message.
     """
     if len(signature) != SIGNATURE_BYTES or len(public_key) != KEY_BYTES:
         return False
@@ -81,7 +67,7 @@ def _equal(one: _Point, other: _Point) -> bool:
 
 
 def _point(data: bytes) -> _Point | None:
-    """Decode 32 bytes to a point, or return None if they encode none."""
+    """Decode 32 bytes to a point; return None if they do not encode a point."""
     number = int.from_bytes(data, "little")
     sign, y = number >> 255, number & ((1 << 255) - 1)
     if y >= _P:

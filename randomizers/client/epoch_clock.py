@@ -1,7 +1,7 @@
 """Current epoch by the calendar of a statement, in milliseconds since 1970.
 
-The arithmetic is that of job files: epoch e starts at start + (e - 1) lengths, always counted from
-the start. In months too short for the start's day, it starts on their last day.
+The arithmetic is that of job files: epoch e starts e - 1 epoch lengths after `start`. In a month
+without the day of `start`, an epoch starts on the last day of the month.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MEAN_MONTH: Final = 2_629_746_000
 
 @dataclass(frozen=True, slots=True)
 class EpochClock:
-    """Start times of epochs, and the epochs that a deployment has.
+    """Start times of epochs, and the range of epochs of a deployment.
 
     Attributes:
-        start: Start of epoch 1.
-        months: Calendar months (UTC) of an epoch's length.
-        milliseconds: Added to the months of an epoch's length.
-        count: Epochs of a horizon.
-        first, last: First and last epoch of the deployment; `last` None: no end.
+        start: Start of epoch 1, in milliseconds since 1970.
+        months: Number of calendar months (UTC) in an epoch's length.
+        milliseconds: Milliseconds in an epoch's length, in addition to its months.
+        count: Number of epochs in a horizon.
+        first, last: First and last epoch of the deployment; `last` is None if there is no end.
     """
 
     start: int
@@ -39,18 +39,18 @@ class EpochClock:
     def __post_init__(self) -> None:
         numbers = (self.start, self.months, self.milliseconds, self.count, self.first)
         if not all(type(each) is int for each in numbers) or min(self.count, self.first) < 1:
-            raise ValueError("epochs are not whole numbers")
+            raise ValueError("epochs must be integers, with 'count' and 'first' of at least 1")
         if min(self.months, self.milliseconds) < 0 or not self.months + self.milliseconds:
-            raise ValueError("the epoch length is zero or negative")
+            raise ValueError("the epoch length is zero or negative; expected a positive length")
         if self.last is not None and (type(self.last) is not int or self.last < self.first):
-            raise ValueError("the last epoch is before the first")
+            raise ValueError(f"the last epoch is {self.last!r}; expected at least {self.first}")
         self.begins(1)
 
     def begins(self, epoch: int) -> int:
-        """Return the start of an epoch and end of the previous one, within the years 1 to 9999."""
+        """Return the start of an epoch; raise `ValueError` outside the years 1 to 9999."""
         days, time = divmod(self.start, _DAY)
         if not 1 <= days + _EPOCH_DAY <= date.max.toordinal():
-            raise ValueError("epochs start outside the years 1 to 9999")
+            raise ValueError("epoch 1 starts outside the years 1 to 9999")
         first = date.fromordinal(days + _EPOCH_DAY)
         year, month = divmod(first.year * 12 + first.month - 1 + (epoch - 1) * self.months, 12)
         if not 1 <= year <= 9999:
@@ -60,7 +60,7 @@ class EpochClock:
         return since * _DAY + time + (epoch - 1) * self.milliseconds
 
     def epoch_at(self, instant: int) -> int:
-        """Return the epoch of an instant: at least 1 from the start on, at most 0 before it.
+        """Return the epoch that contains an instant, or a number below 1 before `start`.
 
         >>> EpochClock(0, 0, 86_400_000, 30, 1, None).epoch_at(2 * 86_400_000)
         3
@@ -78,7 +78,7 @@ class EpochClock:
         return (epoch - 1) // self.count
 
     def local(self, epoch: int) -> int:
-        """Return an epoch's number within its horizon, from 1, as used by randomizers."""
+        """Return an epoch's number within its horizon, from 1 on, as used by randomizers."""
         return (epoch - 1) % self.count + 1
 
     def has(self, epoch: int) -> bool:

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SealingPeriod:
-    """A public key of the shuffler and its range of epochs; `last` None: no end."""
+    """A public key of the shuffler and its range of epochs; `last` is None if there is no end."""
 
     key: bytes
     first: int
@@ -35,17 +35,17 @@ class Statement:
     """A parsed statement.
 
     Attributes:
-        text: As signed; two statements are the same if this is.
-        deployment, fingerprint: 16 bytes each.
+        text: The exact signed bytes; two statements are the same if these are.
+        deployment, fingerprint: Id and configuration hash of the deployment, 16 bytes each.
         deployed: Time of deployment, milliseconds since 1970.
-        revision: Of the deployment's statement; the largest is the newest.
+        revision: Revision of the deployment's statement; the largest is the newest.
         law: Constants of the mechanism, as JSON values.
         recurring: True if each horizon is followed by another.
         late: Seconds after the end of an epoch during which its reports are accepted.
-        epsilon, delta: In units of 10^-9 and 10^-18, rounded up.
-        unit: "stream": spent once per horizon; "epoch": at every epoch reported.
-        minimum: Minimum number of contributors of a released window.
-        seal: Keys that reports are sealed to; empty if reports are not sealed.
+        epsilon, delta: Cost of one charge in units of 10^-9 and 10^-18, rounded up.
+        unit: "stream" (charged once per horizon) or "epoch" (charged at every reported epoch).
+        minimum: Minimum number of contributors to a released window.
+        seal: Public keys for sealing reports; empty if reports are not sealed.
         tokens: True if collectors require a token.
     """
 
@@ -77,21 +77,21 @@ class Statement:
         return bool(self.seal)
 
     def key_at(self, epoch: int) -> bytes | None:
-        """Return the public key that an epoch's report is sealed to; None without sealing."""
+        """Return the public key for sealing an epoch's report; None if there is none."""
         for period in self.seal:
             if period.first <= epoch and (period.last is None or epoch <= period.last):
                 return period.key
         return None
 
     def differs_in_last_epoch_alone(self, other: Statement) -> bool:
-        """Return whether two statements are equal except in their revision and last epoch."""
+        """Return whether two statements are the same except for their revision and last epoch."""
         bodies = [json.loads(each.text) for each in (self, other)]
         for body in bodies:
             body["revision"] = body["epochs"]["last"] = None
         return json.dumps(bodies[0], sort_keys=True) == json.dumps(bodies[1], sort_keys=True)
 
     def charge_index(self, epoch: int) -> int:
-        """Return the index that a report of an epoch is charged to: its horizon, or the epoch."""
+        """Return the horizon or epoch that is charged for a report of an epoch."""
         return self.clock.horizon(epoch) if self.unit == "stream" else epoch
 
 
@@ -99,9 +99,9 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
     """Return the statement in a job's public description, if one of the app's signers signed it.
 
     Args:
-        description: Answer of a collector.
-        signers: Public keys of 32 bytes, built into the app. The key named in the answer is
-            ignored: a server could name its own.
+        description: Response of a collector.
+        signers: 32-byte public keys, built into the app. The key in the response is ignored,
+            because a malicious server could send its own.
 
     Raises:
         StatementError: If the description is malformed, or none of the signers signed it.
@@ -121,7 +121,7 @@ def signed_statement(description: bytes, signers: Iterable[bytes]) -> bytes:
 
 
 def read_statement(text: bytes) -> Statement:
-    """Parse a statement; `StatementError` if malformed, of another version, or unsupported."""
+    """Parse a statement; raise `StatementError` if it is malformed or of another version."""
     try:
         body = json.loads(text)
         if body["version"] != STATEMENT_VERSION:
@@ -138,18 +138,18 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
     content, epochs, guarantee = body["content"], body["epochs"], body["guarantee"]
     sizes = (content["slots"], content["width"], content["word_bytes"])
     if not all(type(size) is int and size > 0 for size in sizes) or sizes[2] not in (1, 2, 4, 8):
-        raise ValueError("the content has an invalid size")
+        raise ValueError(f"content sizes are {sizes}; expected positive integers")
     if guarantee["unit"] not in ("stream", "epoch"):
-        raise ValueError(f"the loss is per {guarantee['unit']}; expected stream or epoch")
+        raise ValueError(f"unit is {guarantee['unit']!r}; expected 'stream' or 'epoch'")
     if not isinstance(body["job"], str) or not _NAME.fullmatch(body["job"]):
-        raise ValueError("the job name is invalid")
+        raise ValueError("the job name is invalid; expected lower-case letters and digits")
     if not isinstance(body["population"], str) or not isinstance(body["protocol"], str):
-        raise ValueError("names are not text")
+        raise ValueError("'population' and 'protocol' must be text")
     for number in (body["deployed"], body["revision"], body["minimum"]):
         if type(number) is not int or number < 0:
-            raise ValueError("the statement number is invalid")
+            raise ValueError("'deployed', 'revision' and 'minimum' must be non-negative integers")
     if not isinstance(body["law"], dict):
-        raise ValueError("law is not an object")
+        raise ValueError("'law' must be an object")
     seal = tuple(
         SealingPeriod(_bytes(period["key"], 32), int(period["first"]), period["last"])
         for period in body["seal"]

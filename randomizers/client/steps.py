@@ -1,6 +1,7 @@
-"""Steps of a device without input or output: document in, document out.
+"""Steps of a device, as functions from one document to the next, without input or output.
 
-Every step is stored before its consequences are sent. A step without effect returns its input.
+`Device` stores the result of a step before it sends anything. A step without effect returns its
+input.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from dpstream.randomizers.one_device import OneDevice
 from dpstream.topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
 
 MOST_WAITING: Final = 32
-"""Maximum number of undelivered reports of a device; the oldest is dropped for a new one."""
+"""Maximum number of waiting reports of a device; a new report replaces the oldest."""
 CLOCK_TOLERANCE: Final = 60_000
 """Maximum difference from the server's clock at which the device uses its own, in milliseconds."""
 MOST_AHEAD: Final = 86_400_000
-"""Maximum milliseconds that a server can move a device ahead of a clock that may be right."""
+"""Maximum milliseconds that a server can move a device ahead of a clock that might be right."""
 LAST_MOMENT: Final = 253_402_300_799_999
 """Maximum time of a correct clock, at the end of year 9999, in milliseconds since 1970."""
 LONGEST_WAIT: Final = 86_400.0
 """Maximum seconds that a server can make a device wait, before jitter."""
 _OFF: Final = 1 + 1e-9
-"""Tolerance for the logarithms that clients compute, as a factor."""
+"""Tolerance factor for the errors of logarithms that clients compute."""
 _FIRST_WAIT: Final = 1.0
 _LAST_WAIT: Final = 3_600.0
 
@@ -44,21 +45,21 @@ _PROBLEMS: Final = "/problems/"
 """Prefix of the problem types of collectors; intermediaries also respond with 400 and 403."""
 
 Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
-"""Function from content, public key and context to ciphertext and key id."""
+"""Function that returns ciphertext and key id for a content, a public key and a context."""
 
 
 def check_randomizer(statement: Statement) -> None:
-    """Check that this app has a randomizer for a job and that its mechanism can keep the guarantee.
+    """Check that this app has a randomizer for a job whose mechanism can keep the guarantee.
 
-    The loss of local protocols is computed here, from the weights used for drawing. For protocols
-    that assume the shuffler, the mechanism states what it was calibrated to. A lower bound on its
-    delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism may assume
-    at most the statement's minimum number of contributors. No device can verify that this many
-    report.
+    For local protocols, the loss is computed from the weights used for drawing. For protocols that
+    trust the shuffler, the loss is the one that the mechanism declares, and a lower bound on its
+    delta is computed from its noise (`dpstream.randomizers.least_delta`). The mechanism must not
+    assume more contributors than the statement's minimum. No device can verify that this many
+    contributors report.
 
     Raises:
         DeviceError: If there is no randomizer.
-        StatementError: If the statement promises less loss than the mechanism has, or more epochs.
+        StatementError: If the mechanism has a larger loss than the statement, or fewer epochs.
     """
     try:
         devices = OneDevice(statement.protocol, statement.law).devices
@@ -74,34 +75,34 @@ def check_randomizer(statement: Statement) -> None:
         or loss.delta > promised["delta"] * _OFF
     ):
         raise StatementError(
-            f"the statement promises epsilon {promised['epsilon']:.9g}, delta "
-            f"{promised['delta']:.9g} for each {statement.unit}, but the law of job "
-            f"{statement.job} loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each "
+            f"the statement guarantees epsilon {promised['epsilon']:.9g}, delta "
+            f"{promised['delta']:.9g} for each {statement.unit}, but the mechanism of job "
+            f"{statement.job} has epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each "
             f"{loss.unit}: the device does not join"
         )
     if not least <= loss.delta * SLACK:
         raise StatementError(
-            f"the noise of job {statement.job} cannot give epsilon {loss.epsilon:.9g}, delta "
+            f"the noise of job {statement.job} is too small for epsilon {loss.epsilon:.9g}, delta "
             f"{loss.delta:.9g}: delta is at least {least:.3g}; the device does not join"
         )
     if devices.assumed_contributors > statement.minimum:
         raise StatementError(
-            f"the law of job {statement.job} assumes {devices.assumed_contributors:,} "
+            f"the mechanism of job {statement.job} assumes {devices.assumed_contributors:,} "
             f"contributors in each window, but the statement requires {statement.minimum:,}: the "
             "device does not join"
         )
     if devices.law.last_epoch < statement.clock.count:
         raise StatementError(
-            f"the law of job {statement.job} ends with epoch {devices.law.last_epoch:,}, but the "
-            f"horizon has {statement.clock.count:,} epochs: the device does not join"
+            f"the mechanism of job {statement.job} ends with epoch {devices.law.last_epoch:,}, but "
+            f"the horizon has {statement.clock.count:,} epochs: the device does not join"
         )
 
 
 def check_newer(document: Document, statement: Statement) -> None:
-    """Raise `StatementError` if a statement is older than, or contradicts, the one joined.
+    """Raise `StatementError` if a statement is older than the joined one or contradicts it.
 
-    Within the same deployment, a later revision may change the last epoch, as the budget does.
-    Everything else is pinned.
+    Within the same deployment, a later revision can change the last epoch, for example after a
+    change of the budget. Everything else is pinned.
     """
     member = document.member(statement.job)
     pinned = None if member is None else member.statement
@@ -134,15 +135,15 @@ def joined(
     *,
     again: bool = False,
 ) -> Document:
-    """Join a deployment; without effect if the device is already in it.
+    """Join a deployment; without effect if the device has already joined it.
 
-    `device` is 16 random bytes, its id if it joins. `now` is in milliseconds since 1970. `again` is
-    True if a user who had left the job wants to join again.
+    `device` is the new id, 16 random bytes. `now` is in milliseconds since 1970. `again` is True if
+    a user who left the job wants to join again.
 
     Raises:
-        StatementError: As in `check_newer`, or if the deployment was left.
+        StatementError: As in `check_newer`, or if the device has left this deployment.
         ClosedError: If the job has ended.
-        NotJoinedError: If the user has left the job.
+        NotJoinedError: If the user has left the job and `again` is False.
         LimitError: If the charge would exceed the limit.
     """
     member = document.member(statement.job)
@@ -162,7 +163,7 @@ def joined(
     clock = statement.clock
     epoch = max(clock.epoch_at(now), clock.first)
     if not clock.has(epoch):
-        raise ClosedError(f"job {statement.job} is over")
+        raise ClosedError(f"job {statement.job} has ended")
     account = document.account.opened(statement, limit)
     return Document(account, document.members).with_member(
         statement.job, Membership(statement.text, device)
@@ -170,12 +171,12 @@ def joined(
 
 
 def left(document: Document, job: str) -> Document:
-    """Delete everything about a job except its cost."""
+    """Delete everything about a job except its account entries."""
     return document.with_member(job, None)
 
 
 def present_member(document: Document, job: str) -> Membership:
-    """Return the membership in a running deployment; `NotJoinedError` outside of one."""
+    """Return the membership in the running deployment; raise `NotJoinedError` without one."""
     member = document.member(job)
     if member is None:
         raise NotJoinedError(f"the device has not joined job {job}: call join first")
@@ -188,13 +189,13 @@ def present_member(document: Document, job: str) -> Membership:
 
 
 def corrected(own: int, server: int | None, deployed: int) -> int:
-    """Estimate the time, in milliseconds since 1970.
+    """Return the best estimate of the time, in milliseconds since 1970.
 
-    The server's time (None without an answer) may be false, and the device's may be wrong. Neither
-    costs privacy: epochs only increase, each is drawn once, and the account charges for each. But a
-    device that has drawn an epoch is absent until the next one, also at honest collectors. The
-    server therefore moves it at most `MOST_AHEAD` ahead of its own clock, unless that shows a time
-    before the deployment and is certainly wrong. `deployed` is signed by the operator.
+    The server's time (None without an answer) can be false, and the device's can be wrong. Neither
+    costs privacy: epochs only increase, each is drawn once, and the account charges for each. But
+    after drawing an epoch, a device is absent until the next epoch, even for honest collectors. So
+    the server can move a device at most `MOST_AHEAD` ahead of its own clock, unless that clock is
+    certainly wrong because it is before the deployment. `deployed` is signed by the operator.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
@@ -205,12 +206,12 @@ def corrected(own: int, server: int | None, deployed: int) -> int:
 
 
 def epoch_at(statement: Statement, now: int) -> int:
-    """Return the epoch to report; `ClosedError` if the deployment has none at that time."""
+    """Return the epoch to report; raise `ClosedError` if the deployment has none at that time."""
     epoch = statement.clock.epoch_at(now)
     if epoch < statement.clock.first:
         raise ClosedError(f"job {statement.job} has not started")
     if not statement.clock.has(epoch):
-        raise ClosedError(f"job {statement.job} is over")
+        raise ClosedError(f"job {statement.job} has ended")
     return epoch
 
 
@@ -223,16 +224,16 @@ def drawn(
     read: ReadBytes,
     seal: Seal | None,
 ) -> Document:
-    """Draw and charge the report of an epoch, and queue it; without effect if drawn before.
+    """Draw, charge and queue the report of an epoch; without effect if it was already drawn.
 
-    Charge and draw are one document: neither is ever stored without the other.
+    Charge and draw are in one document, so neither is ever stored without the other.
 
     `value` comes from `DeviceValues.number`. `read` yields cryptographic randomness. `seal` is
     ignored for jobs without sealing.
 
     Raises:
         LimitError: If the charge would exceed the limit.
-        DeviceError: If the randomizer does not support the statement. Never contains the value.
+        DeviceError: If the randomizer fails; the message never contains the value.
     """
     member = present_member(document, job)
     if epoch <= member.epoch:
@@ -250,7 +251,7 @@ def drawn(
         words = device.report(statement.clock.local(epoch), value, read)
         content = statement.content_format.pack(words)
     except (ValueError, EnvelopeError):
-        # The messages of these errors may contain the value.
+        # The messages of these errors can contain the value.
         raise DeviceError(
             f"the randomizer of this app cannot report to job {job}: the app is outdated or the "
             "device state is damaged; nothing was sent"
@@ -276,7 +277,7 @@ def drawn(
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
-    """Return the context of a device's ciphertext, as `dpstream.topics.sealing.device_context`."""
+    """Return the same context as `dpstream.topics.sealing.device_context`."""
     return b"".join(
         (
             b"dpstream sealed report\0device\0",
@@ -290,12 +291,12 @@ def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReportOutcome:
-    """Meaning of an answer for a report.
+    """Outcome of sending a report.
 
     Attributes:
-        kind: "acknowledged"; "rejected" finally; "gone", with the deployment; "early", before its
-            epoch; "again" later.
-        others: True if other reports can be tried at once.
+        kind: "acknowledged"; "rejected" (final); "gone" (the deployment has ended); "early" (the
+            epoch has not started); or "again" (retry later).
+        others: True if other reports can be sent immediately.
         begins: Start of an "early" report's epoch, as sent by the server, milliseconds since 1970.
     """
 
@@ -305,10 +306,10 @@ class ReportOutcome:
 
 
 def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
-    """Interpret an answer to a report.
+    """Interpret a response to a report.
 
-    Only a collector's answer is final. An answer without one of its problem types may come from any
-    intermediary, and the report is sent again until it is late.
+    Only a collector's response is final. A response without a collector's problem type can come
+    from any intermediary, so the report is sent again until it is late.
     """
     problem_type = problem.get("type")
     kind = problem_type.removeprefix(_PROBLEMS) if isinstance(problem_type, str) else ""
@@ -323,12 +324,12 @@ def outcome_of(status: int, problem: Mapping[str, object]) -> ReportOutcome:
     timed = type(begins) is int and 0 <= begins <= LAST_MOMENT
     if status == 409 and kind == "early" and known and timed:
         return ReportOutcome("early", others=True, begins=begins)
-    # An error in this report need not occur in the next.
+    # An error of this report does not imply one of the next.
     return ReportOutcome("again", others=status in (400, 403, 409, 413, 415))
 
 
 def settled(document: Document, job: str, waiting: Waiting, kind: str) -> Document:
-    """Remove a report by its `ReportOutcome.kind`; "again" and "early" have no effect."""
+    """Remove a waiting report, given its `ReportOutcome.kind`; "again" and "early" keep it."""
     member = document.member(job)
     if member is None or waiting not in member.waiting or kind in ("again", "early"):
         return document
@@ -347,9 +348,9 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
     """Return the pause before the next request, in seconds.
 
     Args:
-        failures: In a row, at least 1.
+        failures: Number of consecutive failures, at least 1.
         retry_after: Seconds requested by the server.
-        jitter: Uniform from 0 to 1, drawn independently, to spread the requests of a fleet.
+        jitter: Independent uniform random number from 0 to 1, to spread the requests of devices.
     """
     longest = min(_FIRST_WAIT * float(1 << min(failures - 1, 30)), _LAST_WAIT)
     own = longest * (0.5 + 0.5 * jitter)
@@ -358,7 +359,7 @@ def seconds_to_wait(failures: int, retry_after: float | None, jitter: float) -> 
 
 
 def seconds_to_start(begins: int, now: int, jitter: float) -> float:
-    """Return seconds from `now` to `begins` (ms), at most a day, since clocks may be wrong."""
+    """Return the wait in seconds from `now` to `begins` (milliseconds); about a day at most."""
     missing = min(max((begins - now) / 1000, _FIRST_WAIT), LONGEST_WAIT)
     return missing * (1 + 0.1 * jitter)
 

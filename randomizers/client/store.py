@@ -1,4 +1,4 @@
-"""Storage of a device's document: a file that survives crashes and that processes share."""
+"""Storage of a device's document: a file that survives crashes and can be shared by processes."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from dpstream.randomizers.client.device_errors import StoreError
 
 
 class Store(Protocol):
-    """Text with a revision, replaced only by a process that has read the latest revision.
+    """A text with a revision; only a process that has read the latest revision can replace it.
 
-    This makes two processes one device: the slower one's step is undone before it is visible, and
-    is repeated from the other one's text.
+    So two processes are one device: the slower one's step is undone before it is visible, and
+    repeated with the other one's text.
     """
 
     def read(self) -> tuple[int, str | None]:
-        """Return the revision and the text; initially 0 and None."""
+        """Return the revision and the text, which are initially 0 and None."""
 
     def replace(self, revision: int, text: str) -> bool:
-        """Durably write the text that follows a revision, and return True: it survives any crash.
+        """Write the successor of a revision durably, so that it survives any crash; return True.
 
-        Returns False, and writes nothing, if the stored revision differs.
+        If the stored revision differs, write nothing and return False.
         """
 
 
 class FileStore:
-    """A SQLite file that only its owner can access.
+    """Store in a SQLite file that only its owner can access.
 
-    The file is created if missing, but not its folder. Every method may raise `StoreError`.
+    The file is created if missing, but not its folder. Every method can raise `StoreError`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         with _explained(self._path):
-            # SQLite gives its journal the permissions of the file.
+            # SQLite creates its journal with the permissions of the file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             if os.name == "posix" and self._path.stat().st_mode & 0o077:
                 raise StoreError(
@@ -69,7 +69,7 @@ class FileStore:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open a separate connection each time: processes fork, and apps have threads."""
+        """Open a new connection for each call, since processes fork and apps have threads."""
         with (
             _explained(self._path),
             contextlib.closing(

@@ -1,4 +1,4 @@
-"""Terms of joining a job, as numbers and sentences, before anything is charged."""
+"""Terms of joining a job, as numbers and sentences, to show before anything is charged."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _SPANS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A checked statement and its consequences for a device's account.
+    """A verified statement and its consequences for a device's account.
 
     Attributes:
-        statement: As signed; `Device.join` joins this one and no other.
+        statement: The signed statement; `Device.join` joins exactly this one.
         deployed: Time of deployment by the operator, milliseconds since 1970.
-        epsilon, delta: Of one charge.
-        unit: Unit charged: the "stream" of a horizon, or each "epoch" reported.
+        epsilon, delta: Cost of one charge.
+        unit: Unit of a charge: the "stream" of a horizon, or each reported "epoch".
         neighbors: Pairs of inputs whose difference the guarantee protects.
         trust: Trusted party.
-        values: Values to report; an app can check that it has such.
+        values: Values of the job; an app can check that it has such values.
         epochs: Times of reports.
-        recurring: True if another horizon follows, and is charged.
-        sealed, tokens: True if collectors cannot read reports; if they require a token.
-        spent, limit: Of the population's budget so far, and of the app, in 10^-9 and 10^-18.
-        charges: Number of further charges within the limit; None: unlimited.
-        description: All of this as sentences.
+        recurring: True if another horizon follows and is charged.
+        sealed: True if collectors cannot read reports.
+        tokens: True if collectors require a token.
+        spent, limit: Amount spent so far for the population, and the app's limit.
+        charges: Number of further charges within the limit; None if unlimited.
+        description: All terms as sentences.
     """
 
     statement: bytes = field(repr=False)
@@ -109,7 +110,7 @@ def _description(statement: Statement, spent: Limit, limit: Limit, charges: int 
         f"{_moment(clock, clock.first)}."
     ]
     if statement.unit == "stream":
-        # The first horizon may have started before the deployment: only the rest of it is left.
+        # The first horizon can have started before the deployment, which then has its rest.
         later = (clock.horizon(clock.first) + 1) * clock.count + 1
         until = f" before {_moment(clock, later)}" if statement.recurring else ""
         again = f"; every further {clock.count} times cost the same again" if until else ""

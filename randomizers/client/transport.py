@@ -1,4 +1,4 @@
-"""Requests to a collector: HTTP by the standard library, or a transport supplied by the app."""
+"""Requests to a collector: HTTP with the standard library, or a transport supplied by the app."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from dpstream.randomizers.client.device_errors import UnreachableError
 
 ANSWER_MAX: Final = 8 * 1024 * 1024
-"""Maximum bytes of a response; reading of a longer one stops with `UnreachableError`."""
+"""Maximum bytes of a response; a longer response raises `UnreachableError`."""
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """Response of a server; names of headers are in lower case."""
+    """Response of a server; header names are in lower case."""
 
     status: int
     body: bytes = b""
@@ -30,21 +30,21 @@ class ServerResponse:
 
 
 class Transport(Protocol):
-    """Carries a request to a collector; an OHTTP client, for example."""
+    """Sender of requests to a collector, for example an OHTTP client."""
 
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ServerResponse:
-        """Send a GET or POST request, without a retry; `UnreachableError` without an answer."""
+        """Send a GET or POST request once; raise `UnreachableError` without a response."""
 
 
 class HttpTransport:
-    """Requests over HTTPS.
+    """Transport over HTTPS.
 
     Args:
-        url: Of the collector, such as ``https://reports.example.org``.
-        timeout: Seconds for a request, as far as it can be bounded.
-        plain: True to allow unencrypted HTTP to other machines, where something else protects it.
+        url: URL of the collector, such as ``https://reports.example.org``.
+        timeout: Approximate maximum duration of a request, in seconds.
+        plain: True to allow unencrypted HTTP to other machines, if other means protect it.
 
     Raises:
         ValueError: If the URL is invalid or unencrypted.
@@ -85,7 +85,7 @@ class HttpTransport:
                 fields = {name.lower(): value for name, value in response.headers.items()}
                 return ServerResponse(response.status, b"".join(parts), fields)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # The error's text may contain the address.
+            # The error's text can contain the address.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise UnreachableError(
                 f"no response from the server ({type(reason).__name__}): try again later"
@@ -99,7 +99,7 @@ class HttpTransport:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Returns redirects as answers: reports and tokens go to no other server."""
+    """Handler that does not follow redirects: reports and tokens go to no other server."""
 
     def redirect_request(
         self,
@@ -110,4 +110,4 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         headers: Message[str, str],
         newurl: str,
     ) -> None:
-        """Follow no redirect."""
+        """Return None, so that the redirect is the response."""

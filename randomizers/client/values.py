@@ -1,4 +1,4 @@
-"""Values that an app gives to its device, converted to numbers of the domain."""
+"""Values that an app passes to its device, converted to numbers of the domain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.randomizers.client.device_errors import ValueRejectedError
 from dpstream.randomizers.equal_buckets import EqualBuckets
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
-"""Value as apps pass it; see `DeviceValues.number`."""
+"""Value that an app passes; see `DeviceValues.number`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +19,14 @@ class DeviceValues:
     """Values of a job, from its statement.
 
     Attributes:
-        kind: "value" yes or no; "items" one of a list, or none; "found" the same, in a domain too
-            large to publish every item; "numbers" a measured number.
-        size: Numbers are at least 0 and less than this.
-        slots: Maximum items of a set; None if a value is not a set.
-        labels: Labels of the numbers 1, 2, ...; empty if too many to list.
+        kind: "value" (yes or no), "items" (an item of a list, or none), "found" (an item of a
+            domain too large to publish every item, or none) or "numbers" (a measured number).
+        size: Size of the domain, whose numbers are at least 0 and below this.
+        slots: Maximum number of items in a set; None if a value is not a set.
+        labels: Labels of the numbers 1, 2, ...; empty if there are too many to list.
         low, high: Range of measured numbers, low < high; `high` is exclusive.
         buckets: Number of buckets of measured numbers.
-        optional: True if the measured number may be absent.
+        optional: True if a user can have no measured number.
     """
 
     kind: str
@@ -40,38 +40,41 @@ class DeviceValues:
 
     @classmethod
     def from_statement(cls, values: Mapping[str, Any]) -> Self:
-        """Parse the values; `ValueError`, `KeyError` or `TypeError` if they are malformed."""
+        """Parse the values; raise `ValueError`, `KeyError` or `TypeError` if malformed."""
         kind, size, slots = values["kind"], values["size"], values["slots"]
-        if kind not in ("value", "items", "numbers", "found") or type(size) is not int or size < 2:
-            raise ValueError("values have an unknown kind or an invalid size")
+        if kind not in ("value", "items", "numbers", "found"):
+            raise ValueError(f"kind is {kind!r}; expected 'value', 'items', 'numbers' or 'found'")
+        if type(size) is not int or size < 2:
+            raise ValueError(f"size is {size!r}; expected an integer of at least 2")
         if slots is not None and (type(slots) is not int or slots < 1):
-            raise ValueError("values: invalid maximum set size")
+            raise ValueError(f"slots is {slots!r}; expected null or a positive integer")
         if kind == "numbers":
             low, high = float(values["low"]), float(values["high"])
             buckets, optional = values["buckets"], values["optional"]
             if type(buckets) is not int or size != buckets + 1 or not low < high:
-                raise ValueError("values: expected a range with low < high")
+                raise ValueError(f"got {buckets} buckets; expected {size - 1}, and low below high")
             EqualBuckets(low, high, buckets)
             return cls(kind, size, slots, (), low, high, buckets, bool(optional))
         labels = tuple(values.get("labels", ()))
         if not all(type(label) is str for label in labels):
-            raise ValueError("labels are not text")
+            raise ValueError("labels must be text")
         return cls(kind, size, slots, labels)
 
     def number(self, value: Value) -> int | list[int]:
         """Convert a value to the randomizer's input.
 
         Absence is visible, so it must not depend on the value. A number outside the range counts as
-        the nearest one inside. NaN counts as none, or as the lowest where a number is required. Of
-        a set with too many items, those first in the job's order count; duplicates count once.
+        the nearest number inside. NaN counts as no number, or as the lowest if a number is
+        required. Of a set with too many items, the first ones in the job's order count. Duplicates
+        count once.
 
         Args:
-            value: True or False; a label; a measured number; a number of the domain, in jobs over
-                items; None for no item. Where users have sets: one or a collection of these.
+            value: True or False; a label; a measured number; a number of the domain in jobs over
+                items; or None for no item. For sets, one such value or a collection of them.
 
         Raises:
-            ValueRejectedError: If the type is wrong, or the job has no such label or number: an app
-                error that `Terms.values` reveals before joining. Messages never contain values.
+            ValueRejectedError: If the type is wrong, or the job has no such label or number. Apps
+                can prevent this by checking `Terms.values`. Messages never contain values.
         """
         if self.slots is None:
             return self._one(value)
@@ -115,4 +118,4 @@ class DeviceValues:
         if self.kind == "numbers":
             return "a number" + (" or None" if self.optional else "")
         labels = f"one of the {len(self.labels):,} labels of this job, " if self.labels else ""
-        return f"{labels}a whole number from 1 to {self.size - 1:,}, or None"
+        return f"{labels}an integer from 1 to {self.size - 1:,}, or None"

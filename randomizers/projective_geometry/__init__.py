@@ -1,18 +1,18 @@
 """Counts of items without a trusted party, as accurate as one private message allows.
 
-Items and words are points of a projective space over a field of q elements (`points`). The set S_x
-of an item x is a hyperplane, all y with <x, y> = 0: about one in q of all words. A device sends a
-word of its S_x with odds e^epsilon against a word outside. Any two S_x have the same number of
-words in common, so every other item contributes equally to the reports in S_x. With q near
-e^epsilon + 1 the variance is that of the best protocol there is, 4 e^epsilon / (e^epsilon - 1)^2
-for each user. Point 0 encodes "no item".
+Items and messages are points of a projective space over a field of q elements (`points`). The set
+S_x of an item x is a hyperplane: all points y with <x, y> = 0, about 1/q of all points. A message
+in S_x has e^epsilon times the probability of a message outside. Any two sets have the same number
+of points in common, so every other item contributes equally to the reports in S_x. With q near
+e^epsilon + 1 the variance per user is that of the best local protocol, 4 e^epsilon /
+(e^epsilon - 1)^2. Point 0 encodes "no item".
 
-Each epoch is independent and charged: T of them lose T epsilon. Of a set of up to k items one slot
-is reported, any of the k with the same probability.
+Epochs are independent, and each is charged: T epochs lose T epsilon. A user has up to k items in k
+slots; the device reports one slot, drawn uniformly.
 
 A domain too large to be listed is searched through prefixes
-(`dpstream.randomizers.cell_codes.prefixes`). At every epoch a device draws one of a few lengths,
-which is public, and its items are the cells of prefixes of this length.
+(`dpstream.randomizers.cell_codes.prefixes`). At every epoch a device draws one of a few prefix
+lengths, which is public, and reports the cell of its item's prefix of this length.
 
 Reference: Feldman et al., *Private Frequency Estimation via Projective Geometry*, ICML 2022.
 """
@@ -44,7 +44,7 @@ from dpstream.randomizers.parameter_checks import (
 from dpstream.randomizers.projective_geometry.points import PointSpace
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
-# Fraction of the local loss that shuffling must reach for its guarantee to be stated, too.
+# The guarantee with shuffling is stated if its epsilon is below this fraction of the local loss.
 _WORTH_SAYING = 0.99
 
 
@@ -54,10 +54,10 @@ class ProjectiveGeometryParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's set of one epoch, against all parties.
-        domain: Items, at most 2^20; or any number of integers and texts.
+        domain: At most 2^20 listed items, or any number of integers or strings.
         items: k, the maximum number of items of a user at an epoch.
-        delta: Of the additional guarantee, which trusts the shuffler to shuffle. The guarantee of
-            the reports themselves has none.
+        delta: Delta of the additional guarantee, which trusts the shuffler to shuffle. The
+            guarantee of the reports themselves has delta 0.
     """
 
     epsilon: float
@@ -79,12 +79,13 @@ class ProjectiveGeometryLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        slots, order, coordinates: k; q elements of the field; t, of a point.
-        minimum: Minimum number of contributors that a message is hidden among.
-        odds: Weights of each word of the item's set, and of each other word.
-        shuffled_epsilon: Of an epoch, if the shuffler is trusted to shuffle.
-        shuffled_stream_epsilon: The same of all epochs together, each with `shuffled_delta`.
-        prefixes: Lengths to draw from, and the cells of each; None if each item has a point.
+        slots: k, the maximum number of items of a user at an epoch.
+        order, coordinates: q, the number of field elements, and t, the coordinates of a point.
+        minimum: Minimum number of contributors among whom a message is hidden.
+        odds: Weights of each point in the item's set and of each point outside.
+        shuffled_epsilon: Epsilon of one epoch if the shuffler is trusted to shuffle.
+        shuffled_stream_epsilon: Epsilon of all epochs together; both are with `shuffled_delta`.
+        prefixes: Prefix lengths and the cells of each; None if every item has its own point.
     """
 
     items: int
@@ -104,10 +105,11 @@ class ProjectiveGeometryLaw(Constants):
             check_domain(self.items)
         elif self.items != 1 << self.prefixes.bits:
             raise ValueError(
-                f"{self.items:,} items do not match prefixes of {self.prefixes.bits} bits"
+                f"items is {self.items:,}; expected 2^{self.prefixes.bits}, the number of "
+                f"{self.prefixes.bits}-bit items"
             )
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
+            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
         if self.odds.k != 1 or self.odds.weights[0] <= self.odds.weights[1]:
             raise ValueError(
                 f"odds are {self.odds.weights}; expected two weights, the larger first"
@@ -120,11 +122,12 @@ class ProjectiveGeometryLaw(Constants):
         most = max(self.cells)
         if self.space.points <= most:
             raise ValueError(
-                f"{self.space.points:,} points do not suffice for {most:,} items and 'no item'"
+                f"the space has {self.space.points:,} points; expected more than {most:,}: one for "
+                "each item or cell and one for 'no item'"
             )
 
     def of_one_epoch(self) -> ProjectiveGeometryLaw:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
+        """Return the constants for a single epoch; jobs that differ in their horizon share them."""
         return replace(self, last_epoch=1, shuffled_stream_epsilon=self.shuffled_epsilon)
 
     @property
@@ -133,25 +136,25 @@ class ProjectiveGeometryLaw(Constants):
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Number of cells on every level: items, or cells of prefixes of each length."""
+        """Number of cells per level: all items, or the cells of each prefix length."""
         if self.prefixes is None:
             return (self.items,)
         return tuple(level.buckets for level in self.prefixes.levels)
 
     @property
     def words(self) -> int:
-        """Number of words: those of a level are points, one level after the other."""
+        """Number of distinct messages: the points of all levels, one level after the other."""
         return self.space.points * len(self.cells)
 
     @property
     def message_weights(self) -> tuple[int, int]:
-        """Weights of all words of the item's set together, and of all others."""
+        """Total weight of all points in the item's set, and of all points outside."""
         own, other = self.odds.weights
         return own * self.space.hyperplane, other * self.space.outside
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities that a word is in the set of an item its user has, and of another one."""
+        """Probabilities that a message is in the set of an item its user has, or does not have."""
         own, other = self.odds.weights
         space, total = self.space, sum(self.message_weights)
         reported = Fraction(self.message_weights[0], total)
@@ -160,7 +163,7 @@ class ProjectiveGeometryLaw(Constants):
         return (reported + (self.slots - 1) * elsewhere) / self.slots, elsewhere
 
     def epsilon_of(self, epochs: int) -> float:
-        """Return the loss of `epochs` epochs together, rounded up."""
+        """Return the privacy loss of `epochs` epochs together, rounded up."""
         return log_rounded_up(Fraction(*self.odds.weights), epochs)
 
     @property
@@ -169,7 +172,7 @@ class ProjectiveGeometryLaw(Constants):
 
 
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
-    """The devices of one horizon. They draw nothing in advance.
+    """Devices of one horizon, without draws in advance.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> odds = ComposedLaw((10**30, 1))
@@ -193,14 +196,14 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             unit="epoch",
             neighbors=held_by_a_user(law.slots),
             trust=f"none; {self._shuffled}" if self._shuffling_helps else "none",
-            # The reported one of several slots is seldom the one that differs.
+            # With several slots, the reported slot is rarely the one that differs.
             basis="exact" if law.slots == 1 else "bound",
             stream_epsilon=law.epsilon_of(law.last_epoch),
         )
 
     @property
     def if_shuffled(self) -> Guarantee | None:
-        """Additional guarantee if the shuffler is trusted; None if it improves little."""
+        """Additional guarantee if the shuffler is trusted; None if it is hardly better."""
         if not self._shuffling_helps:
             return None
         law = self.law
@@ -236,7 +239,7 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the words of all present devices: unsigned, shape (devices present, 1)."""
+        """Return one message of each present device: unsigned, shape (devices present, 1)."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         sets = set_rows(epoch, values, present, self.population, law.slots, law.items)

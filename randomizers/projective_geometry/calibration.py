@@ -1,11 +1,11 @@
-"""Calibrate the mechanism of a job over projective geometry from its parameters.
+"""Calibrate the mechanism of projective_geometry from a job's parameters.
 
-In a large space, the variance of a rare item with q - 1 = e^epsilon is that of the best local
+In a large space with q - 1 = e^epsilon, the variance of a rare item is that of the best local
 protocol. With any other q it is (e^epsilon + q - 1)^2 / (4 e^epsilon (q - 1)) times as large. The
-best prime is off by at most 3 %; but the number of points has to be (q^t - 1) / (q - 1), more than
-there are items. Candidates are all primes and numbers of coordinates whose variance, computed in
-integers, is within 3 % of the least. Of these the one with the fewest points is taken: it has the
-shortest words, the smallest state and the fastest estimates.
+best prime costs at most 3 %, but the number of points, (q^t - 1) / (q - 1), must exceed the number
+of items. Candidates are all primes and numbers of coordinates whose variance, computed in integers,
+is within 3 % of the least. The candidate with the fewest points is chosen: it has the shortest
+messages, the smallest state and the fastest estimates.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from dpstream.randomizers.projective_geometry import (
 from dpstream.randomizers.projective_geometry.points import MOST_POINTS, PointSpace
 
 NEAR: Final = Fraction(103, 100)
-"""Maximum variance, relative to the least, that is accepted for fewer points."""
+"""Maximum variance, relative to the least variance, that is accepted to have fewer points."""
 
 CELLS: Final = 1 << 18
-"""Cells of each prefix length if there are at least three; the shortest prefixes have one each."""
+"""Number of cells of each prefix length if there are at least three prefix lengths."""
 
 CELLS_OF_TWO: Final = 1 << 19
-"""Number of cells of each prefix length if there are two."""
+"""Number of cells of each prefix length if there are two prefix lengths."""
 
 MOST_EXTENSION: Final = 11
-"""Maximum number of bits by which prefixes of the next length are longer."""
+"""Maximum number of bits by which a prefix exceeds the next shorter one."""
 
 MOST_ORDER: Final = 1 << 9
-"""Bound on the elements of a field, unless a word is one of two coordinates: the steps of sums are
-quadratic in their number."""
+"""Bound on the order of the field if points have more than two coordinates; the time of estimates
+is quadratic in the order."""
 
 
 def calibrate(
@@ -53,8 +53,8 @@ def calibrate(
 ) -> ProjectiveGeometryLaw:
     """Calibrate the mechanism of a job.
 
-    `minimum` is the minimum number of contributors of a window; the guarantee that trusts the
-    shuffler relies on them.
+    `minimum` is the minimum number of contributors to a window, which the guarantee that trusts the
+    shuffler assumes.
 
     >>> labels = tuple(map(str, range(1024)))
     >>> law = calibrate(ProjectiveGeometryParameters(1.0, labels), last_epoch=1, minimum=10_000)
@@ -95,11 +95,12 @@ def calibrate(
 
 
 def prefixes_of(bits: int) -> PrefixCells:
-    """Choose the lengths of prefixes for a search: as few as candidates allow, evenly spaced.
+    """Choose the prefix lengths of a search: as few as possible, and evenly spaced.
 
-    Each user is on one level, so the variance of each grows with their number. With at most 11 bits
-    more, a level's candidates are within the limit of a search, and few of them share a cell by
-    chance. More cells make sharing rarer, and two levels have room for twice as many as five.
+    Each user reports on one level, so each level's variance grows with the number of levels. With
+    at most 11 bits between levels, the candidates of a level stay within the limit of a search, and
+    few of them share a cell by chance. More cells make sharing rarer; two levels can have twice as
+    many cells as more levels.
 
     >>> [(level.length, level.buckets) for level in prefixes_of(24).levels]
     [(19, 524288), (24, 524288)]
@@ -121,7 +122,8 @@ def prefixes_of(bits: int) -> PrefixCells:
 def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointSpace:
     """Return the space with the fewest points whose variance is within 3 % of the least.
 
-    One point more than `items` is needed. `most`, the maximum, is at least three times `items`.
+    The space has more than `items` points. `most`, at least three times `items`, limits the points
+    of spaces with more than two coordinates.
 
     >>> best_space(10, optimal(1, 2.0)), best_space(1 << 20, optimal(1, 4.0))
     (PointSpace(order=11, coordinates=2), PointSpace(order=37, coordinates=5))
@@ -133,11 +135,11 @@ def best_space(items: int, odds: ComposedLaw, most: int = MOST_POINTS) -> PointS
 
 
 def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
-    """Return the exact variance of the count of an item that no user has, per user.
+    """Return the exact variance per user of the count of an item that no user has.
 
-    With a and b the probabilities of a word in the set of the user's item and of another one, it is
-    b (1 - b) / (a - b)^2. The two sets differ in s - r words each, so that (a - b) times the weight
-    of all words is (own - other) (s - r).
+    With a and b the probabilities of a message in the set of the user's item and of another item,
+    it is b (1 - b) / (a - b)^2. Each set has s - r points outside the other set, so (a - b) times
+    the weight of all points is (own - other) (s - r).
 
     >>> round(float(relative_variance(PointSpace(3, 7), optimal(1, 1.0))), 3)
     3.761
@@ -150,7 +152,7 @@ def relative_variance(space: PointSpace, odds: ComposedLaw) -> Fraction:
 
 
 def _spaces(items: int, most: int) -> Iterator[PointSpace]:
-    """Yield spaces with a point for every item and one for none, within the maximum."""
+    """Yield spaces with more points than items: one with two coordinates, and all up to `most`."""
     order = items
     while not is_prime(order):
         order += 1

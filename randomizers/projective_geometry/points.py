@@ -1,10 +1,10 @@
 """Numbered points of a projective space over a prime field, and orthogonality of points.
 
-A point is a line through the origin of F_q^t. Every point has one vector whose first nonzero
-coordinate is 1. Words are numbered in the order of these vectors, read as numbers of t digits to
-the base q. It also has one vector whose last nonzero coordinate, the pivot, is 1. Items are
-numbered by the position of the pivot and then by the coordinates before it. In both orders the
-numbers with k free coordinates are the q^k from (q^k - 1) / (q - 1) on.
+A point is a line through the origin of F_q^t. It contains exactly one vector whose first nonzero
+coordinate is 1. Messages are numbered in the order of these vectors, read as t-digit numbers in
+base q. A point also contains exactly one vector whose last nonzero coordinate, the pivot, is 1.
+Items are numbered by the position of the pivot and then by the coordinates before it. In both
+orders, the points with k free coordinates have the q^k numbers from (q^k - 1) / (q - 1) on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class PointSpace:
-    """The points of PG(t - 1, q), which are also its hyperplanes: S_x is all y with <x, y> = 0.
+    """Projective space PG(t - 1, q); each point x also names a hyperplane S_x: <x, y> = 0.
 
     >>> space = PointSpace(3, 3)
     >>> space.points, space.hyperplane, space.common
@@ -38,8 +38,8 @@ class PointSpace:
     def __post_init__(self) -> None:
         if not is_prime(self.order) or type(self.coordinates) is not int or self.coordinates < 2:
             raise ValueError(
-                f"no projective space has {self.coordinates} coordinates over a field of "
-                f"{self.order} elements"
+                f"order is {self.order} and coordinates is {self.coordinates}; expected a prime "
+                "and an integer of at least 2"
             )
         if self.points > MOST_POINTS:
             raise ValueError(
@@ -48,17 +48,17 @@ class PointSpace:
 
     @property
     def points(self) -> int:
-        """Number n of points, and of hyperplanes."""
+        """Number of points, which is also the number of hyperplanes."""
         return self.first(self.coordinates)
 
     @property
     def hyperplane(self) -> int:
-        """Number of points of S_x."""
+        """Number of points in each S_x."""
         return self.first(self.coordinates - 1)
 
     @property
     def outside(self) -> int:
-        """Number of points outside of S_x: q^(t - 1)."""
+        """Number of points outside each S_x: q^(t - 1)."""
         return self.points - self.hyperplane
 
     @property
@@ -72,11 +72,11 @@ class PointSpace:
     def draw(
         self, items: NDArray[np.integer], inside: NDArray[np.bool_], rng: np.random.Generator
     ) -> NDArray[np.uint32]:
-        """Draw for every item a uniform point in its S_x, or outside of it.
+        """Draw for every item x a uniform point inside or outside S_x.
 
-        Both are drawn for all items, and one of them is used: the draws depend on no item. `items`
-        are numbers of points x, shape (n,); `inside` is True for a point in S_x. Returns numbers of
-        points y, uint32, shape (n,).
+        Both are drawn for every item and one of them is used, so the number of draws does not
+        depend on the items. `items` has point numbers, shape (n,); `inside` is True for a point in
+        S_x. Returns point numbers, uint32, shape (n,).
         """
         words = np.empty(len(items), np.uint32)
         for start in range(0, len(items), _AT_ONCE):
@@ -97,19 +97,20 @@ class PointSpace:
         among_inside: NDArray[np.uint32],
         among_outside: NDArray[np.uint32],
     ) -> NDArray[np.uint32]:
-        """Return the point y with a given number in each item's S_x, or among those outside.
+        """Return for each item x the point with a given number inside or outside S_x.
 
-        Without the coordinate at the pivot of x, the points of S_x are all points z of a space with
-        one coordinate less: <x, y> = 0 determines that coordinate. Those outside are the same with
-        each of the q - 1 other values there, if z begins before the pivot. If y begins with the
-        pivot, they have 1 there and any values after it.
+        Without the coordinate at the pivot of x, the points of S_x are the points z of a space with
+        one coordinate fewer: <x, y> = 0 determines that coordinate. If z has a nonzero coordinate
+        before the pivot, each of the q - 1 other values of that coordinate gives a point outside.
+        The other points outside start at the pivot, with 1 there and any values after it.
 
-        All have shape (n,); `among_inside` is below `hyperplane`, `among_outside` below `outside`.
+        All arrays have shape (n,). `among_inside` is the number among the `hyperplane` points in
+        S_x, and `among_outside` the number among the `outside` points.
         """
         order = np.uint32(self.order)
         powers = np.array([self.order**k for k in range(self.coordinates)], np.uint32)
         firsts = np.array([self.first(k) for k in range(self.coordinates)], np.uint32)
-        # From numbers to vectors read as numbers.
+        # Differences between vectors, read as base-q numbers, and point numbers.
         steps = powers - firsts
         pivot = self._free(items)
         before = items - firsts[pivot]
@@ -120,7 +121,7 @@ class PointSpace:
         begins = ~inside & (among_outside < weight)
         number = np.where(inside, among_inside, firsts[after] + other)
         shift = np.where(inside, 0, more + np.uint32(1))
-        # The result for those that begin with the pivot is not used.
+        # The result is not used for points that start at the pivot.
         number[begins] = 0
 
         free = self._free(number)
@@ -142,7 +143,7 @@ class PointSpace:
         return free
 
     def _dot(self, one: NDArray[np.uint32], other: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return the sum of the products of digits to the base q, modulo q."""
+        """Return the dot product, modulo q, of vectors read as base-q numbers."""
         order = np.uint32(self.order)
         total = np.zeros(one.shape, np.uint32)
         for _ in range(self.coordinates - 1):

@@ -1,16 +1,16 @@
 """Continual counts that trust the shuffler to shuffle: boosted value reports.
 
-At every epoch a device sends copies of a single word, and only their number counts: r, plus its
-value (0 or 1), plus r more if the value has just become 1, or r fewer if it has just become 0. So
-the change of an epoch shows r times as clearly as a value does. Only the first k changes of a
-device are boosted; later ones are followed more slowly. With r = 0 these are plain counts of every
-epoch, without a bound on changes.
+At every epoch a device sends identical messages, and only their number matters: r, plus its value
+(0 or 1), plus r more if the value has just become 1, or r fewer if it has just become 0. So a
+change is r times as visible as a value. Only the first k changes of a device are boosted; estimates
+track later changes more slowly. With r = 0 these are plain counts of every epoch, without a bound
+on changes.
 
 Dummies hide each user's number of messages (`dpstream.randomizers.cell_noise_law`). They are
 charged once for the whole stream, and the error does not grow with the number of users.
 
-A device that was absent at the previous epoch does not know whether its value has changed since
-then or earlier. It boosts nothing: missed changes count as changes, followed like later ones.
+A device that was absent at the previous epoch cannot know when its value changed, so it does not
+boost that change. The change still counts as one of the first k.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from dpstream.randomizers.parameter_checks import (
 from dpstream.topics.message_formats import MessageFormat
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
-"""Basis of the guarantee: a proven bound ("rigorous") or, only without boost, exact ("exact")."""
+"""Basis of the guarantee: a proven bound ("rigorous") with a boost, or exact without a boost."""
 
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16
 
 MESSAGE_FORMAT = MessageFormat(np.dtype(np.uint8), distinct=1)
 
-# State of a value, besides 0 and 1: absent since then, or new.
+# Flags in the stored value: the device was absent since, or is new.
 _ABSENT, _NEW = 2, 4
 
 _BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact": "exact"}
@@ -64,17 +64,18 @@ class ShuffledCountsParameters:
 
     Attributes:
         epsilon, delta: Privacy loss of a user's whole stream.
-        max_changes: Number of changes of a user's value that are boosted; None for no boost.
-        boost: r; None for the best one within `messages_per_user`.
-        calibration: None for "rigorous" with a boost, "exact" without.
+        max_changes: Number of boosted changes of a user's value; None for no boost.
+        boost: r, the additional messages for a change; None for the best boost within
+            `messages_per_user`.
+        calibration: Basis of the guarantee; None for "rigorous" with a boost, else "exact".
         dummies: Distribution of dummies, and the party that adds them.
         messages_per_user: Maximum number of messages of a user over the whole horizon.
         domain: None for values 0 and 1. Labels of items, of which a user has at most one at a time
-            (`shuffled_item_counts`). Or numbers, or bits, on a tree for ranges and quantiles
+            (`shuffled_item_counts`). Or numbers or bits, in a tree for ranges and quantiles
             (`shuffled_level_counts`).
-        cells: Of items: "balls_into_bins", a hash drawn for every message, or "count_min", a cell
-            for every item, which needs few messages if there are few items. None for the former.
-        buckets: Of balls into bins; None for as many as messages allow.
+        cells: Encoding of items: "balls_into_bins", a hash drawn for every message (default), or
+            "count_min", a cell for every item, which needs few messages if there are few items.
+        buckets: Number of buckets for balls into bins; None for as many as messages allow.
     """
 
     epsilon: float
@@ -96,37 +97,37 @@ class ShuffledCountsParameters:
         _check_whole("boost", self.boost, 0, MAX_BOOST)
         if self.max_changes is None and self.boost:
             raise ValueError(
-                f"boost is {self.boost}, which requires `max_changes`, the number of boosted "
-                "changes of a user. Set `max_changes`, or remove boost"
+                f"boost is {self.boost}, which requires 'max_changes', the number of boosted "
+                "changes of a user. Set 'max_changes' or remove 'boost'"
             )
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
         boosted = self.max_changes is not None and self.boost != 0
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
             raise ValueError(
-                "a domain with `max_changes` requires a cell for every item, for which the noise "
-                "is proven to suffice. Set `cells: count_min`, or remove `max_changes`"
+                "a domain with 'max_changes' requires a cell for every item, because the noise is "
+                "proven for that encoding only. Set 'cells: count_min' or remove 'max_changes'"
             )
         if boosted and self.calibration == "exact":
             raise ValueError(
-                "boosted counts have no known exact calibration. Set calibration: rigorous, or "
-                "boost: 0"
+                "calibration is 'exact', which requires boost 0. Set 'calibration: rigorous' or "
+                "'boost: 0'"
             )
         if not boosted and self.calibration not in (None, "exact"):
             raise ValueError(
                 f"calibration is {self.calibration!r}, which requires a boost. Remove "
-                "calibration, or set `max_changes`"
+                "'calibration' or set 'max_changes'"
             )
         if boosted and self.dummies == "negative_binomial":
             raise ValueError(
-                "boosted counts with negative_binomial dummies have no proven calibration. Use "
-                "poisson dummies, or those of the shuffler with `dummies: shuffle`"
+                "dummies is 'negative_binomial', which has no proven calibration for boosted "
+                "counts. Set 'dummies: poisson' or 'dummies: shuffle'"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
 
     @property
     def summed(self) -> bool:
-        """True for `shuffled_value_stream`: shuffler noise, boosted changes, boost not given."""
+        """True if the job uses `shuffled_value_stream`: noise of the shuffler, boost not set."""
         return (
             self.domain is None
             and self.dummies == "shuffle"
@@ -137,7 +138,7 @@ class ShuffledCountsParameters:
 
 def _check_whole(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and (type(value) is not int or not least <= value <= most):
-        raise ValueError(f"{name} is {value!r}; expected a whole number from {least} to {most:,}")
+        raise ValueError(f"{name} is {value!r}; expected an integer from {least} to {most:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +146,9 @@ class ShuffledCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        epsilon, delta: Of a user's whole stream.
-        max_changes, boost: k and r; 0 without a boost.
-        noise: Of the cell of an epoch.
+        epsilon, delta: Privacy loss of a user's whole stream.
+        max_changes, boost: k, boosted changes, and r, messages per change; 0 without a boost.
+        noise: Noise of each epoch's cell.
     """
 
     last_epoch: int
@@ -163,13 +164,19 @@ class ShuffledCountsLaw(Constants):
         _check_whole("max_changes", self.max_changes, 0, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
         if (self.boost == 0) != (self.max_changes == 0):
-            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
-        if self.calibration not in _BASES or (self.boost == 0) != (self.calibration == "exact"):
-            raise ValueError(f"calibration {self.calibration!r} does not match boost {self.boost}")
+            raise ValueError(
+                f"boost is {self.boost} and max_changes is {self.max_changes}; expected both to be "
+                "0 or both positive"
+            )
+        expected = "rigorous" if self.boost else "exact"
+        if self.calibration != expected:
+            raise ValueError(
+                f"calibration is {self.calibration!r}; expected {expected!r} for boost {self.boost}"
+            )
 
     @property
     def messages(self) -> float:
-        """Maximum expected messages of a user over the horizon, always present with value 1."""
+        """Expected messages over the horizon of a user who is always present with value 1."""
         real = self.last_epoch * (self.boost + 1) + self.boost
         return real + self.last_epoch * self.noise.per_contributor(1)
 
@@ -185,12 +192,11 @@ class ShuffledCountsLaw(Constants):
         return MESSAGE_FORMAT
 
     def stage_dummies(self, epoch: int, rng: np.random.Generator) -> CountedMessages:
-        """Draw the shuffler's dummies of a window; none if contributors add them."""
         return _counted(stage_dummies_in_cell(self.noise, rng))
 
 
 class ShuffledCounts(Devices[ShuffledCountsLaw]):
-    """The devices of one horizon.
+    """Devices of one horizon.
 
     >>> from dpstream.randomizers.shuffled_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -206,10 +212,10 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
     def __init__(self, law: ShuffledCountsLaw) -> None:
         super().__init__(law)
         self._dummies = law.noise.of_contributors(1)
-        # The last value seen, plus 2 if the device was absent at the last epoch. The value before
-        # the first epoch counts as 0. Without a boost both arrays stay unused.
+        # The last reported value, plus 2 if the device was absent at the last epoch. The value
+        # before the first epoch counts as 0. Without a boost, both arrays are unused.
         self._value = self._declare("value", np.uint8, new=_NEW)
-        # Changes made, up to one more than are boosted.
+        # Number of changes, capped at one above `max_changes`.
         self._changes = self._declare("changes", np.min_scalar_type(law.max_changes + 2))
 
     @property
@@ -217,7 +223,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return self.law.noise.contributors or 0
 
     def least_delta(self) -> float:
-        """Bound delta from below: values always 1 against always 0, or alternating changes."""
+        """Bound delta from below by comparing values 1 with values 0, or opposite changes."""
         law = self.law
         turns = (min(law.max_changes, law.last_epoch) + 1) // 2
         tests = [(law.last_epoch, law.last_epoch + law.boost)]
@@ -229,16 +235,16 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
 
     @property
     def exhausted(self) -> int:
-        """Number of devices that dropped the boost of a change."""
+        """Number of devices with a change that was not boosted."""
         return int(np.count_nonzero(self._changes > self.law.max_changes))
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream.
+        """Guarantee for a user's whole stream.
 
-        Neighboring inputs differ by at most 1 + 2r messages in an epoch, and by that many only in
-        few. The Renyi divergence of the worst shifts bounds the loss of any such streams. Without a
-        boost all shifts are 1, and all directions were examined for the chosen noise.
+        Neighboring inputs differ by at most 1 + 2r messages in an epoch, and by that many in at
+        most k - 1 epochs. The Rényi divergence of the worst-case shifts bounds the loss. Without a
+        boost all shifts are 1, and all directions were verified for the chosen noise.
         """
         return Guarantee(
             epsilon=self.law.epsilon,
@@ -267,7 +273,7 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         return _counted(messages + dummies_in_cell(self._dummies, len(now), rng))
 
     def _boosted(self, epoch: int, now: NDArray[np.int8], present: NDArray[np.bool_] | None) -> int:
-        """Return boosted changes to 1 minus those to 0; update the state."""
+        """Return the number of boosted changes to 1 minus those to 0; update the state."""
         if epoch > self.epoch + 1:
             self._value[self._value < _ABSENT] |= _ABSENT
         self._value[self._value == _NEW] = 0

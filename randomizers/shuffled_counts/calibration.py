@@ -32,9 +32,9 @@ from dpstream.randomizers.shuffled_counts import (
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledCountsLaw:
-    """Calibrate for values 0 and 1, and at least `minimum` contributors of a window.
+    """Calibrate for values 0 and 1 and windows of at least `minimum` contributors.
 
-    Raises `ValueError` if no noise is found, or it needs more messages than users may send.
+    Raises `ValueError` if no noise suffices, or if it needs more messages than users can send.
 
     >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, max_changes=4)
     >>> law = calibrate(parameters, last_epoch=170, minimum=32593)
@@ -49,7 +49,7 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
+    """Return epsilon if the noise comes from `honest` honest users, at least 1."""
     noise = noise_of_cells(law.noise, honest)
     delta = law.delta * (1 - FOR_TABLES)
     if not law.boost:
@@ -66,7 +66,7 @@ def noise_law(
 
 
 def _boosts(parameters: ShuffledCountsParameters, last_epoch: int) -> Iterable[int]:
-    """Return boosts to try: the most accurate first; smaller ones need fewer messages."""
+    """Return the boosts to try: the most accurate first, then smaller ones for fewer messages."""
     if parameters.max_changes is None or parameters.boost is not None:
         return (parameters.boost or 0,)
     best, _ = best_boost(parameters.epsilon, parameters.delta, last_epoch, parameters.max_changes)

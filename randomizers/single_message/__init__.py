@@ -1,12 +1,13 @@
-"""One message per user, shuffled: randomized response, and RAPPOR.
+"""One shuffled message per user: randomized response or RAPPOR.
 
-A message is private by itself, with a local loss that holds against all parties; shuffled among
-those of others it reveals much less. The error grows with the number of users, and is small only
-for tiny domains.
+Each message is private on its own, with a local loss that holds against all parties; shuffled among
+the messages of other users it reveals much less. The error grows with the number of users and is
+small only for tiny domains.
 
-* Randomized response (Warner 1965): the item or "no item", with odds e^epsilon_0 over any other.
-* RAPPOR: a bit for every item of the domain, 1 if the user has it, each reversed with the same
-  probability. Two sets of k items differ in 2 k bits, so each has a loss of epsilon_0 / (2 k).
+* Randomized response (Warner 1965): the true symbol, an item or "no item", is e^epsilon_0 times as
+  likely as any other.
+* RAPPOR: a bit for every item of the domain, 1 if the user has it, each flipped with the same
+  probability. Two sets of k items differ in at most 2 k bits, so each bit loses epsilon_0 / (2 k).
 
 Reference: Ghazi et al., *On the Power of Multiple Anonymous Messages*, 2019, Appendix A.
 """
@@ -50,10 +51,10 @@ class SingleMessageParameters:
     """Parameters of counts from one message per user.
 
     Attributes:
-        epsilon, delta: Privacy loss of a user's set of one epoch, shuffled.
-        domain: Items, at most 2^20, and at most `MAX_BITS` for RAPPOR.
+        epsilon, delta: Privacy loss of a user's set of one epoch after shuffling.
+        domain: At most 2^20 items, or at most `MAX_BITS` for RAPPOR.
         items: k, the maximum number of items of a user at an epoch; 1 for randomized response.
-        response: None for the more accurate one.
+        response: Randomizer; None for the more accurate one.
     """
 
     epsilon: float
@@ -82,15 +83,18 @@ class SingleMessageParameters:
 
 
 def check_response(response: str, slots: int, items: int) -> None:
-    """Raise `ValueError` unless a response supports this many items of a user and domain."""
+    """Raise `ValueError` unless a response supports `slots` items per user and `items` in all."""
     if response not in ("randomized_response", "rappor"):
         raise ValueError(f"response is {response!r}; expected 'randomized_response' or 'rappor'")
     if response == "randomized_response" and slots > 1:
         raise ValueError(
-            f"randomized_response supports one item per user, not {slots}. Use 'rappor'"
+            f"a user has up to {slots} items; expected 1 for response 'randomized_response'. Use "
+            "'rappor'"
         )
     if response == "rappor" and items > MAX_BITS:
-        raise ValueError(f"rappor supports at most {MAX_BITS:,} items, not {items:,}")
+        raise ValueError(
+            f"the domain has {items:,} items; expected at most {MAX_BITS:,} for response 'rappor'"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,11 @@ class SingleMessageLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        slots: k.
-        minimum: Minimum number of contributors that a message is hidden among.
-        odds: Weights of the true symbol and of each other one, or of a bit kept and one reversed.
-        epsilon, stream_epsilon: Of an epoch, and of all together, shuffled, each with `delta`.
+        slots: k, the maximum number of items of a user.
+        minimum: Minimum number of contributors among whom a message is hidden.
+        odds: Weights of the true symbol and of each other symbol, or of a true and a flipped bit.
+        epsilon: Epsilon of one epoch after shuffling, with `delta`.
+        stream_epsilon: Epsilon of all epochs together after shuffling, with `delta`.
     """
 
     items: int
@@ -117,7 +122,7 @@ class SingleMessageLaw(Constants):
     def __post_init__(self) -> None:
         check_domain(self.items)
         if not 1 <= self.slots <= self.items:
-            raise ValueError(f"a user has {self.slots} items; expected at most {self.items:,}")
+            raise ValueError(f"slots is {self.slots}; expected 1 to {self.items:,}")
         check_response(self.response, self.slots, self.items)
         if self.odds.k != 1 or self.odds.weights[0] < self.odds.weights[1]:
             raise ValueError(
@@ -130,7 +135,7 @@ class SingleMessageLaw(Constants):
             )
 
     def of_one_epoch(self) -> SingleMessageLaw:
-        """Return the same with a single epoch: equal for jobs whose epochs are drawn alike."""
+        """Return the constants for a single epoch; jobs that differ in their horizon share them."""
         return replace(self, last_epoch=1, stream_epsilon=self.epsilon)
 
     @property
@@ -140,13 +145,13 @@ class SingleMessageLaw(Constants):
 
     @property
     def local_epsilon(self) -> float:
-        """Loss of a message by itself, rounded up."""
+        """Privacy loss of an unshuffled message, rounded up."""
         own, other = self.odds.weights
         return log_rounded_up(Fraction(own, other), 2 * self.slots if self.bits else 1)
 
     @property
     def probabilities(self) -> tuple[Fraction, Fraction]:
-        """Probabilities that a message contains an item its user has, and one it does not have."""
+        """Probabilities that a message contains an item that its user has, or does not have."""
         own, other = self.odds.weights
         total = own + other * (1 if self.bits else self.items)
         return Fraction(own, total), Fraction(other, total)
@@ -156,7 +161,7 @@ class SingleMessageLaw(Constants):
 
     @property
     def message_format(self) -> MessageFormat:
-        """Bytes of bits, or a symbol in the narrowest word."""
+        """Message format: packed bits, or a symbol in the narrowest unsigned integer."""
         if self.bits:
             return MessageFormat(np.dtype("u1"), -(-self.items // 8))
         symbols = self.items + 1
@@ -164,7 +169,7 @@ class SingleMessageLaw(Constants):
 
 
 class SingleMessage(Devices[SingleMessageLaw]):
-    """The devices of one horizon. They draw nothing in advance.
+    """Devices of one horizon, without draws in advance.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> odds = ComposedLaw((10**6, 1))
@@ -195,7 +200,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
         return self.law.minimum
 
     def least_delta(self) -> float:
-        """Bound delta from below, using an item that no other user has, or that all others have."""
+        """Bound delta from below, for an item that no other user has or that all others have."""
         law = self.law
         own, other = map(float, law.probabilities)
         return max(
@@ -205,7 +210,7 @@ class SingleMessage(Devices[SingleMessageLaw]):
 
     @property
     def without_shuffling(self) -> Guarantee:
-        """The guarantee of a message by itself, against any party that knows its sender."""
+        """Guarantee for unshuffled messages, against any party that knows their sender."""
         return of_messages_apart(self.guarantee, self.law.local_epsilon, self.law.last_epoch)
 
     def report(
@@ -215,10 +220,10 @@ class SingleMessage(Devices[SingleMessageLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger]:
-        """Return one message of each present device, unsigned.
+        """Return one message of each present device.
 
-        Shape (devices present, 1): an item, 0 for none. Or (devices present, bytes): bit i of byte
-        j is about item 8 j + i + 1.
+        Randomized response: unsigned, shape (devices present, 1), an item or 0 for none. RAPPOR:
+        uint8, shape (devices present, bytes), where bit i of byte j is about item 8 j + i + 1.
         """
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)

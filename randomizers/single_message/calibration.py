@@ -1,7 +1,7 @@
-"""Calibrate the mechanism of a job over single messages from its parameters.
+"""Calibrate the mechanism of single_message from a job's parameters.
 
 The local loss is the largest that shuffling among `minimum` contributors reduces to epsilon
-(`amplification`). It is at least epsilon: a message that reveals at most that needs no shuffling.
+(`amplification`). It is at least epsilon, since a smaller loss needs no shuffling.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dpstream.randomizers.single_message import (
 def calibrate(
     parameters: SingleMessageParameters, last_epoch: int, minimum: int, windows: int = 1
 ) -> SingleMessageLaw:
-    """Calibrate the mechanism of a job, whose windows have at least `minimum` contributors.
+    """Calibrate the mechanism for windows of at least `minimum` contributors.
 
-    A user's message may be exchanged in `windows` windows of one epoch, together.
+    `windows` is the number of windows of one epoch in which neighbors can differ.
 
     >>> law = calibrate(SingleMessageParameters(1.0, 1e-6, ("a", "b", "c")), 1, minimum=10_000)
     >>> law.response, round(law.local_epsilon, 2), [round(float(p), 4) for p in law.probabilities]
@@ -44,13 +44,13 @@ def calibrate(
 
 
 def epsilon_with(law: SingleMessageLaw, honest: int, windows: int = 1) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
+    """Return epsilon if a message is hidden among those of `honest` honest users, at least 1."""
     hidden = coins(law.response, law.local_epsilon, law.slots, law.items)
     return min(amplified_epsilon(coin, honest, law.delta, windows) for coin in hidden)
 
 
 def coins(response: Response, loss: float, slots: int, items: int) -> list[HiddenCoin]:
-    """Return models of a message of local loss `loss`, hidden among others; each gives a bound."""
+    """Return models of a shuffled message with local loss `loss`; each yields a valid bound."""
     if response == "randomized_response":
         return [of_any_randomizer(loss), of_randomized_response(loss, items + 1)]
     return [of_any_randomizer(loss), *([of_rappor(loss)] if slots == 1 else [])]
@@ -77,7 +77,7 @@ def _law(
             amplified_epsilon(coin, minimum, parameters.delta, windows * last_epoch)
             for coin in coins(response, loss, slots, items)
         )
-        # Without any shuffling, losses are additive.
+        # The sum of the local losses holds without shuffling.
         stream_epsilon = min(stream_epsilon, windows * last_epoch * loss)
     return SingleMessageLaw(
         items=items,

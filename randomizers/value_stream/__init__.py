@@ -1,23 +1,23 @@
 """value_stream: one byte per epoch, one privacy loss for a whole stream.
 
-At every epoch a device reports a number z, a symbol of a fixed distribution. With
-probability m the device is *input-independent*: nothing it ever sends depends on its
-values. Otherwise its symbols are tilted along u = x - 1/2 + f, where x is its value and f
-follows its changes. A change adds or subtracts a, of which the share b remains an epoch later. The
-sum of u^2 is at most the *squared-norm budget* r^2. The mean of a symbol is g u / r.
+At every epoch a device reports a symbol, which encodes a number z. With probability m the device is
+*input-independent*: it draws all its symbols from a fixed distribution. Otherwise the distribution
+is tilted in the direction of u = x - 1/2 + f, where x is its value and f tracks its changes. A
+change adds or subtracts a, of which a fraction b remains an epoch later. The sum of u^2 is at most
+the *squared-norm budget* r^2. The mean of z is g u / r.
 
-For every stream x, P(symbols | x) is between m and m e^epsilon times their probability under the
-fixed distribution. In continuous time, tilts are ratios of a martingale, the probability that
-Brownian motion ends above theta r. On multiples of 1/8 this holds except for a share of 1e-13 per
-epoch. The bound holds for any number of changes, for streams that react to what is published, and
-after the budget is used up: u is 0 from then on.
+For every stream x, P(symbols | x) is between m and m e^epsilon times the probability of the symbols
+under the fixed distribution. In continuous time, the tilts are ratios of a martingale: the
+probability that a Brownian motion ends above theta r. On multiples of 1/8 this holds up to a
+relative error of 1e-13 per epoch. The bound holds for any number of changes, for streams that
+depend on published estimates, and after the budget is used up, when u stays 0.
 
-Only the first k changes of a device are boosted. Later ones are followed too, more slowly: no
-device is ever exhausted.
+Only the first k changes of a device are boosted. Later changes are tracked more slowly; no device
+ever stops tracking its value.
 
 Reference: Asi, Feldman, Talwar, *Optimal Algorithms for Mean Estimation under Local Differential
-Privacy*, ICML 2022. The distribution of symbols is that of its PrivUnitG, drawn coordinate by
-coordinate of a causal linear image of the stream.
+Privacy*, ICML 2022. The symbols have the distribution of its PrivUnitG, drawn coordinate by
+coordinate for a causal linear image of the stream.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from dpstream.randomizers.value_stream.lattice import STEP, ZERO
 from dpstream.randomizers.value_stream.tilt import draw_symbols, draw_tilted_symbols, reach
 
 MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
-"""Range of epsilon; outside of it, the effect of `tilt.FLOOR` would bias estimates."""
+"""Range of epsilon, outside of which `tilt.FLOOR` would bias estimates."""
 
 MAX_CHANGES = 1 << 15
 
 LOSS_OF_AN_EPOCH = 3e-10
-"""Maximum loss per epoch beyond a martingale's, due to multiples of 1/8 and 64-bit thresholds."""
+"""Maximum loss per epoch in excess of the martingale's, from rounding to 1/8 and to 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamParameters:
-    """Parameters of value_stream: epsilon of a whole stream, and the changes followed at once."""
+    """Parameters of value_stream: epsilon of a whole stream and the number of boosted changes."""
 
     epsilon: float
     max_changes: int
@@ -62,7 +62,7 @@ class ValueStreamParameters:
             )
         if type(self.max_changes) is not int or not 1 <= self.max_changes <= MAX_CHANGES:
             raise ValueError(
-                f"max_changes is {self.max_changes!r}; expected a whole number from 1 to "
+                f"max_changes is {self.max_changes!r}; expected an integer from 1 to "
                 f"{MAX_CHANGES:,}"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -70,18 +70,18 @@ class ValueStreamParameters:
 
 @dataclass(frozen=True, slots=True)
 class ValueStreamLaw(Constants):
-    """All constants of a job; at most epsilon is spent.
+    """All constants of a job, whose loss is at most epsilon.
 
     Attributes:
-        last_epoch: T, number of epochs.
-        epsilon: Of a user's whole stream.
-        max_changes: k, number of boosted changes of a device.
+        last_epoch: T, the number of epochs.
+        epsilon: Privacy loss of a user's whole stream.
+        max_changes: k, the number of boosted changes of a device.
         noise: m, the probability that a device is input-independent, in units of 2^-64.
-        boost: a, what a change adds to u.
-        decay: b, the share of it that remains an epoch later.
-        squared_norm_budget: r^2, including `reserve`.
-        theta: Goal of input-dependent devices, divided by r.
-        gain: g: the mean of a symbol is g u / r.
+        boost: a, the amount that a change adds to u.
+        decay: b, the fraction of that amount that remains an epoch later.
+        squared_norm_budget: r^2, the maximum sum of u^2, including `reserve`.
+        theta: `goal` divided by r.
+        gain: g, where the mean of z is g u / r.
     """
 
     last_epoch: int
@@ -101,7 +101,7 @@ class ValueStreamLaw(Constants):
             ("noise", self.noise, (1 << 64) - 1),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected an integer from 1 to {most:,}")
         numbers = (
             self.epsilon,
             self.boost,
@@ -111,34 +111,35 @@ class ValueStreamLaw(Constants):
             self.gain,
         )
         if not all(map(math.isfinite, numbers)):
-            raise ValueError("not all constants are finite")
+            raise ValueError(f"constants are {numbers}; expected finite numbers")
         if not (
             self.boost >= 0 and 0 <= self.decay < 1 and self.squared_norm_budget > self.reserve
         ):
             raise ValueError(
-                f"boost {self.boost}, decay {self.decay} or squared_norm_budget "
-                f"{self.squared_norm_budget} is out of range"
+                f"boost is {self.boost}, decay is {self.decay} and squared_norm_budget is "
+                f"{self.squared_norm_budget}; expected boost of at least 0, decay of at least 0 "
+                f"and below 1, and squared_norm_budget above {self.reserve}"
             )
         if not (self.theta > 0 and self.gain > 0):
             raise ValueError(
-                f"theta is {self.theta} and gain is {self.gain}; expected a positive number"
+                f"theta is {self.theta} and gain is {self.gain}; expected positive numbers"
             )
         if self.loss > self.epsilon:
             raise ValueError(f"loss is {self.loss}; expected at most epsilon, {self.epsilon}")
 
     @property
     def reserve(self) -> float:
-        """Part of the budget left at the end: symbols are too coarse for less."""
+        """Part of the budget that remains unused, because symbols are too coarse to use it."""
         return (self.boost + 0.5) * (self.boost + 0.5) / 40
 
     @property
     def goal(self) -> float:
-        """Goal theta r: input-dependent devices draw as if their sum ended above it."""
+        """Threshold theta r: input-dependent devices draw as if their sum ended above it."""
         return self.theta * math.sqrt(self.squared_norm_budget)
 
     @property
     def beginning(self) -> float:
-        """psi_0: the probability of reaching the goal, before any draw."""
+        """Probability psi_0 of ending above the goal, before any draw."""
         return float(reach(np.zeros(1), np.array([self.squared_norm_budget]), self.goal)[0])
 
     @property
@@ -147,29 +148,29 @@ class ValueStreamLaw(Constants):
 
     @property
     def loss(self) -> float:
-        """Privacy loss of a user's whole stream: ln(1 + (1 - m) / (m psi_0)), and rounding."""
+        """Privacy loss of a whole stream: ln(1 + (1 - m) / (m psi_0)) plus rounding errors."""
         noise = self.probability_of_noise
         lost = math.log1p((1 - noise) / (noise * self.beginning))
         return lost * (1 + 1e-12) + self.last_epoch * LOSS_OF_AN_EPOCH
 
 
 class SymbolDevices(FollowingDevices[LawT]):
-    """Devices that each report symbols of a Boolean that they follow."""
+    """Devices that each track a Boolean and report symbols for it."""
 
     def __init__(self, law: LawT, booleans: ValueStreamLaw) -> None:
         super().__init__(law, booleans)
         self._booleans = booleans
         self._goal, self._reserve = booleans.goal, booleans.reserve
-        # 1 if nothing that the device sends depends on its values.
+        # 1 if the device is input-independent.
         self._noise = self._declare("noise", np.uint8, new=None, allowed=range(2))
-        # Displacement of the device by its symbols: the sum of u z.
+        # Displacement of the device by its symbols: the sum of u z so far.
         self._sum = self._declare("sum", np.float64)
         # Remaining squared-norm budget.
         self._left = self._declare("left", np.float64, new=None)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, by the module docstring; tests enumerate it."""
+        """Guarantee for a user's whole stream; see the module docstring for the proof."""
         return Guarantee(
             epsilon=self._booleans.epsilon,
             delta=0.0,
@@ -184,13 +185,13 @@ class SymbolDevices(FollowingDevices[LawT]):
 
     @classmethod
     def restore(cls, law: LawT, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
-        """Restore devices; a remaining squared-norm budget above the whole is rejected."""
+        """Restore devices; raise `ValueError` if a remaining budget exceeds the whole budget."""
         devices = super().restore(law, arrays, epoch)
         budgets = devices._left
         if not ((budgets >= 0) & (budgets <= devices._booleans.squared_norm_budget)).all():
             raise ValueError(
-                "state array left has a value out of range; expected 0 to "
-                f"{devices._booleans.squared_norm_budget}. The state belongs to another law"
+                "state array 'left' has a value out of range; expected 0 to "
+                f"{devices._booleans.squared_norm_budget}. The state belongs to another job"
             )
         return devices
 
@@ -212,13 +213,13 @@ class SymbolDevices(FollowingDevices[LawT]):
         rng: np.random.Generator,
         known: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.uint8]:
-        """Report as `ValueStream.report`, for protocols whose devices add public draws.
+        """Report like `ValueStream.report`, for protocols whose devices add public draws.
 
-        Random words are used for 16,384 devices at a time: one for each input-independent device,
-        then those of `tilt.draw_tilted_symbols`. `known`, bool, shape (population,), marks absent
-        devices whose value is in `values`, like that of all present ones; None for none. They
-        follow their changes meanwhile. Returns the words of present devices, in the order of
-        enrollment, shape (reports,).
+        Random integers are drawn for 16,384 devices at a time: one for each input-independent
+        device, then the integers of `tilt.draw_tilted_symbols`. `known`, bool, shape (population,),
+        marks absent devices whose value is in `values` nevertheless; they track their changes
+        without a report. Returns the symbols of present devices in the order of enrollment, shape
+        (reports,).
         """
         observed = present
         if present is not None and known is not None:
@@ -239,7 +240,7 @@ class SymbolDevices(FollowingDevices[LawT]):
         reporting: NDArray[np.intp] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint8]:
-        """Return the words of some devices, or of those at these positions among them."""
+        """Return the symbols of a slice of devices, or of `reporting` positions in the slice."""
         noise = self._noise[devices].view(np.bool_)
         if reporting is not None:
             noise = noise[reporting]
@@ -262,7 +263,7 @@ class SymbolDevices(FollowingDevices[LawT]):
     def _limits(self, squared_norm_budget: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the maximum |u| allowed by the remaining squared-norm budgets.
 
-        In normal use devices hardly ever reach these limits. The limits ensure the loss for any
+        In normal use devices almost never reach these limits. They guarantee the loss for any
         input, and for any effect of absence on the boosted changes.
         """
         lasting = np.sqrt(np.maximum(squared_norm_budget - self._reserve, 0))
@@ -280,10 +281,10 @@ class SymbolDevices(FollowingDevices[LawT]):
 
 
 class ValueStream(SymbolDevices[ValueStreamLaw]):
-    """The devices of one horizon.
+    """Devices of one horizon.
 
-    A device's absence must not depend on its value. Changes of its own that it missed while absent
-    show gradually, like a change past the first `max_changes`.
+    A device's absence must not depend on its value. Changes that a device makes while absent are
+    tracked slowly, like changes after the first `max_changes`.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.value_stream.calibration import calibrate

@@ -16,17 +16,17 @@ from dpstream.randomizers.value_stream import (
 )
 from dpstream.randomizers.value_stream.tilt import reach
 
-# Part of epsilon reserved for rounding.
+# Minimum amount of epsilon reserved for rounding, and the amount per epoch.
 _LEAST_KEPT, _KEPT_OF_AN_EPOCH = 1e-6, 4e-10
 
 
 def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
     """Calibrate the mechanism of a job.
 
-    The squared-norm budget and the kernel minimize the mean variance. theta and m maximize the gain
-    for a loss slightly below epsilon; the rest is for rounding.
+    The squared-norm budget and the change kernel minimize the mean variance. theta and m maximize
+    the gain for a loss slightly below epsilon; the difference is reserved for rounding.
 
-    Raises `ValueError` unless there are 1 to 2^20 epochs.
+    Raises `ValueError` unless `last_epoch` is from 1 to 2^20.
 
     >>> law = calibrate(ValueStreamParameters(epsilon=1, max_changes=2), last_epoch=170)
     >>> round(law.boost, 1), round(law.decay, 2), round(law.gain, 4)
@@ -39,7 +39,7 @@ def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStream
 
 
 def law_with(kernel: Kernel, parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
-    """Return the mechanism of a kernel that may not be the best one."""
+    """Return the mechanism with any given change kernel."""
     kept = max(_LEAST_KEPT, _KEPT_OF_AN_EPOCH * last_epoch)
     reserve = (kernel.boost + 0.5) ** 2 / 40
     squared_norm_budget = kernel.squared_norm_budget(last_epoch, parameters.max_changes) + reserve
@@ -55,14 +55,14 @@ def law_of_budget(
     last_epoch: int,
     loss: float,
 ) -> ValueStreamLaw:
-    """Return the mechanism of a kernel and squared-norm budget, given the loss before rounding."""
+    """Return the mechanism with a kernel and a squared-norm budget, for a loss before rounding."""
     theta = best_threshold(loss)
     beginning = float(
         reach(np.zeros(1), np.array([squared_norm_budget]), theta * math.sqrt(squared_norm_budget))[
             0
         ]
     )
-    # Rounded up: more noise loses less.
+    # Rounded up, since more noise means a smaller loss.
     noise = math.ceil(2**64 / (1 + Fraction(math.expm1(loss)) * Fraction(beginning)))
     share = noise / 2**64
     return ValueStreamLaw(
@@ -79,7 +79,7 @@ def law_of_budget(
 
 
 def best_threshold(loss: float) -> float:
-    """Return theta = argmax_c E phi(c) / (1 + E Phi(-c)), E = e^loss - 1; it equals that gain.
+    """Return theta = argmax_c E phi(c) / (1 + E Phi(-c)) with E = e^loss - 1, also the maximum.
 
     >>> round(best_threshold(1.0), 7)
     0.397463
@@ -95,7 +95,7 @@ def best_threshold(loss: float) -> float:
 
 
 def best_kernel(last_epoch: int, max_changes: int) -> Kernel:
-    """Return the kernel with the least mean variance, r^2 mean w."""
+    """Return the change kernel with the least mean variance, r^2 times the mean of w."""
 
     def squared_norm_budget(kernel: Kernel) -> float:
         return kernel.squared_norm_budget(last_epoch, max_changes) + (kernel.boost + 0.5) ** 2 / 40

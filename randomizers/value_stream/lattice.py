@@ -1,8 +1,8 @@
-"""Base distribution: normal on multiples of 1/8, from integer weights.
+"""Base distribution of symbols: a discrete Gaussian on multiples of 1/8, from integer weights.
 
-Devices report symbols from its support, whatever their streams: one byte each. The symbols 8 to 152
-encode -9 to 9. Their probabilities are integers over 2^62, and their mean and variance are those of
-a standard normal distribution, to 1e-15.
+Every symbol is one byte. The symbols 8 to 152 encode the numbers -9 to 9, and devices can report
+each of them for any stream. Their probabilities are multiples of 2^-62, and their mean and variance
+are those of a standard normal distribution up to 1e-15.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ FIRST, LAST = 8, 152
 """Least and largest symbol that devices send."""
 
 STEP = 1 / 8
-"""Difference between neighboring values."""
+"""Difference between the numbers that consecutive symbols encode."""
 
 WEIGHT_BITS = 62
 TAIL = 4.0
-"""Value beyond which a symbol is in the tail, on the side to which it is tilted."""
+"""Number beyond which a symbol is in the tail, on the side of the tilt."""
 
 NOWHERE = 0
-"""Result in place of a tail symbol where a word selects none."""
+"""Result of `tail_symbols_at` for random integers that select no tail symbol."""
 
 _TAIL_STEPS = round(TAIL / STEP)
 _GUIDE_BITS = 16
@@ -38,7 +38,8 @@ _WORD_BITS = 64
 def weights() -> tuple[int, ...]:
     """Return the weights of the symbols from `FIRST` to `LAST`, with a sum of 2^62.
 
-    Each is 2^62 times its normal probability, rounded to nearest; the remainder is in the symbol 0.
+    Each weight is 2^62 times a normalized Gaussian density, rounded to the nearest integer; the
+    weight of `ZERO` includes the remainder.
 
     >>> sum(weights()) == 1 << WEIGHT_BITS, weights()[0] == weights()[-1]
     (True, True)
@@ -59,12 +60,12 @@ def weights() -> tuple[int, ...]:
 
 
 def tail_box() -> int:
-    """Return the least power of two that holds the weights beyond `TAIL` on one side."""
+    """Return the least power of two above the total weight of one tail."""
     return 1 << sum(weights()[ZERO + _TAIL_STEPS + 1 - FIRST :]).bit_length()
 
 
 def symbols_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the symbols, less `ZERO`, of random 64-bit words by their leading 62 bits."""
+    """Return the symbols, minus `ZERO`, selected by the leading 62 bits of 64-bit integers."""
     cumulated, guide = _tables()
     symbols: NDArray[np.int16] = guide.take(words >> np.uint64(_WORD_BITS - _GUIDE_BITS))
     undecided = np.flatnonzero(symbols == _UNDECIDED)
@@ -74,9 +75,10 @@ def symbols_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
 
 
 def tail_symbols_at(words: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the symbols beyond `TAIL` of random 64-bit words, relative to `ZERO`: 33 to 72.
+    """Return the tail symbols, minus `ZERO`, selected by random 64-bit integers: 33 to 72.
 
-    Of the positions in `tail_box`, each symbol has as many as its weight; others give `NOWHERE`.
+    The leading bits select a position in `tail_box`. Each tail symbol has as many positions as its
+    weight; all other positions return `NOWHERE`.
     """
     in_tail = np.cumsum(np.array(weights()[-(LAST - ZERO - _TAIL_STEPS) :], np.uint64))
     places = words >> np.uint64(_WORD_BITS + 1 - tail_box().bit_length())
@@ -89,7 +91,7 @@ _UNDECIDED = np.int16(1 << 14)
 
 @cache
 def _tables() -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
-    """Cumulate the weights, and tabulate the symbol that 16 leading bits alone determine."""
+    """Return cumulative weights, and symbols by 16 leading bits, or `_UNDECIDED`."""
     cumulated = np.cumsum(np.array(weights(), np.uint64), dtype=np.uint64)
     shift = np.uint64(WEIGHT_BITS - _GUIDE_BITS)
     cells = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << shift

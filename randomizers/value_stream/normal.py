@@ -1,8 +1,8 @@
-"""The normal distribution function, bit-identical on every machine.
+"""Normal distribution function with bit-identical results on every machine.
 
-It uses only additions, multiplications, divisions and roundings to integers, which IEEE 754 defines
-bit by bit, and two constants. Library functions of different machines differ in the last digits,
-and a device's draws must not depend on the machine.
+A device's draws must not depend on the machine, but library functions of different machines differ
+in the last digits. This module uses only two constants, additions, multiplications, divisions and
+rounding to integers, whose results IEEE 754 defines exactly.
 """
 
 from __future__ import annotations
@@ -13,30 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST, MOST = -5.0, 8.5
-"""Range of the table: values below `LEAST` are not needed; above `MOST`, it is 1 as a double."""
-
-
+"""Range of the table: points below `LEAST` are not needed; above `MOST`, Phi is 1 as a float64."""
 _STEPS = 16
 """Number of centers of Taylor polynomials per unit."""
-
-
 _DEGREE = 8
-
-
 _DEGREE_OF_STEPS = 24
-
-
 # Phi(-5) and phi(-5), from 40 digits of mpmath's ncdf and npdf.
 _FUNCTION_AT_LEAST = float.fromhex("0x1.33ca2f2133831p-22")
-
-
 _DENSITY_AT_LEAST = float.fromhex("0x1.8f16964c8fd3fp-20")
 
 
 def distribution_function(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Phi, float64 of the shape of the points; those below `LEAST` count as `LEAST`.
+    """Return Phi of each point, float64, in the same shape; points below `LEAST` are clipped.
 
-    By the Taylor polynomial of degree 8 at the nearest multiple of 1/16; relative error <= 2e-13.
+    Uses the Taylor polynomial of degree 8 at the nearest multiple of 1/16; relative error <= 2e-13.
 
     >>> distribution_function(np.array([0.0, 1.0])).round(12).tolist()
     [0.5, 0.841344746069]
@@ -58,10 +48,10 @@ def distribution_function(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _polynomials() -> NDArray[np.float64]:
-    """Return coefficients in steps of 1/16, lowest degree first, shape (degree + 1, centers).
+    """Return Taylor coefficients in units of 1/16, lowest degree first; (degree + 1, centers).
 
-    The polynomial of degree 24 of the function and of its density leads from each center up to the
-    next. Upwards, rounding errors stay small compared with the accumulated value.
+    Polynomials of degree 24 advance the function and its density from each center to the next
+    higher one. In this direction, rounding errors stay small relative to the function.
     """
     function, density = _FUNCTION_AT_LEAST, _DENSITY_AT_LEAST
     centers = []
@@ -69,7 +59,7 @@ def _polynomials() -> NDArray[np.float64]:
         taylor = _taylor(LEAST + step / _STEPS, function, density)
         centers.append(taylor[: _DEGREE + 1])
         function = _sum(taylor)
-        # The density is the derivative: coefficient by coefficient, for each step of 1/16.
+        # The density is the derivative of the polynomial, in steps of 1/16.
         density = _STEPS * _sum([degree * each for degree, each in enumerate(taylor)])
     return np.array(centers, np.float64).T.copy()
 
@@ -77,8 +67,8 @@ def _polynomials() -> NDArray[np.float64]:
 def _taylor(center: float, function: float, density: float) -> list[float]:
     """Return coefficients of Phi(center + x / 16) in powers of x.
 
-    The derivatives of the density follow from d'(x) = -x d(x): the next one is -x times the last,
-    minus n times the one before.
+    Since d'(x) = -x d(x) for the density d, each derivative is -x times the previous derivative
+    minus n times the one before it.
     """
     derivatives = [0.0, density]
     for order in range(_DEGREE_OF_STEPS - 1):

@@ -1,8 +1,9 @@
-"""Tilt of the symbols that a device draws, by its stream.
+"""Draw symbols that are tilted by a device's stream.
 
-An input-dependent device draws as if Brownian motion, whose time is the squared norm of its stream,
-were to end far above its start. `reach` is the probability of that, a martingale in the previous
-draws. So the product of all tilts is at most 1 over the first one, whatever the stream.
+An input-dependent device draws as if a Brownian motion, whose time is the squared norm of its
+stream, ended above a threshold far above its start. `reach` is the probability of that event, a
+martingale in the previous draws. So for any stream, the product of all tilts is at most 1 divided
+by the first probability.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dpstream.randomizers.value_stream.normal import distribution_function
 FLOOR = 2.0**-20
 """Minimum of `reach`, which bounds the number of redraws of symbols."""
 
-# Maximum tries of a device in a round.
+# Maximum number of tries of a device in one round.
 _MOST_TRIES = 64
 
 _TAIL_STEPS = round(TAIL / STEP)
@@ -33,14 +34,15 @@ _TAIL_STEPS = round(TAIL / STEP)
 def reach(sums: NDArray[np.float64], left: NDArray[np.float64], goal: float) -> NDArray[np.float64]:
     """Return the probability of ending above the goal: psi = max(Phi((s - goal) / sqrt R), 2^-20).
 
-    `sums` are s, positions of devices, and `left` R, their remaining squared-norm budgets,
-    positive, both of shape (devices,). `goal` is theta times the square root of the whole budget.
+    `sums` has the positions s of devices and `left` their remaining squared-norm budgets R, which
+    must be positive; both have shape (devices,). `goal` is theta times the square root of the whole
+    budget.
     """
     return np.maximum(distribution_function((sums - goal) / np.sqrt(left)), FLOOR)
 
 
 def draw_symbols(count: int, rng: np.random.Generator) -> NDArray[np.int16]:
-    """Draw symbols of the base distribution minus 80, shape (count,), from one random word each."""
+    """Draw symbols of the base distribution, minus 80; one random integer each, shape (count,)."""
     return symbols_at(_words(count, rng))
 
 
@@ -53,20 +55,21 @@ def draw_tilted_symbols(
 ) -> NDArray[np.int16]:
     """Draw symbols z with probability proportional to q(z) psi(s + u z, R), by rejection.
 
-    Symbols of the body, z sign(u) <= 4, are weighed against the bound B = psi(s + 4|u|, R), those
-    of the tail against 1. With probability Q / (Q + B), where Q is the box around the weights of
-    the tail (`lattice.tail_box`) over all weights, a position among these is proposed. Otherwise
-    the position is among the weights of all symbols, of which those in the tail are not taken. A
-    proposal is accepted with probability psi over its bound. These probabilities are integers over
-    2^64, rounded down.
+    For symbols of the body, z sign(u) <= 4, psi is at most the bound B = psi(s + 4|u|, R); for
+    symbols of the tail, at most 1. Let Q be `lattice.tail_box` divided by the sum of all weights.
+    With probability Q / (Q + B), a position in the tail box is proposed. Otherwise a position among
+    the weights of all symbols is proposed, and rejected if its symbol is in the tail. A proposal is
+    accepted with probability psi divided by its bound. These probabilities are rounded down to
+    multiples of 2^-64.
 
-    Random words are used in rounds, on all devices without a symbol. The first round has one try
-    for each device. Every other round has twice as many as the previous one, up to 64. All words of
-    a round that choose between body and tail come first, then all positions of symbols, then all
-    that accept; of each kind, those of a device are consecutive. It takes its first accepted try.
+    Random 64-bit integers are drawn in rounds, for all devices without a symbol. The first round
+    has one try for each device; each later round has twice as many as the previous one, up to 64. A
+    round first draws all integers that choose between body and tail, then all positions, then all
+    that accept; within each group, those of a device are consecutive. A device uses its first
+    accepted try.
 
-    `steps` are u, the displacement of a device per symbol, shape (devices,). `left` are R, the
-    squared-norm budgets after this epoch, positive. Symbols are returned minus 80.
+    `steps` are the displacements u of devices per unit of z, shape (devices,). `left` are the
+    squared-norm budgets R after this epoch, which must be positive. Symbols are returned minus 80.
     """
     bounds = reach(sums + TAIL * np.abs(steps), left, goal)
     choices = tail_thresholds(bounds)
@@ -89,13 +92,13 @@ def draw_tilted_symbols(
 
 
 def tail_thresholds(bounds: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return word thresholds for proposing the tail: 2^64 Q / (Q + B), rounded down."""
+    """Return 64-bit thresholds for proposing the tail: 2^64 Q / (Q + B), rounded down."""
     box = tail_box() / (1 << WEIGHT_BITS)
     return np.ldexp(box / (box + bounds), 64).astype(np.uint64)
 
 
 def accepts(shares: NDArray[np.float64], words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether words accept: with probability 2^64 share, rounded down, over 2^64."""
+    """Return whether uniform 64-bit integers accept, each with probability `shares`."""
     certain = shares >= 1
     thresholds = np.ldexp(np.where(certain, 0.0, shares), 64).astype(np.uint64)
     return certain | (words < thresholds)
@@ -104,7 +107,7 @@ def accepts(shares: NDArray[np.float64], words: NDArray[np.uint64]) -> NDArray[n
 def _proposed(
     in_tail: NDArray[np.bool_], places: NDArray[np.uint64], steps: NDArray[np.float64]
 ) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-    """Return the proposals, and whether each is in its intended part."""
+    """Return the proposals, and whether each is in its intended part (body or tail)."""
     towards = np.where(steps < 0, -1, 1).astype(np.int16)
     symbols = symbols_at(places)
     possible = symbols * towards <= _TAIL_STEPS

@@ -50,7 +50,7 @@ def test_the_choice_is_the_best_of_those_that_are_affordable() -> None:
 
 
 def test_nothing_affordable_is_rejected() -> None:
-    with pytest.raises(ValueError, match="no tree over 4 x 4 values is affordable"):
+    with pytest.raises(ValueError, match="no tree over 4 x 4 values fits the message limit"):
         best_grid([4, 4], lambda messages, shared: 1.0, lambda grid, mean: False)
 
 

@@ -155,7 +155,7 @@ def test_streams_of_very_few_epochs_do_not_ask_for_ever_larger_boosts() -> None:
 
 @pytest.mark.parametrize("corrupted", [(0, 1, 1), (1, 0, 1), (1, 1, -1), (1, 1.0, 1)])
 def test_reports_out_of_range_are_rejected(corrupted: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="expected a whole number, at least"):
+    with pytest.raises(ValueError, match="expected an integer of at least"):
         BoostedReports(*corrupted)
     with pytest.raises(ValueError, match="epsilon is -1"):
         poisson_for_boosted(-1.0, 1e-6, BoostedReports(4, 1, 1))

@@ -1,13 +1,13 @@
-"""Shuffled counts of items over time: `shuffled_counts` with a word for every item.
+"""Shuffled counts of items over time: `shuffled_counts` with separate messages for every item.
 
-At every epoch a device sends one word of its item. If it has just changed to another item, within
-its first k changes, it sends r more of the new one. It also sends r of the old one, among separate
-words for items that were left. Without a boost every message draws its own hash
-(`dpstream.randomizers.affine_hashes`). With a boost, or with as many buckets as items, there is no
-hash. Dummies are uniform over the words of either kind.
+At every epoch a device sends one message about its item. For each of its first k changes to another
+item, it sends r more messages about the new item, and r messages about the old one, in separate
+cells for items that users left. Without a boost every message draws its own hash
+(`dpstream.randomizers.affine_hashes`). With a boost, or with as many buckets as items, messages are
+not hashed. Dummies are uniform over the possible messages of either kind.
 
-No device has an item before its first epoch; the first one is a change. Absent devices are handled
-as in `shuffled_counts`.
+No device has an item before its first epoch; the first item counts as a change. Absent devices are
+handled as in `shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
 from dpstream.topics.message_formats import MessageFormat
 
 MOST_TABULAR: Final = 1 << 20
-"""Maximum number of different words that are counted in tables."""
+"""Maximum number of distinct messages that are counted in tables."""
 
 NEIGHBORS = "any two streams of a user's items, reported at the same epochs"
 
@@ -42,7 +42,7 @@ _KNOWN, _ABSENT, _NEW = 0, 1, 2
 
 
 class ItemStreamLaw(Protocol):
-    """Constants that devices need, for any set of words."""
+    """Constants that devices need, for any encoding of items as messages."""
 
     @property
     def last_epoch(self) -> int: ...
@@ -51,41 +51,35 @@ class ItemStreamLaw(Protocol):
     def size(self) -> int: ...
 
     @property
-    def max_changes(self) -> int:
-        """Number of changes of a user that are boosted."""
-        ...
+    def max_changes(self) -> int: ...
 
     @property
-    def boost(self) -> int:
-        """Number of additional messages about the items that a change reaches and leaves."""
-        ...
+    def boost(self) -> int: ...
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
-        """Noise of the words of items held, and of items left."""
+        """Noise for current items and, with a boost, for items that were left."""
         ...
 
     @property
     def noisy_cells(self) -> int:
-        """Multiple of that noise among all words of a kind."""
+        """Total noise over all messages of a kind, as a multiple of the noise of one cell."""
         ...
 
     @property
     def apart(self) -> int:
-        """Number of cells that one item raises and another does not."""
+        """Number of cells that the first item raises and the last item does not."""
         ...
 
     @property
     def words(self) -> int:
-        """Number of different words of each kind."""
+        """Number of distinct messages of each kind."""
         ...
 
     def capacity(self, epoch: int, contributors: int) -> int: ...
 
     @property
-    def message_format(self) -> MessageFormat:
-        """Words of items held, then of items left."""
-        ...
+    def message_format(self) -> MessageFormat: ...
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -93,7 +87,7 @@ class ItemStreamLaw(Protocol):
     def messages_of(
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Return messages about items, as ones that are held, kind 0, or that were left, kind 1."""
+        """Return messages about current items (kind 0) or items that were left (kind 1)."""
         ...
 
 
@@ -102,11 +96,11 @@ class ShuffledItemCountsLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        epsilon, delta: Of a user's whole stream.
-        max_changes, boost: k and r; 0 without a boost.
-        buckets: s, a prime.
-        held: Dummies among the words of an item that users have.
-        left: The same for an item that users left; None without a boost.
+        epsilon, delta: Privacy loss of a user's whole stream.
+        max_changes, boost: k, boosted changes, and r, messages per change; 0 without a boost.
+        buckets: Number of hash buckets s, a prime.
+        held: Noise of a current item's messages.
+        left: Noise of the messages about an item that users left; None without a boost.
     """
 
     last_epoch: int
@@ -129,13 +123,7 @@ class ShuffledItemCountsLaw(Constants):
             value, least = getattr(self, name), int(name in ("last_epoch", "size"))
             if type(value) is not int or not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
-        if len({self.boost == 0, self.max_changes == 0, self.left is None}) > 1:
-            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
-        for noise in self.noises:
-            if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
-                raise ValueError(
-                    f"dummies {noise.dummies} do not match {noise.minimum} contributors"
-                )
+        check_noises(self)
         if AffineHashes.for_items(self.buckets, self.size).overlap and self.boost:
             raise ValueError(f"boost is {self.boost}; expected 0 for items that share buckets")
 
@@ -170,7 +158,7 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a whole stream; see `dpstream.randomizers.accounting.item_streams`."""
+        """Guarantee for a whole stream; see `dpstream.randomizers.accounting.item_streams`."""
         overlapping = self.hashes.overlap > 0
         exact = not self.boost and not overlapping and self.size > 1
         return Guarantee(
@@ -192,7 +180,7 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected messages of a user over the horizon, who always has an item."""
+        """Maximum expected messages over the horizon of a user who always has an item."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         return self.last_epoch + boosted + self.dummy_messages
 
@@ -210,7 +198,7 @@ class ShuffledItemCountsLaw(Constants):
 
 
 class ShuffledItemCounts(Devices[ItemStreamLaw]):
-    """The devices of one horizon.
+    """Devices of one horizon.
 
     >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -227,11 +215,11 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     def __init__(self, law: ItemStreamLaw) -> None:
         super().__init__(law)
         self._dummies = [_poisson(noise, law.noisy_cells) for noise in law.noises]
-        # The last item seen, 0 for none. Without a boost all arrays stay unused.
+        # The last reported item, 0 for none. Without a boost, all arrays are unused.
         self._item = self._declare("item", np.uint32)
-        # 0 at the last epoch, 1 before, 2 never.
+        # Last report: 0 at the last epoch, 1 before it, 2 never.
         self._seen = self._declare("seen", np.uint8, new=_NEW)
-        # Changes made, up to one more than are boosted.
+        # Number of changes, capped at one above `max_changes`.
         self._changes = self._declare("changes", np.min_scalar_type(law.max_changes + 2))
 
     @property
@@ -239,7 +227,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         return self.law.noises[0].contributors or 0
 
     def least_delta(self) -> float:
-        """Bound delta from below, using one item against another, always or alternating."""
+        """Bound delta from below by comparing two items, constant or alternating."""
         law = self.law
         epsilon = self.guarantee.epsilon
         turns = (min(law.max_changes, law.last_epoch) + 1) // 2
@@ -265,7 +253,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.unsignedinteger] | CountedMessages:
-        """Send words and dummies, real ones first; counted if few are different."""
+        """Return real messages, then dummies; as counts if few messages are distinct."""
         law = self.law
         check_epoch(epoch, after=self.epoch, last_epoch=law.last_epoch)
         values = checked_items(epoch, values, present, self.population, law.size)
@@ -287,7 +275,7 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
     def _boosted(
         self, epoch: int, now: NDArray[np.int64], present: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the items that boosted changes reach and leave; update the state."""
+        """Return the new and the old items of boosted changes; update the state."""
         if epoch > self.epoch + 1:
             self._seen[self._seen == _KNOWN] = _ABSENT
         here = np.ones(self.population, np.bool_) if present is None else present
@@ -309,7 +297,7 @@ def checked_items(
     population: int,
     size: int,
 ) -> NDArray[np.int64]:
-    """Return the items as int64, those of absent devices unchecked; `ValueError` for wrong ones."""
+    """Return the items as int64; raise `ValueError` if a present device's item is out of range."""
     if values.shape != (population,) or values.dtype.kind not in "iu":
         raise ValueError(
             f"values are {values.dtype} of shape {values.shape}; expected integers of shape "
@@ -320,14 +308,29 @@ def checked_items(
     return values.astype(np.int64, copy=False)
 
 
+def check_noises(law: ItemStreamLaw) -> None:
+    """Raise `ValueError` unless the noises are Poisson, fit the boost and have one minimum."""
+    if len({law.boost == 0, law.max_changes == 0, len(law.noises) == 1}) > 1:
+        raise ValueError(
+            f"boost is {law.boost} and max_changes is {law.max_changes}; expected both positive "
+            "with noise 'left', or both 0 without it"
+        )
+    for noise in law.noises:
+        if noise.dummies not in ("poisson", "shuffle") or noise.minimum != law.noises[0].minimum:
+            raise ValueError(
+                f"noise is {noise.dummies} with minimum {noise.minimum}; expected poisson or "
+                f"shuffle with minimum {law.noises[0].minimum}"
+            )
+
+
 def item_capacity(law: ItemStreamLaw, levels: int, contributors: int) -> int:
-    """Return the maximum number of messages: an item held, and r of one reached and of one left."""
+    """Return the maximum number of messages: 1 + 2r per contributor and level, and dummies."""
     dummies = sum(noise.most(law.noisy_cells, contributors) for noise in law.noises)
     return contributors * levels * (1 + 2 * law.boost) + dummies
 
 
 def stage_dummies_of(law: ItemStreamLaw, rng: np.random.Generator) -> CountedMessages:
-    """Draw the shuffler's dummies of a window; none if contributors add them."""
+    """Draw the shuffler's dummies for a window; none if contributors add the dummies."""
     dummies = [noise.of_stage(law.noisy_cells) for noise in law.noises]
     words, counts = np.unique(draw_dummies(law, dummies, 1, rng), return_counts=True)
     return CountedMessages(words[:, None], counts.astype(np.uint32))
@@ -339,7 +342,7 @@ def draw_dummies(
     contributors: int,
     rng: np.random.Generator,
 ) -> NDArray[np.unsignedinteger]:
-    """Draw the dummy words of `contributors` contributors, uniform over those of either kind."""
+    """Draw the dummies of `contributors` contributors, uniform over the messages of each kind."""
     dtype = law.message_format.dtype
     drawn = [np.zeros(0, dtype)]
     for kind, each in enumerate(dummies):

@@ -1,7 +1,8 @@
 """Calibrate the mechanism of shuffled counts of items from a job's parameters.
 
-More buckets cause fewer collisions, but need more dummies, since an item gets a smaller part of
-them. The number of buckets is the largest that messages allow, at most the number of items.
+More buckets cause fewer collisions but need more dummies, since each item gets a smaller fraction
+of them. The number of buckets is the largest that the message limit allows, and at most the
+smallest number without collisions.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ MESSAGES_PER_EPOCH = 10.0
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledItemCountsLaw:
-    """Calibrate for items, and at least `minimum` contributors of a window.
+    """Calibrate for items and windows of at least `minimum` contributors.
 
-    Raises `ValueError` if no noise is found, or it needs more messages than users may send.
+    Raises `ValueError` if no noise suffices, or if it needs more messages than users can send.
 
     >>> items = tuple(map(str, range(10_000)))
     >>> requested = ShuffledCountsParameters(1, 1e-6, messages_per_user=158, domain=items)
@@ -42,7 +43,7 @@ def calibrate(
     spared = parameters.delta * (1 - FOR_TABLES)
     law = _Job(parameters, last_epoch, minimum, spared).best_law()
     cells = len(law.noises) * last_epoch
-    # All words of a kind are drawn for at once.
+    # One draw covers the messages of all buckets.
     drawn = replace(law.held, mean=law.held.mean * law.buckets)
     check_tables(parameters.epsilon, parameters.delta, [(drawn, cells)])
     allowed = parameters.messages_per_user
@@ -52,7 +53,7 @@ def calibrate(
 
 
 def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
+    """Return epsilon if the noise comes from `honest` honest users, at least 1."""
     reports = ItemReports(law.last_epoch, law.max_changes, law.boost, law.hashes.overlap)
     share, delta = honest / law.held.minimum, law.delta * (1 - FOR_TABLES)
     left = None if law.left is None else law.left.mean * share
@@ -61,7 +62,7 @@ def epsilon_with(law: ShuffledItemCountsLaw, honest: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Inputs of the search for a mechanism; `delta` is the part spent on noise."""
+    """Inputs of the search for a mechanism; `delta` excludes the reserve for tables."""
 
     parameters: ShuffledCountsParameters
     last_epoch: int
@@ -73,7 +74,7 @@ class _Job:
         return domain_size(self.parameters.domain or ())
 
     def best_law(self) -> ShuffledItemCountsLaw:
-        """Return the mechanism of the best boost near sqrt(T / 4k), unless the job sets one."""
+        """Return the mechanism with the job's boost, or with the best one near sqrt(T / 4k)."""
         requested = self.parameters
         if requested.max_changes is None or requested.boost is not None:
             return self.law(requested.boost or 0)
@@ -82,7 +83,7 @@ class _Job:
         return min(laws, key=self._error)
 
     def law(self, boost: int) -> ShuffledItemCountsLaw:
-        """Return the mechanism of a boost with the most buckets that messages allow."""
+        """Return the mechanism with a given boost and as many buckets as messages allow."""
         requested = self.parameters
         if requested.buckets is not None:
             return self.law_of(boost, requested.buckets)
@@ -111,7 +112,7 @@ class _Job:
         )
 
     def _error(self, law: ShuffledItemCountsLaw) -> float:
-        """Return the mean squared error of an item, if the minimum number of users have one."""
+        """Return the mean squared error of a count if the minimum number of users have an item."""
         overlap = law.hashes.overlap
         variance = sum(noise.mean for noise in law.noises) + self.minimum * overlap / (1 - overlap)
         kept = (law.boost / (law.boost + 1)) ** 2
@@ -121,18 +122,18 @@ class _Job:
 
 
 def _enough_buckets(items: int) -> int:
-    """Return the smallest number without collisions."""
+    """Return the smallest number of buckets without collisions."""
     return next(number for number in range(items, 2 * items + 2) if is_prime(number))
 
 
 def _fitting(
     law_of: Callable[[int], ShuffledItemCountsLaw], items: int, limit: float
 ) -> ShuffledItemCountsLaw:
-    """Return the mechanism with the most buckets within the limit, or with the fewest."""
+    """Return the mechanism with the most buckets within the limit, or with two buckets."""
     buckets = _enough_buckets(items)
     law = law_of(buckets)
     while law.messages > limit and buckets > 2:
-        # Fewer buckets mean more noise, so the first number that fits is the largest.
+        # Fewer buckets need more noise per bucket, so the first number that fits is the largest.
         spare = max(0.0, limit - (law.messages - law.dummy_messages)) / law.dummy_messages
         fewer = max(2, min(buckets - 1, math.floor(buckets * spare)))
         buckets = next(prime for prime in range(fewer, 1, -1) if is_prime(prime))

@@ -1,12 +1,13 @@
 """Shuffled counts of numbers over time: `shuffled_item_counts` on a tree of values.
 
-A value is sent on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one message for
-each node above it, in its own cell. The rules for items hold for values here. Values that were left
-also have separate cells, and a boosted change is boosted on every level. So the levels can be
+A device reports its value on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one
+message to the cell of each node that contains it. Values follow the rules for items: values that
+were left have separate cells, and a boosted change is boosted on every level. So levels can be
 combined, and ranges and quantiles of every epoch are sums of few cells.
 
-The root is sent only without a boost. There it costs hardly any privacy, since exchanging one value
-for another leaves it unchanged; a boost would reveal in which epochs a value changes.
+Devices send messages about the root only without a boost. There the root costs almost no privacy,
+since replacing one value by another does not change it. With a boost it would reveal in which
+epochs a value changes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dpstream.randomizers.parameter_checks import MAX_HORIZON
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
 from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
     NEIGHBORS,
+    check_noises,
     item_capacity,
     stage_dummies_of,
 )
@@ -33,7 +35,7 @@ from dpstream.topics.message_formats import MessageFormat
 
 @dataclass(frozen=True, slots=True)
 class ShuffledLevelCountsLaw(Constants):
-    """All constants of a job; devices are those of `shuffled_item_counts`.
+    """All constants of a job; its devices are `ShuffledItemCounts`.
 
     >>> from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import calibrate
     >>> from dpstream.randomizers.item_domains import Numbers
@@ -49,10 +51,10 @@ class ShuffledLevelCountsLaw(Constants):
     ((8,), [0, 5], np.uint32(1000))
 
     Attributes:
-        epsilon, delta: Of a user's whole stream.
-        max_changes, boost: k and r; 0 without a boost.
-        held: Dummies of a cell, of values that users have.
-        left: The same for values that users left; None without a boost.
+        epsilon, delta: Privacy loss of a user's whole stream.
+        max_changes, boost: k, boosted changes, and r, messages per change; 0 without a boost.
+        held: Noise of each cell for current values.
+        left: Noise of each cell for values that users left; None without a boost.
     """
 
     last_epoch: int
@@ -73,13 +75,7 @@ class ShuffledLevelCountsLaw(Constants):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}; expected {least} to {most:,}")
-        if len({self.boost == 0, self.max_changes == 0, self.left is None}) > 1:
-            raise ValueError(f"boost {self.boost} does not match {self.max_changes} changes")
-        for noise in self.noises:
-            if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
-                raise ValueError(
-                    f"dummies {noise.dummies} do not match {noise.minimum} contributors"
-                )
+        check_noises(self)
 
     @property
     def size(self) -> int:
@@ -91,12 +87,12 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def rooted(self) -> bool:
-        """True if the root has messages."""
+        """True if devices send messages about the root."""
         return not self.boost
 
     @property
     def levels_sent(self) -> int:
-        """Number of messages of a value at an epoch, without a boost."""
+        """Number of messages about a value at an epoch, excluding a boost."""
         return self.levels.messages - (not self.rooted)
 
     @property
@@ -126,7 +122,7 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def messages(self) -> float:
-        """Maximum expected messages of a user over the horizon, who always has a value."""
+        """Maximum expected messages over the horizon of a user who always has a value."""
         boosted = self.boost * max(0, 2 * self.max_changes - 1)
         real = self.levels_sent * (self.last_epoch + boosted)
         return real + self.last_epoch * self.dummies_per_user
@@ -137,9 +133,9 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a whole stream; see `dpstream.randomizers.accounting.level_streams`.
+        """Guarantee for a whole stream; see `dpstream.randomizers.accounting.level_streams`.
 
-        With a boost the levels are charged as in `dpstream.randomizers.accounting.item_streams`.
+        With a boost, levels are charged as in `dpstream.randomizers.accounting.item_streams`.
         """
         return Guarantee(
             epsilon=self.epsilon,
@@ -151,7 +147,7 @@ class ShuffledLevelCountsLaw(Constants):
         )
 
     def encode(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the cells of values from 1, numbered among those sent, shape (items, levels)."""
+        """Return the cells of values from 1 on, on all levels sent; shape (items, levels)."""
         without = int(not self.rooted)
         return self.levels.encode(items)[:, without:] - without
 

@@ -1,14 +1,14 @@
 """Calibrate the mechanism of shuffled counts of numbers from a job's parameters.
 
 Trees with more levels answer ranges with fewer cells, but each cell needs more noise, at most
-approximately in proportion to the levels. The search for the best tree starts with the one that
-would be best in that case, or the next best within the message limit. With a boost it also ends
-there: the number of shifts then makes the noise proportional.
+approximately in proportion to the number of levels. The search starts with the tree that would be
+best if the noise were proportional, or with the next best within the message limit. With a boost it
+also ends there, since the noise is then proportional.
 
-With a boost the root is left out, and each of the M levels below is charged separately. Any two
-streams of items differ in messages about items (`dpstream.randomizers.accounting.item_streams`),
-and equally in messages about the nodes of each level. Two values with the same node differ less
-there: in one cell, by at most what either has in its own.
+With a boost the root is omitted, and each of the M levels below it is charged separately. Two
+streams of values differ on each level like two streams of items
+(`dpstream.randomizers.accounting.item_streams`). Two values below the same node differ less there:
+in one cell, by at most the number of messages of either value.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledL
 def calibrate(
     parameters: ShuffledCountsParameters, last_epoch: int, minimum: int
 ) -> ShuffledLevelCountsLaw:
-    """Return the allowed mechanism with the least error, for numbers or bits.
+    """Return the mechanism for numbers or bits with the least error within the message limit.
 
-    Raises `ValueError` if no noise is found, or it needs more messages than users may send.
+    Raises `ValueError` if no noise suffices, or if it needs more messages than users can send.
 
     >>> from dpstream.randomizers.item_domains import Numbers
     >>> requested = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))
@@ -51,14 +51,14 @@ def calibrate(
     if math.isinf(job.error(best)):
         allowed = parameters.messages_per_user
         raise ValueError(too_many(best.messages, allowed or math.inf, best.held, last_epoch))
-    # All cells of a kind are drawn for at once.
+    # One draw covers all cells of a kind.
     drawn = [(replace(noise, mean=noise.mean * best.words), last_epoch) for noise in best.noises]
     check_tables(parameters.epsilon, parameters.delta, drawn)
     return best
 
 
 def range_error(law: ShuffledLevelCountsLaw) -> float:
-    """Return the mean standard error of random ranges in the smallest window, over all epochs."""
+    """Return the standard error of random ranges, averaged over epochs, in the smallest window."""
     kept = (law.boost / (law.boost + 1)) ** 2
     averaged = sum(1 - kept**age for age in range(1, law.last_epoch + 1)) / law.last_epoch
     variance = sum(noise.mean for noise in law.noises) * averaged / (2 * law.boost + 1)
@@ -66,7 +66,7 @@ def range_error(law: ShuffledLevelCountsLaw) -> float:
 
 
 def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
-    """Return epsilon with `honest` honest users, at least 1, where these add the noise."""
+    """Return epsilon if the noise comes from `honest` honest users, at least 1."""
     share = honest / law.held.minimum
     delta, below = law.delta * (1 - FOR_TABLES), len(law.levels.branching)
     if law.left is None:
@@ -77,7 +77,7 @@ def epsilon_with(law: ShuffledLevelCountsLaw, honest: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LevelJob:
-    """Inputs of the search for a mechanism; `delta` is the part spent on noise."""
+    """Inputs of the search for a mechanism; `delta` excludes the reserve for tables."""
 
     parameters: ShuffledCountsParameters
     last_epoch: int
@@ -90,7 +90,7 @@ class LevelJob:
         return domain_size(self.parameters.domain)
 
     def boosts(self) -> tuple[int, ...]:
-        """Return the boosts near sqrt(T / 4k), unless the job sets one."""
+        """Return the job's boost, or the candidates 0 and those near sqrt(T / 4k)."""
         requested = self.parameters
         if requested.max_changes is None or requested.boost is not None:
             return (requested.boost or 0,)
@@ -98,8 +98,8 @@ class LevelJob:
         return tuple({0, *range(max(0, likely - 1), likely + 2)})
 
     def best_law(self, boost: int) -> ShuffledLevelCountsLaw:
-        """Return the mechanism of the best tree within the limit, or with the fewest messages."""
-        # By number of levels, ascending.
+        """Return the mechanism with the best tree within the limit, or with the fewest messages."""
+        # In ascending order of the number of levels.
         trees = best_shapes(self.size, lambda levels: _deviation(levels, boost))
         likely = [math.sqrt(len(levels.branching)) * deviation for levels, deviation in trees]
         law = cache(lambda index: self.law(boost, trees[index][0]))
@@ -117,7 +117,7 @@ class LevelJob:
         return law(best)
 
     def error(self, law: ShuffledLevelCountsLaw) -> float:
-        """Return the error of ranges; infinite beyond the message limit."""
+        """Return `range_error`, or infinity above the message limit."""
         allowed = self.parameters.messages_per_user
         return range_error(law) if allowed is None or law.messages <= allowed else math.inf
 
@@ -147,5 +147,5 @@ class LevelJob:
 
 
 def _deviation(levels: Levels, boost: int) -> float:
-    """Return the standard deviation of random ranges, for cells with noise of variance 1."""
+    """Return the mean standard deviation of random ranges if cells have variance 1."""
     return mean_deviation(levels, equal_variances(levels, rooted=not boost))

@@ -1,17 +1,17 @@
-"""Shuffled variant of value_stream: one word per epoch; only one noisy sum is released.
+"""Shuffled variant of value_stream: one message per epoch, of which only a noisy sum is released.
 
-At every epoch a device sends u = x - 1/2 + f, where x is its value and f follows its changes
+At every epoch a device sends u = x - 1/2 + f, where x is its value and f tracks its changes
 (`dpstream.randomizers.following_devices`), randomly rounded to one of the two neighboring multiples
-of 1/256. The shuffler sums the words of a window and normal noise, and releases that number and no
-word. The sum of u^2 of a device, as rounded, never exceeds its *squared-norm budget* R.
-So two streams of a device differ in their contributions to all sums by a Euclidean distance of at
-most 2 sqrt(R). This holds for any streams, however often they change, even if they depend on what
-was published. The noise is calibrated to that distance.
+of 1/256. The shuffler adds Gaussian noise to the sum of a window's messages and releases only that
+number. The sum of a device's squared messages u^2, as rounded, never exceeds its *squared-norm
+budget* R. So two streams of a device change its contributions to all sums by a Euclidean distance
+of at most 2 sqrt(R). This holds for any streams, however often they change, even if they depend on
+what was published. The noise is calibrated to that distance.
 
-Noise is N(0, sigma^2) rounded to a multiple of 1/256. Sums are such multiples, so this equals
-rounding a sum with noise, and reveals no more than that sum does.
+Noise is N(0, sigma^2) rounded to a multiple of 1/256. Since sums are such multiples, this is the
+same as rounding a noisy sum, and reveals no more than the unrounded noisy sum.
 
-Devices that were absent at the previous epoch boost nothing, as in `shuffled_counts`.
+Devices that were absent at the previous epoch do not boost a change, as in `shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.topics.message_formats import MessageFormat
 
 STEPS: Final = 256
-"""Steps per unit: words are multiples of 1/256."""
+"""Steps per unit: messages are multiples of 1/256."""
 
 ZERO: Final = 1 << 15
-"""Word that encodes u = 0."""
+"""Message that encodes u = 0."""
 
 SUM_ZERO: Final = 1 << 62
-"""Word that encodes a sum of 0."""
+"""Released number that encodes a sum of 0."""
 
 MOST_SUM: Final = 1 << 57
-"""Maximum distance of a released sum from 0, in steps: enough for 2^40 devices and the noise."""
+"""Maximum absolute value of a released sum, in steps: enough for 2^40 devices and the noise."""
 
 MAX_BOOST: Final = (ZERO - 1) / STEPS - 0.5
 MAX_CHANGES: Final = 1 << 20
@@ -56,13 +56,13 @@ class ShuffledValueStreamLaw(Constants):
     """All constants of a job.
 
     Attributes:
-        epsilon, delta: Of a user's whole stream.
-        max_changes: k, number of boosted changes of a device.
+        epsilon, delta: Privacy loss of a user's whole stream.
+        max_changes: k, the number of boosted changes of a device.
         calibration: Distinguishes these constants from those of other shuffled counts.
-        squared_norm_budget: R, squared-norm budget of a device's words, in steps of 1/65536.
-        deviation: sigma, of the noise of a window, in steps of 1/256.
-        boost: a, what a change adds to u.
-        decay: b, the share of it that remains an epoch later.
+        squared_norm_budget: R, the maximum sum of a device's squared messages, in units of 1/65536.
+        deviation: sigma, the standard deviation of a window's noise, in steps of 1/256.
+        boost: a, the amount that a change adds to u.
+        decay: b, the fraction of that amount that remains an epoch later.
     """
 
     last_epoch: int
@@ -82,28 +82,33 @@ class ShuffledValueStreamLaw(Constants):
             ("squared_norm_budget", self.squared_norm_budget, _MAX_SQUARED_NORM_BUDGET),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}; expected a whole number from 1 to {most:,}")
+                raise ValueError(f"{name} is {value!r}; expected an integer from 1 to {most:,}")
         if self.calibration != "normal":
             raise ValueError(f"calibration is {self.calibration!r}; expected 'normal'")
         if not (0 < self.epsilon < math.inf and 0 < self.delta < 1):
-            raise ValueError(f"epsilon {self.epsilon} or delta {self.delta} is out of range")
+            raise ValueError(
+                f"epsilon is {self.epsilon} and delta is {self.delta}; expected a positive finite "
+                "epsilon and a delta above 0 and below 1"
+            )
         if not (0 <= self.boost <= MAX_BOOST and 0 <= self.decay < 1):
-            raise ValueError(f"boost {self.boost} or decay {self.decay} is out of range")
+            raise ValueError(
+                f"boost is {self.boost} and decay is {self.decay}; expected boost 0 to {MAX_BOOST} "
+                "and decay at least 0 and below 1"
+            )
         NormalNoise(self.deviation)
 
     @property
     def noise(self) -> NormalNoise:
-        """Noise of the sum of a window, in steps of 1/256."""
         return NormalNoise(self.deviation)
 
     @property
     def most(self) -> int:
-        """Largest distance of a word from 0, in steps."""
+        """Maximum absolute value of a message, in steps."""
         return math.ceil((self.boost + 0.5) * STEPS)
 
     @property
     def contributors(self) -> None:
-        """Number of honest users that the guarantee assumes: none, the shuffler adds the noise."""
+        """Number of honest users that the guarantee assumes: none; the shuffler adds the noise."""
         return None
 
     @property
@@ -116,21 +121,20 @@ class ShuffledValueStreamLaw(Constants):
 
     @property
     def sum_form(self) -> MessageFormat:
-        """Format of what is released."""
         return SUM_FORM
 
     def capacity(self, epoch: int, contributors: int) -> int:
         return contributors
 
     def check_messages(self, epoch: int, words: NDArray[np.uint16]) -> None:
-        """Raise `ValueError` unless devices can send words, shape (n, 1), at the epoch."""
+        """Raise `ValueError` unless devices can send these messages, shape (n, 1), at the epoch."""
         if not 1 <= epoch <= self.last_epoch:
             raise ValueError(f"epoch {epoch} is out of range; expected 1 to {self.last_epoch}")
         least, most = ZERO - self.most, ZERO + self.most
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
             raise ValueError(
-                f"word {wrong} at epoch {epoch} is out of range; expected {least} to {most}"
+                f"message {wrong} at epoch {epoch} is out of range; expected {least} to {most}"
             )
 
     def noisy_sum(
@@ -139,11 +143,11 @@ class ShuffledValueStreamLaw(Constants):
         counts: NDArray[np.unsignedinteger] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint64]:
-        """Return what the shuffler releases of a window: the sum of its words, with noise.
+        """Return the noisy sum of a window's messages, which the shuffler releases.
 
-        `words`, shape (n, 1), pass `check_messages`. `counts`, shape (n,), are their
-        multiplicities;None for one each. `rng` is cryptographic randomness of this window alone.
-        Returns one word,uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
+        `words`, shape (n, 1), are messages that pass `check_messages`. `counts`, shape (n,), are
+        their multiplicities, by default 1. `rng` yields cryptographic randomness that only this
+        window uses. Returns uint64, shape (1, 1): the sum in steps of 1/256, plus 2^62.
         """
         steps = words[:, 0].astype(np.int64) - ZERO
         total = int(steps.sum()) if counts is None else int(steps @ counts.astype(np.int64))
@@ -151,7 +155,7 @@ class ShuffledValueStreamLaw(Constants):
 
 
 class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
-    """The devices of one horizon.
+    """Devices of one horizon.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
@@ -160,14 +164,14 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     >>> devices, rng = ShuffledValueStream(calibrate(requested, 170, 100)), seeded_generator(1)
     >>> devices.enroll(1000, rng)
     >>> sent = devices.report(1, np.ones(1000, np.int8), None, rng)
-    >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1 - 1/2, and the boost of a change
+    >>> round(float(sent.mean() - ZERO) / STEPS, 2)  # 1 - 1/2 plus the boost of a change
     3.57
     """
 
     def __init__(self, law: ShuffledValueStreamLaw) -> None:
         super().__init__(law, law)
         self._most = law.most
-        # Remaining squared-norm budget, in steps of 1/65536.
+        # Remaining squared-norm budget, in units of 1/65536.
         self._left = self._declare("left", np.int64, new=law.squared_norm_budget)
 
     @property
@@ -185,7 +189,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         )
 
     def least_delta(self) -> float:
-        """Bound delta from below, using the largest distance within the squared-norm budget."""
+        """Bound delta from below, at the largest distance within the squared-norm budget."""
         law = self.law
         return least_delta.of_normal(
             2 * math.sqrt(law.squared_norm_budget), law.deviation, law.epsilon
@@ -201,8 +205,8 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         devices = super().restore(law, arrays, epoch)
         if not ((devices._left >= 0) & (devices._left <= law.squared_norm_budget)).all():
             raise ValueError(
-                "state array left has a value out of range; expected 0 to "
-                f"{law.squared_norm_budget}. The state belongs to another law"
+                "state array 'left' has a value out of range; expected 0 to "
+                f"{law.squared_norm_budget}. The state belongs to another job"
             )
         return devices
 
@@ -213,9 +217,9 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """Return a word of each present device, 256 u + 2^15: uint16, shape (devices, 1).
+        """Return one message of each present device, 256 u + 2^15: uint16, shape (devices, 1).
 
-        Each uses one random word.
+        Each message uses one random 64-bit integer.
         """
         now = self._start_epoch(epoch, values, present)
         words = [np.zeros(0, np.uint16)]
@@ -233,16 +237,16 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """Draw the words of some devices, and charge the devices for them."""
+        """Draw the messages of some devices, and charge each device's budget for its message."""
         exact, left = (now - 0.5 + self._followed[devices]) * STEPS, self._left[devices]
         places = slice(None) if present is None else np.flatnonzero(present)
         squared_norm_budget = left[places]
-        # In normal use devices never reach these limits. The limits ensure the loss for any input,
-        # and for any effect of absence on the boosted changes. Below 2^52 integer roots are right.
+        # In normal use devices never reach these limits. They guarantee the loss for any input, and
+        # for any effect of absence on the boosted changes. Integer roots are exact below 2^52.
         most = np.minimum(np.floor(np.sqrt(squared_norm_budget)), self._most)
         clipped = np.clip(exact[places], -most, most)
         lower = np.floor(clipped)
-        # A share near 1 may be 1 as a float. Rounds up with probabilities in multiples of 2^-64.
+        # The float64 fraction could be 1. Probabilities of rounding up are multiples of 2^-64.
         share = np.minimum(clipped - lower, 1 - 2.0**-53)
         limits = np.ldexp(share, 64).astype(np.uint64)
         up = rng.integers(0, 1 << 64, len(limits), dtype=np.uint64) < limits

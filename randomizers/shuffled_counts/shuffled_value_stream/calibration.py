@@ -23,7 +23,7 @@ def calibrate(
 ) -> ShuffledValueStreamLaw:
     """Calibrate for values 0 and 1 with boosted changes; the noise does not depend on `minimum`.
 
-    Raises `ValueError` if no noise is found, or users may not send one message per epoch.
+    Raises `ValueError` if no noise suffices, or if users cannot send one message per epoch.
 
     >>> requested = ShuffledCountsParameters(1, 1e-6, max_changes=4, dummies="shuffle")
     >>> law = calibrate(requested, last_epoch=170, minimum=100)
@@ -35,8 +35,8 @@ def calibrate(
     allowed = parameters.messages_per_user
     if allowed is not None and allowed < last_epoch:
         raise ValueError(
-            f"a user sends a message at each of {last_epoch:,} epochs; messages_per_user is "
-            f"{allowed:g}. Raise it"
+            f"messages_per_user is {allowed:g}; expected at least {last_epoch:,}, one message per "
+            "epoch"
         )
     max_changes = parameters.max_changes
     assert max_changes is not None
@@ -52,18 +52,18 @@ def calibrate(
 def law_with(
     kernel: Kernel, parameters: ShuffledCountsParameters, last_epoch: int
 ) -> ShuffledValueStreamLaw:
-    """Return the mechanism of a kernel that may not be the best one."""
+    """Return the mechanism with any given change kernel."""
     epsilon, delta, max_changes = parameters.epsilon, parameters.delta, parameters.max_changes
     assert max_changes is not None
-    # Rounded up by more than the floating-point error: the budget never limits a device that
-    # follows the protocol, and the noise is calibrated to what devices are charged.
+    # Rounded up by more than the floating-point error, so the budget never limits a device that
+    # runs the protocol, and the noise is calibrated to the budget that is charged.
     most = kernel.squared_norm_budget(last_epoch, max_changes, rounding=1 / STEPS) * STEPS**2
     squared_norm_budget = math.ceil(most * (1 + 1e-12))
     distance = math.nextafter(2 * math.sqrt(squared_norm_budget), math.inf)
     noise = NormalNoise(math.ceil(distance * normal_deviation(epsilon, delta * (1 - FOR_TABLES))))
     if delta_of_tables(epsilon, noise.distance, last_epoch) > FOR_TABLES * delta:
         raise ValueError(
-            f"epsilon {epsilon:g} with delta {delta:g} requires noise with a finer distribution "
+            f"epsilon {epsilon:g} with delta {delta:g} requires a more precise noise distribution "
             "than is available. Use a smaller epsilon or a larger delta"
         )
     return ShuffledValueStreamLaw(

@@ -1,11 +1,11 @@
-"""Items over time, reported as symbols of one Boolean: the Hadamard lift of value_stream.
+"""Items over time, reported as symbols for one Boolean: value_stream on a Hadamard matrix.
 
-A device draws a row of the Hadamard matrix once, publicly, and follows whether its item has +1
-there, b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). At every epoch it reports b as
-a symbol (`dpstream.randomizers.value_stream`).
+A device draws a row r of the Hadamard matrix H once, publicly. For its item x it tracks the Boolean
+b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). At every epoch it reports a symbol for
+b (`dpstream.randomizers.value_stream`).
 
-When the item changes, b flips for only half of the rows. So fewer flips have to be boosted than an
-item may have changes; later ones are followed more slowly.
+When the item changes, b flips for only half of the rows. So it suffices to boost fewer flips than
+the item can have changes; later flips are tracked more slowly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dpstream.randomizers.value_stream import (
 )
 
 SYMBOL_BITS = 8
-"""Bits of the symbol: a word is row * 2^8 + symbol. The row is public, the symbol one byte."""
+"""Bits of a symbol; a message is row * 2^8 + symbol, where the row is public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,10 @@ class HadamardValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of changes of a user's item after its first one.
+        max_changes: Number of item changes of a user after its first item.
         domain: Labels of the items, at most 4,096.
-        boosted: Number of flips of the tracked Boolean that are followed at once; None for the
-            number with the least error
-            (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
+        boosted: Number of boosted flips of the tracked Boolean; None for the number with the least
+            error (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
     """
 
     epsilon: float
@@ -54,7 +53,7 @@ class HadamardValuesParameters:
     boosted: int | None = None
 
     def __post_init__(self) -> None:
-        # Epsilon is that of the Boolean.
+        # The Boolean has the same epsilon.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
         check_changes(self.max_changes, self.boosted)
         check_labels(self.domain)
@@ -63,13 +62,13 @@ class HadamardValuesParameters:
 def check_changes(max_changes: int, boosted: int | None) -> None:
     if type(max_changes) is not int or not 0 <= max_changes < MAX_CHANGES:
         raise ValueError(
-            f"max_changes is {max_changes!r}; expected a whole number from 0 to {MAX_CHANGES - 1:,}"
+            f"max_changes is {max_changes!r}; expected an integer from 0 to {MAX_CHANGES - 1:,}"
         )
     most = max_changes + 1
     if boosted is not None and (type(boosted) is not int or not 1 <= boosted <= most):
         raise ValueError(
-            f"boosted is {boosted!r}; expected a whole number from 1 to max_changes + 1, {most}, "
-            "the maximum number of flips"
+            f"boosted is {boosted!r}; expected an integer from 1 to {most} (max_changes + 1, the "
+            "maximum number of flips)"
         )
 
 
@@ -79,10 +78,10 @@ class HadamardValuesLaw(Constants):
 
     Attributes:
         items: Size of the domain.
-        max_changes: Requested item changes after the first item, as far as epochs allow.
-        unboosted_share: Share of users with more flips than are boosted, among users who change
-            their item that often, each time to a random other one.
-        booleans: Constants of the tracked Booleans.
+        max_changes: Requested number of item changes after the first item, capped by the epochs.
+        unboosted_share: Fraction of users with more flips than are boosted, if every user changes
+            `max_changes` times, each time to a random other item.
+        booleans: Constants for the tracked Booleans.
     """
 
     items: int
@@ -99,15 +98,15 @@ class HadamardValuesLaw(Constants):
 
     @property
     def rows(self) -> int:
-        """Rows and columns of the matrix: the least power of two above the number of items."""
+        """Number of rows of the matrix: the least power of two above the number of items."""
         return rows_for(self.items)
 
 
 class HadamardValues(SymbolDevices[HadamardValuesLaw]):
-    """The devices of one horizon, each with a row, and whether it is input-independent.
+    """Devices of one horizon, each with a public row.
 
-    The row is drawn independently of the values and is public, so the guarantee is that of the
-    Boolean: for any two streams of items and any row it holds for the two streams of b.
+    The row is drawn independently of the values, so the guarantee is that of the Boolean: for any
+    two streams of items and any row, it covers the two streams of b.
 
     >>> from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -116,8 +115,8 @@ class HadamardValues(SymbolDevices[HadamardValuesLaw]):
     >>> devices = HadamardValues(calibrate(parameters, last_epoch=16))
     >>> devices.enroll(1000, rng)
     >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all users came by car
-    >>> rows, letters = reports[:, 0] >> 8, reports[:, 0] & 255
-    >>> np.array([letters[rows == row].mean() for row in range(4)]).round() > 80
+    >>> rows, symbols = reports[:, 0] >> 8, reports[:, 0] & 255
+    >>> np.array([symbols[rows == row].mean() for row in range(4)]).round() > 80
     array([ True, False, False,  True])
     """
 
@@ -126,7 +125,7 @@ class HadamardValues(SymbolDevices[HadamardValuesLaw]):
 
     def __init__(self, law: HadamardValuesLaw) -> None:
         super().__init__(law, law.booleans)
-        # Public.
+        # Rows are public.
         self._row = self._declare("row", np.uint16, new=None, allowed=range(law.rows))
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
@@ -140,7 +139,7 @@ class HadamardValues(SymbolDevices[HadamardValuesLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32]:
-        """Return a symbol of each present device: uint32, (devices, 1), row * 256 + symbol."""
+        """Return row * 256 + symbol for each present device: uint32, shape (devices, 1)."""
         check_items(epoch, values, present, self.population, self.law.items)
         symbols = self.follow(epoch, tracked(self._row, values), present, rng)
         rows = self._row if present is None else self._row[present]

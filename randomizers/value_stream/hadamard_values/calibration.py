@@ -1,7 +1,7 @@
-"""Calibrate the mechanism of a job over items from its parameters.
+"""Calibrate the mechanism of hadamard_values from a job's parameters.
 
 The Boolean that a device tracks flips for half of the rows when its item changes. With a boost for
-every change no flip is ever followed late; with fewer boosts all estimates are more accurate.
+every change all flips are tracked at once; with fewer boosts all estimates are less noisy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dpstream.randomizers.value_stream.hadamard_values import (
 )
 
 REFERENCE_ERROR = 0.1
-"""Standard deviation of an estimate, as a share of the count, for which `best_boosts` balances
-noise and bias. At larger errors, fewer boosts would suffice, but estimates are of little use."""
+"""Standard error of an estimate, as a fraction of the count, for which `best_boosts` balances noise
+and bias. At larger errors, fewer boosts would suffice, but estimates have little value."""
 
 _DIGITS = 6
 
-# Numbers of boosts to try: each one up to _EVERY, then _OF_A_DOUBLING of them per doubling.
+# Numbers of boosts to try: all up to _EVERY, then about _OF_A_DOUBLING for each doubling.
 _EVERY, _OF_A_DOUBLING = 16, 8
 
 
@@ -40,9 +40,9 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
     (5, 0.299913)
     """
     items = len(parameters.domain)
-    # No value changes more often than there are epochs.
+    # An item changes at most once per epoch.
     max_changes = max(0, min(parameters.max_changes, last_epoch - 1))
-    # Users with a single item flip at most once, for any item and row.
+    # Users who never change their item flip at most once, for any item and row.
     flips = flip_law(items, values=max_changes + 1) if max_changes else np.full(2, 0.5)
     boosted = parameters.boosted or best_boosts(flips, last_epoch)
     return HadamardValuesLaw(
@@ -62,11 +62,11 @@ def unboosted_share(flips: NDArray[np.float64], boosted: int) -> float:
 def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
     """Return the number of boosts with the least error at `REFERENCE_ERROR`.
 
-    The error is that of an item whose users have all changed as often as the job follows. Noise is
-    `REFERENCE_ERROR` with a boost for every change. Of a flip that is not boosted the share a / (1
-    + a) q^m is missing m epochs later (`Kernel.left`), which sums to a / (1 - b) epochs. Such flips
-    occur anywhere in the horizon, and the tracked Boolean counts twice. `flips` is from
-    `dpstream.randomizers.flip_laws`.
+    The error is that of the count of an item whose users have all changed `max_changes` times. Its
+    noise is `REFERENCE_ERROR` with a boost for every change. Of a flip without a boost, the
+    fraction a / (1 + a) q^m is missing m epochs later (`Kernel.left`), in total a / (1 - b) epochs.
+    Such flips can occur anywhere in the horizon, and errors of the Boolean count twice. `flips` is
+    from `dpstream.randomizers.flip_laws`.
     """
     most = len(flips) - 1
     every = list(range(1, min(most, _EVERY) + 1))
@@ -79,7 +79,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
             for kernel, boosted in zip(kernels, every, strict=True)
         ]
     )
-    # Expected flips of a user past the first `boosted`.
+    # Expected number of flips of a user after the first `boosted`.
     beyond = np.cumsum(np.cumsum(flips[::-1]))[::-1]
     unboosted = np.array([beyond[boosted + 1] if boosted < most else 0.0 for boosted in every])
     missing = np.array([kernel.boost / (1 - kernel.decay) for kernel in kernels]) / last_epoch
@@ -88,7 +88,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
 
 
 def mean_variance(law: ValueStreamLaw, last_epoch: int) -> float:
-    """Return the variance of an item's estimate per user, over all epochs: symbols and rows."""
+    """Return the mean variance over all epochs of an item's estimate, per user."""
     return (
         4 * _mean(Kernel(law.boost, law.decay), last_epoch) * law.squared_norm_budget / law.gain**2
         + 1

@@ -1,9 +1,9 @@
-"""Numeric values over time, by symbols: each device reports on one level of a tree of values.
+"""Numeric values over time, reported as symbols on one level of a tree of values.
 
-The values are split into 2^L buckets, numbered from 1. Level l of the tree has 2^l nodes, each of
-2^(L-l) neighboring buckets. A device draws one level from 1 to L once, publicly. At every epoch it
-reports the node of that level that contains its value, like an item over time (`hadamard_values`).
-Coarse levels show how many values are in wide ranges, fine ones their distribution within them.
+The range of values is split into 2^L buckets, numbered from 1. Level l of the tree has 2^l nodes,
+each with 2^(L-l) consecutive buckets. A device draws one level from 1 to L once, publicly. At every
+epoch it reports the node of that level that contains its value, like an item over time
+(`hadamard_values`). Coarse levels estimate wide ranges, fine levels the distribution within them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpstream.randomizers.value_stream.hadamard_values import (
 MAX_BUCKETS = MAX_ITEMS
 
 LEVEL_SHIFT = 24
-"""Position of the level: a word is level * 2^24 plus the word of `HadamardValues` for the node."""
+"""Bit offset of the level: a message is level * 2^24 plus the node's `HadamardValues` message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class RangeValuesParameters:
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of changes of the bucket of a user's value after the first one.
+        max_changes: Number of bucket changes of a user's value after its first bucket.
         low, high: Range of values; `high` is exclusive.
-        buckets: Number of buckets of equal width from low to high, a power of two.
+        buckets: Number of buckets of equal width from `low` to `high`, a power of two.
         initial: Value of a user before its first row and after it has left; None for `low`.
-        boosted: Number of flips of the tracked Boolean that are followed at once, on every level;
-            None for the numbers with the least error.
+        boosted: Number of boosted flips of the tracked Boolean on every level; None for the number
+            with the least error on each level.
     """
 
     epsilon: float
@@ -59,7 +59,7 @@ class RangeValuesParameters:
     boosted: int | None = None
 
     def __post_init__(self) -> None:
-        # Epsilon is that of the Boolean.
+        # The Boolean has the same epsilon.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
         check_changes(self.max_changes, self.boosted)
         _check_numbers(self.low, self.high, self.initial, self.buckets)
@@ -70,7 +70,7 @@ class RangeValuesParameters:
 
     @property
     def levels(self) -> int:
-        """L: there are 2^L buckets."""
+        """Number L of levels, where 2^L is the number of buckets."""
         return (self.buckets - 1).bit_length()
 
 
@@ -81,11 +81,9 @@ def _check_numbers(low: float, high: float, initial: float | None, buckets: int)
     if low >= high or not math.isfinite(float(high) - float(low)):
         raise ValueError(f"high is {high:g}; expected a number above low, {low:g}")
     if initial is not None and not low <= initial < high:
-        raise ValueError(f"initial is {initial:g}; expected low, {low:g}, to below high, {high:g}")
+        raise ValueError(f"initial is {initial:g}; expected at least {low:g} and below {high:g}")
     if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
-        raise ValueError(
-            f"buckets is {buckets!r}; expected a whole number from 2 to {MAX_BUCKETS:,}"
-        )
+        raise ValueError(f"buckets is {buckets!r}; expected an integer from 2 to {MAX_BUCKETS:,}")
     levels = (buckets - 1).bit_length()
     if buckets != 1 << levels:
         raise ValueError(
@@ -104,26 +102,25 @@ class RangeValuesLaw(Constants):
     """All constants of a job, for devices and estimators.
 
     Attributes:
-        levels: Constants for the nodes of each level, level 1 first.
-        level_weights: One integer for each level; a level is drawn in proportion.
+        levels: Constants for the nodes of each level, in order from level 1.
+        level_weights: Integer weight of each level, proportional to its probability.
     """
 
     levels: tuple[HadamardValuesLaw, ...]
     level_weights: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if [law.items for law in self.levels] != [2 << index for index in range(len(self.levels))]:
-            raise ValueError("levels must have 2, 4, 8, ... nodes")
-        if len(self.level_weights) != len(self.levels):
+        nodes, weights = [law.items for law in self.levels], self.level_weights
+        if nodes != [2 << index for index in range(len(nodes))]:
+            raise ValueError(f"levels have {nodes} nodes; expected 2, 4, 8, ...")
+        if len(weights) != len(nodes):
+            raise ValueError(f"got {len(weights)} level weights; expected {len(nodes)}")
+        if any(type(weight) is not int or weight < 0 for weight in weights) or not weights[-1]:
             raise ValueError(
-                f"{len(self.level_weights)} level weights do not match {len(self.levels)} levels"
+                f"level weights are {weights}; expected non-negative integers, the last positive"
             )
-        if any(type(weight) is not int or weight < 0 for weight in self.level_weights):
-            raise ValueError("level weights must be non-negative integers")
-        if not self.level_weights[-1]:
-            raise ValueError("the weight of the last level must be positive")
-        if len({law.booleans.last_epoch for law in self.levels}) != 1:
-            raise ValueError("all levels must have one horizon")
+        if len(horizons := {law.booleans.last_epoch for law in self.levels}) != 1:
+            raise ValueError(f"levels end with epochs {horizons}; expected the same last epoch")
 
     @property
     def last_epoch(self) -> int:
@@ -140,10 +137,10 @@ class RangeValuesLaw(Constants):
 
 
 class RangeValues(Devices[RangeValuesLaw]):
-    """The devices of one horizon, each with a level, and the draws of `HadamardValues` for it.
+    """Devices of one horizon, each with a public level and the draws of `HadamardValues` for it.
 
-    The level is drawn independently of the values and is public, so the guarantee is that of the
-    level with the largest loss.
+    The level is drawn independently of the values, so the guarantee is that of the level with the
+    largest loss.
 
     >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
@@ -152,7 +149,7 @@ class RangeValues(Devices[RangeValuesLaw]):
     >>> devices = RangeValues(calibrate(parameters, last_epoch=16))
     >>> devices.enroll(1000, rng)
     >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all values are from 20 to 30
-    >>> len(reports), np.unique(reports >> LEVEL_SHIFT)  # the levels of four and of eight nodes
+    >>> len(reports), np.unique(reports >> LEVEL_SHIFT)  # the levels with four and eight nodes
     (1000, array([2, 3], dtype=uint32))
     """
 
@@ -163,7 +160,7 @@ class RangeValues(Devices[RangeValuesLaw]):
         super().__init__(law)
         self._streams = [HadamardValues(level) for level in law.levels]
         levels = range(1, len(law.levels) + 1)
-        # Public, like the row of a stream.
+        # Levels are public, like the rows of `HadamardValues`.
         self._level = self._declare("level", np.uint8, new=None, allowed=levels)
         self._index()
 
@@ -198,7 +195,7 @@ class RangeValues(Devices[RangeValuesLaw]):
         present: NDArray[np.bool_] | None,
         rng: np.random.Generator,
     ) -> NDArray[np.uint32]:
-        """Report level * 2^LEVEL_SHIFT plus the level's report: uint32, shape (reports, 1)."""
+        """Return level * 2^LEVEL_SHIFT plus the level's report: uint32, shape (reports, 1)."""
         self._check(epoch, values, present)
         words = []
         for level, (stream, members) in enumerate(
@@ -209,7 +206,7 @@ class RangeValues(Devices[RangeValuesLaw]):
             buckets = values[members].astype(np.int64)
             if here is not None:
                 buckets[~here] = 0
-            # Bucket 0, no value, stays 0.
+            # Bucket 0 means no value, and stays node 0.
             nodes = buckets + (1 << height) - 1 >> height
             reports = stream.report(epoch, nodes, here, rng)
             words.append(reports | np.uint32(level << LEVEL_SHIFT))
@@ -217,7 +214,7 @@ class RangeValues(Devices[RangeValuesLaw]):
         return np.concatenate(words)
 
     def state_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays of all levels, each as wide as the widest level needs."""
+        """Return the merged state arrays of all levels, as wide as the widest level's."""
         parts = [stream.state_arrays() for stream in self._streams]
         arrays = super().state_arrays()
         for name in parts[0]:
@@ -264,5 +261,5 @@ class RangeValues(Devices[RangeValuesLaw]):
 def _rows(
     members: NDArray[np.intp], part: NDArray[np.generic]
 ) -> tuple[NDArray[np.intp] | slice, ...]:
-    """Return the position of one level's array, which may be narrower, in one of all devices."""
+    """Return the index of a level's array, which can be narrower, in the array of all devices."""
     return (members, *(slice(length) for length in part.shape[1:]))

@@ -1,4 +1,4 @@
-"""Calibrate the mechanism of a job over numeric values from its parameters."""
+"""Calibrate the mechanism of range_values from a job's parameters."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dpstream.randomizers.value_stream.range_values import RangeValuesLaw, Range
 def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValuesLaw:
     """Calibrate the mechanism of a job.
 
-    Every level boosts as many flips as suits its nodes' changes. Levels are drawn with the shares
-    that minimize the mean error of the estimates of all ranges.
+    Each level boosts the number of flips that suits the changes of its nodes. Levels are drawn with
+    the probabilities that minimize the mean error of all ranges.
 
     >>> law = calibrate(RangeValuesParameters(1.0, 4, low=0, high=80, buckets=16), last_epoch=64)
     >>> [level.booleans.max_changes for level in law.levels]
@@ -30,7 +30,7 @@ def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValues
     [0.0, 0.17, 0.2, 0.63]
     """
     levels = range(1, parameters.levels + 1)
-    # No value changes more often than there are epochs.
+    # A value changes at most once per epoch.
     max_changes = max(0, min(parameters.max_changes, last_epoch - 1))
     flips = [level_flip_law(level, parameters.levels, max_changes + 1) for level in levels]
     boosted = [parameters.boosted or best_boosts(law, last_epoch) for law in flips]
