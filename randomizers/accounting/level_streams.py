@@ -2,7 +2,8 @@
 
 With M levels below the root, two different values raise up to M cells each in an epoch, all
 distinct, and both raise the root. So replacing one value with another shifts up to M cells up and
-M down. Removing a value, however, shifts up to M + 1 cells including the root, all the same way.
+M down. Removing a value, however, shifts up to M + 1 cells including the root, all in the same
+direction.
 
 Each epoch has its own cells, so two streams of T epochs differ in independent cells, each shifted
 by one. Omitting cells is post-processing, so more cells are never safer. The worst-case streams

@@ -196,6 +196,6 @@ def test_overflows_are_charged_to_delta(case: Case, monkeypatch: pytest.MonkeyPa
         return
     monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.REDRAW_PROBABILITY", 1e-6)
     with pytest.raises(
-        ValueError, match=("requires dummies with a finer distribution than is available")
+        ValueError, match=("requires a more precise distribution of dummies than is available")
     ):
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)

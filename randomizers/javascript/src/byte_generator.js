@@ -1,5 +1,5 @@
 /**
- * Draws from bytes alone, by the rules of `randomizers/byte_generator.py`.
+ * Draws from a stream of bytes, by the rules of `randomizers/byte_generator.py`.
  */
 
 /** @typedef {(count: number) => Uint8Array} ReadBytes */
@@ -8,7 +8,7 @@
 const AT_ONCE = 65536;
 
 /**
- * Return random bytes of the platform, from WebCrypto only.
+ * Return random bytes from WebCrypto, the only source in production.
  *
  * @type {ReadBytes}
  */
@@ -30,8 +30,8 @@ export class ByteGenerator {
   }
 
   /**
-   * Draw independent uniform integers from 0 to `values`, exclusive: numbers for up to 2^32 values,
-   * BigInts for more.
+   * Draw independent uniform integers of at least 0 and below `values`: numbers for up to 2^32
+   * values, BigInts for more.
    *
    * @param {number | bigint} values
    * @param {number} count
@@ -43,10 +43,10 @@ export class ByteGenerator {
     const width = wide ? 8 : values > 65536 ? 4 : values > 256 ? 2 : 1;
     const below = wide ? BigInt(values) : Number(values);
     const all = wide ? 1n << 64n : 2 ** (8 * width);
-    // @ts-ignore: both are of the same type
+    // @ts-ignore: both have the same type
     const kept = all - (all % below);
     const drawn = [];
-    // Each element is the next number that is not rejected, so a single read serves all.
+    // Each element is the next number that is not rejected, so one read serves all elements.
     while (drawn.length < count) {
       const view = this.#view((count - drawn.length) * width);
       for (let at = 0; at < view.byteLength; at += width) {
@@ -65,7 +65,7 @@ export class ByteGenerator {
   }
 
   /**
-   * Draw words of 64 bits.
+   * Draw random 64-bit integers.
    *
    * @param {number} count
    * @returns {bigint[]}
@@ -76,7 +76,7 @@ export class ByteGenerator {
   }
 
   /**
-   * Draw numbers of 16 bits, four per word of 64 bits.
+   * Draw random 16-bit integers, four for each 64 bits that are read.
    *
    * @param {number} count
    * @returns {number[]}

@@ -8,7 +8,7 @@ import { pairwiseHash } from './hashes.js';
  * @property {number} cells - number of cells
  * @property {number} messages - maximum number of cells that an item raises
  * @property {number} size - number of items
- * @property {(item: bigint) => number[]} encode - cells of an item, counted from 0; items count from 1
+ * @property {(item: bigint) => number[]} encode - cells of an item; cells are numbered from 0, items from 1
  */
 
 const MOST_SIZE = Number.MAX_SAFE_INTEGER;
@@ -35,8 +35,8 @@ function rows(body) {
   const size = whole('size', body.size, 1, MOST_SIZE);
   const number = whole('rows', body.rows, 1, 64);
   const buckets = whole('buckets', body.buckets, 1, MOST_BUCKETS);
-  check(typeof body.seed === 'string', `seed is ${shown(body.seed)}; expected a text`);
-  check(body.seed || (number === 1 && buckets === size), `${number} rows have no hashes`);
+  check(typeof body.seed === 'string', `seed is ${shown(body.seed)}; expected text`);
+  check(body.seed || (number === 1 && buckets === size), `seed is empty for ${number} rows; expected text, unless one row has a bucket per item`);
   const hashed = body.seed ? number : 0;
   const hashes = Array.from({ length: hashed }, (_, row) => pairwiseHash(`${body.seed} row ${row}`));
   return {
@@ -59,7 +59,7 @@ function levels(body) {
   const nodes = [1];
   for (const b of branching) nodes.push(nodes[nodes.length - 1] * b);
   const leaves = nodes[nodes.length - 1];
-  check(branching.length && leaves >= size && leaves <= 2 ** 32, `branching has ${leaves} leaves; expected at least ${size}`);
+  check(branching.length && leaves >= size && leaves <= 2 ** 32, `branching has ${leaves} leaves; expected ${size} to 2^32`);
   return {
     size,
     cells: nodes.reduce((sum, each) => sum + each),
@@ -103,7 +103,7 @@ function grid(body) {
     cells: product((axis) => axis.cells),
     messages: product((axis) => axis.messages),
     encode: (/** @type {bigint} */ item) => {
-      // The last coordinate varies fastest, for items and cells.
+      // For items and cells alike, the last coordinate varies fastest.
       let left = item - 1n;
       const coordinates = [...axes].reverse().map((axis) => {
         const coordinate = left % BigInt(axis.size);

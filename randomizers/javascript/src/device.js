@@ -1,4 +1,4 @@
-/** Common base of devices: enrollment, reports in order of epochs, and state. */
+/** Common base class of devices: enrollment, reports in the order of epochs, and state. */
 
 import { ByteGenerator, systemRandom } from './byte_generator.js';
 import { DeviceError, check, perStream, shown } from './laws.js';
@@ -7,7 +7,7 @@ import { DeviceError, check, perStream, shown } from './laws.js';
 /** @typedef {{ epoch: number, arrays: Record<string, { dtype: string, shape: number[], data: string }> }} DeviceState */
 /** @typedef {Uint8Array | Uint16Array | Uint32Array | BigUint64Array} Words */
 
-/** Array types by numpy's dtype. */
+/** Array types by numpy dtype. */
 const TYPES = {
   '|u1': Uint8Array,
   '|i1': Int8Array,
@@ -22,20 +22,20 @@ const TYPES = {
  *
  * @typedef {object} Field
  * @property {keyof TYPES} dtype
- * @property {number} [length] - second dimension, if any
- * @property {number | bigint} [least] - minimum and maximum of its values
+ * @property {number} [length] - length of the second dimension, if any
+ * @property {number | bigint} [least] - `least` and `most` bound the values
  * @property {number | bigint} [most]
  */
 
 /** @param {number} most */
 export const narrowest = (most) => (most < 256 ? '|u1' : most < 65536 ? '<u2' : '<u4');
 
-/** Return the type of words below a bound. @param {number | bigint} bound */
+/** Return the array type for integers below a bound. @param {number | bigint} bound */
 export const wordType = (bound) =>
   bound <= 256 ? Uint8Array : bound <= 65536 ? Uint16Array : bound <= 2 ** 32 ? Uint32Array : BigUint64Array;
 
 /**
- * Return words of a type in ascending order.
+ * Return integers as an array of a type, in ascending order.
  *
  * @param {any} type
  * @param {ArrayLike<number | bigint>} values
@@ -54,33 +54,33 @@ export class Device {
   /** @param {number} lastEpoch */
   constructor(lastEpoch) {
     this.lastEpoch = lastEpoch;
-    /** Last epoch reported, or 0. */
+    /** Last reported epoch, or 0. */
     this.epoch = 0;
     this.enrolled = false;
     /** @type {Record<string, any>} arrays of the state, by name */
     this.kept = {};
-    /** Privacy loss of its reports, by its mechanism. */
+    /** Privacy loss of the reports, computed from the mechanism. */
     this.loss = perStream(Infinity, 1);
     /** Number of contributors to a window that the loss assumes; 0 if it assumes none. */
     this.assumedContributors = 0;
-    /** Number of words of a message. */
+    /** Number of integers that encode a message. */
     this.width = 1;
-    /** @type {any} type of its words */
+    /** @type {any} array type of these integers */
     this.wordType = Uint8Array;
   }
 
-  /** Return a lower bound on delta at the stated epsilon, from the stated noise. */
+  /** Return a lower bound on delta at the declared epsilon, computed from the declared noise. */
   leastDelta() {
     return 0;
   }
 
-  /** Number of bytes of a word. */
+  /** Number of bytes of each integer in a message. */
   get wordBytes() {
     return this.wordType.BYTES_PER_ELEMENT;
   }
 
   /**
-   * Return the arrays of the state.
+   * Return the fields of the state, by name.
    *
    * @returns {Record<string, Field>}
    */
@@ -89,17 +89,17 @@ export class Device {
   }
 
   /**
-   * Draw the initial state, with everything that is drawn in advance.
+   * Draw the initial state, including everything that is drawn in advance.
    *
    * @param {ByteGenerator} random
-   * @returns {Record<string, ArrayLike<any>>} by name of the array; others are zero
+   * @returns {Record<string, ArrayLike<any>>} initial values by field name; other fields are zero
    */
   draw(random) {
     return {};
   }
 
   /**
-   * Validate and normalize a value, without a change of state.
+   * Validate and normalize a value without changing the state.
    *
    * @param {any} value
    * @returns {any}
@@ -111,7 +111,7 @@ export class Device {
   }
 
   /**
-   * Return the words of a validated epoch and update the state.
+   * Return the report of a validated epoch, as integers, and update the state.
    *
    * @param {number} epoch
    * @param {any} value
@@ -119,11 +119,11 @@ export class Device {
    * @returns {Words}
    */
   words(epoch, value, random) {
-    throw new DeviceError('an unknown device');
+    throw new DeviceError('this device has no randomizer: use createDevice');
   }
 
   /**
-   * Draw the initial state, once. Throw if the device is enrolled: another draw would cost privacy.
+   * Draw the initial state. Throw if the device is enrolled, since another draw would cost privacy.
    *
    * @param {ReadBytes} [read]
    */
@@ -138,20 +138,20 @@ export class Device {
   }
 
   /**
-   * Return the words due at an epoch; a device is absent at epochs left out. Throw, with the state
-   * unchanged, if epoch or value is invalid.
+   * Return the messages due at an epoch; a device is absent at epochs that are skipped. If epoch or
+   * value is invalid, throw without changing the state.
    *
-   * @param {number} epoch - after the last one reported, at most the last of the horizon
-   * @param {any} value - 0 or 1; an item from 1, 0 for none; or an array of items
+   * @param {number} epoch - an epoch after the last reported one, within the horizon
+   * @param {any} value - 0 or 1; an item from 1 on, or 0 for none; or an array of items
    * @param {ReadBytes} [read]
-   * @returns {Words} sorted; messages of several words one after another
+   * @returns {Words} messages in ascending order, each of `width` integers
    */
   report(epoch, value, read = systemRandom) {
-    check(this.enrolled, 'the device is not enrolled: call enroll once, before reporting');
+    check(this.enrolled, 'the device is not enrolled: call enroll once before reporting');
     check(
       Number.isSafeInteger(epoch) && epoch > this.epoch && epoch <= this.lastEpoch,
-      `epoch ${shown(epoch)} is out of range; expected an epoch after the last one reported, ${this.epoch}, and ` +
-        `at most ${this.lastEpoch}, the horizon`,
+      `epoch ${shown(epoch)} is out of range; expected an epoch after the last one reported (${this.epoch}) and ` +
+        `within the horizon (at most ${this.lastEpoch})`,
     );
     const given = this.checked(value);
     const before = Object.fromEntries(Object.entries(this.kept).map(([name, array]) => [name, array.slice()]));
@@ -166,7 +166,7 @@ export class Device {
   }
 
   /**
-   * Return the complete state as JSON values, to store and keep secret; equal to Python's
+   * Return the complete state as JSON values, to store and keep secret; the same as Python's
    * `OneDevice.state`.
    *
    * @returns {DeviceState}
@@ -185,7 +185,7 @@ export class Device {
   }
 
   /**
-   * Restore a state: drawing again would spend the privacy loss again. Throw if it is malformed.
+   * Restore a stored state instead of drawing, which would cost privacy again. Throw if it is invalid.
    *
    * @param {any} state
    */
@@ -193,13 +193,13 @@ export class Device {
     check(!this.enrolled, 'the device is already enrolled: restore a new device');
     const epoch = state?.epoch;
     const known = Number.isSafeInteger(epoch) && epoch >= 0 && epoch <= this.lastEpoch;
-    check(known, `not a state: epoch is ${shown(epoch)}; expected 0 to ${this.lastEpoch}`);
+    check(known, `the epoch of the state is ${shown(epoch)}; expected 0 to ${this.lastEpoch}`);
     const fields = this.fields();
     const named = Object.keys(fields).length ? fields : { population: { dtype: '<i8', least: 1n, most: 1n } };
     const given = state.arrays;
     check(
       given && typeof given === 'object' && `${Object.keys(given).sort()}` === `${Object.keys(named).sort()}`,
-      `not a state of such a device: expected the arrays ${Object.keys(named).sort().join(', ')}`,
+      `the state belongs to another kind of device; expected the arrays ${Object.keys(named).sort().join(', ')}`,
     );
     const kept = Object.fromEntries(
       Object.entries(named).map(([name, field]) => [name, decoded(name, /** @type {Field} */ (field), given[name])]),
@@ -224,7 +224,7 @@ export class Device {
  * @param {any} array
  */
 function encoded(dtype, shape, array) {
-  check(littleEndian(), 'states are written on little-endian machines');
+  check(littleEndian(), 'this machine is big-endian; states require a little-endian machine');
   const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
   return { dtype, shape, data: btoa(String.fromCharCode(...bytes)) };
 }
@@ -239,20 +239,20 @@ function decoded(name, { dtype, length, least, most }, body) {
   const size = shape.reduce((all, each) => all * each) * TYPES[dtype].BYTES_PER_ELEMENT;
   check(
     body?.dtype === dtype && `${body.shape}` === `${shape}` && typeof body.data === 'string',
-    `state array ${name} is invalid; expected ${dtype} of shape (${shape})`,
+    `state array '${name}' has another type; expected ${dtype} of shape (${shape})`,
   );
   let text = '';
   try {
     text = atob(body.data);
   } catch {
-    // Rejected by its size.
+    // Invalid base64 is rejected because of its size.
   }
-  check(text.length === size, `state array ${name} has a wrong size; expected ${size} bytes in base64`);
+  check(text.length === size, `state array '${name}' has ${text.length} bytes; expected ${size} bytes in base64`);
   const array = new TYPES[dtype](Uint8Array.from(text, (byte) => byte.charCodeAt(0)).buffer);
   for (const value of array) {
     check(
       (least === undefined || value >= least) && (most === undefined || value <= most),
-      `state array ${name} has the value ${value}; expected ${least} to ${most}. The state belongs to another law`,
+      `state array '${name}' has the value ${value}; expected ${least} to ${most}. The state belongs to another job`,
     );
   }
   return array;

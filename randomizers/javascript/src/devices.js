@@ -1,4 +1,4 @@
-/** Devices by name of protocol. */
+/** Devices by protocol name. */
 
 import { check, shown } from './laws.js';
 import { CountMin } from './protocols/count_min.js';
@@ -27,7 +27,7 @@ const CLASSES = {
 export const PROTOCOLS = Object.freeze(Object.keys(CLASSES));
 
 /**
- * Return a device that has not drawn yet; throw if the law is invalid.
+ * Return a device without any state; throw if the law is invalid.
  *
  * @param {string} protocol
  * @param {any} law - constants of the job, as parsed by `parseJson`
@@ -37,7 +37,7 @@ export function createDevice(protocol, law) {
     PROTOCOLS.includes(protocol),
     `protocol ${shown(protocol)} does not support single devices; expected one of: ${PROTOCOLS.join(', ')}`,
   );
-  check(law !== null && typeof law === 'object', `not a law of ${protocol}: ${shown(law)}`);
+  check(law !== null && typeof law === 'object', `the law of ${protocol} is ${shown(law)}; expected an object`);
   return new (CLASSES[protocol](law))(law);
 }
 

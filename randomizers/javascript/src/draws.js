@@ -35,9 +35,9 @@ export const bitLength = (number) => (number ? number.toString(2).length : 0);
 
 const LARGEST = (1n << 64n) - 1n;
 
-/** Distribution over indices, in proportion to their masses. */
+/** Distribution over indices, with probabilities proportional to given masses. */
 export class Categories {
-  /** @param {bigint[]} masses - at least 0, at least one positive */
+  /** @param {bigint[]} masses - non-negative, at least one positive */
   constructor(masses) {
     const sums = cumulated(masses);
     const total = sums[sums.length - 1];
@@ -80,7 +80,7 @@ export class Categories {
 }
 
 /**
- * Toss a fair coin: the leading bit of the first byte of a word.
+ * Return a fair random bit: the leading bit of the first of 8 random bytes.
  *
  * @param {ByteGenerator} random
  */

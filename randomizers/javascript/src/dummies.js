@@ -5,24 +5,24 @@ import { check, constants, float, oneOf, shown, whole } from './laws.js';
 
 /** @typedef {import('./byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** Exclusive limit on the mean number of a device's messages; below it, one table draw is enough. */
+/** Exclusive limit on a device's mean number of dummies, below which one table draw is enough. */
 const MOST = 65536;
 
-/** -ln of the maximum probability that dummies exceed their capacity. */
+/** Negative logarithm of the maximum probability that dummies exceed their capacity. */
 const EXCESS = 100 * Math.LN2 + 1e-3;
 
 /** @param {number[]} numbers */
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 
 /**
- * Return the capacity for dummies, exceeded with a probability of at most 2^-100. So an error in the
- * last digit of logarithms makes no difference.
+ * Return the capacity for dummies, which they exceed with a probability of at most 2^-100. So an error
+ * in the last digit of a logarithm has no effect.
  *
  * @param {number} mean
  * @param {(number: number) => number} rarity
  */
 function capacityFor(mean, rarity) {
-  check(mean < MOST, `a device cannot send ${mean} dummies`);
+  check(mean < MOST, `the mean number of dummies is ${mean}; expected less than ${MOST}`);
   const fits = Math.floor(mean) + 1;
   let step = 1;
   while (rarity(fits + step) < EXCESS) step *= 2;
@@ -50,12 +50,12 @@ function fitting(draw, size, most) {
   return drawn;
 }
 
-/** Messages to random cells; subclasses define the distribution of their number. */
+/** Dummy messages to random cells; subclasses define the distribution of their number. */
 class Dummies {
   mean = 0;
 
   /**
-   * Return the cells of all messages.
+   * Return the cells of all dummies.
    *
    * @param {number} cells
    * @param {ByteGenerator} random
@@ -66,7 +66,7 @@ class Dummies {
   }
 
   /**
-   * Return the same distribution; with more messages than cells, by fewer draws.
+   * Draw from the same distribution, with fewer draws if there are more dummies than cells.
    *
    * @param {number} cells
    * @param {ByteGenerator} random
@@ -76,7 +76,7 @@ class Dummies {
   }
 }
 
-/** A Poisson number of messages, each in an independent cell. */
+/** A Poisson number of dummies, each in an independent cell. */
 class PoissonDummies extends Dummies {
   /** @type {PoissonDummies | undefined} */
   #ofCell;
@@ -89,7 +89,7 @@ class PoissonDummies extends Dummies {
     this.table = poissonTable(mean);
   }
 
-  /** Draw their number. @param {ByteGenerator} random */
+  /** Draw the number of dummies. @param {ByteGenerator} random */
   total(random) {
     return fitting(() => this.table.draw(1, random)[0], (drawn) => drawn, this.most);
   }
@@ -152,7 +152,7 @@ class ClusteredDummies extends Dummies {
   }
 }
 
-/** At most one message per cell, with a given probability. */
+/** At most one dummy per cell, with a given probability. */
 class BernoulliDummies extends Dummies {
   /**
    * @param {number} cells
@@ -200,9 +200,9 @@ export function readNoise(body) {
   const shape = noise.shape ?? null;
   check(
     (shape !== null) === (dummies === 'negative_binomial') && (shape === null || float('shape', shape) > 0),
-    `shape is ${shown(shape)} with ${dummies} dummies; shape is required with negative_binomial dummies and not allowed with others`,
+    `shape is ${shown(shape)} for ${dummies} dummies; expected a positive number for negative_binomial dummies, else null`,
   );
-  check(dummies !== 'bernoulli' || mean < noise.minimum, `a mean of ${mean} is too large for bernoulli dummies; expected less than ${noise.minimum}`);
+  check(dummies !== 'bernoulli' || mean < noise.minimum, `mean is ${mean} for bernoulli dummies; expected less than ${noise.minimum}, the minimum`);
   return { dummies, mean, minimum: noise.minimum, shape };
 }
 
@@ -220,7 +220,7 @@ export function dummiesOf(noise, cells) {
 }
 
 /**
- * Return the same, for Poisson noise only.
+ * Return the dummies of a contributor; throw unless the noise is Poisson.
  *
  * @param {ReturnType<typeof readNoise>} noise
  * @param {number} cells

@@ -24,7 +24,7 @@ export function pairwiseHash(text) {
   };
 }
 
-/** Leading 64 bits of the fractional parts of roots of the first 80 primes (FIPS 180-4). */
+/** Constants of SHA-512: leading 64 fractional bits of roots of the first 80 primes (FIPS 180-4). */
 const constantsOf = (() => {
   /** @type {bigint[][] | undefined} */
   let made;
@@ -44,7 +44,7 @@ const constantsOf = (() => {
   };
 })();
 
-/** Return the integer root by Newton's method, from above. @param {bigint} number @param {bigint} power */
+/** Return the integer part of a root, by Newton's method from above. @param {bigint} number @param {bigint} power */
 function root(number, power) {
   for (let guess = 1n << 70n; ; ) {
     const next = ((power - 1n) * guess + number / guess ** (power - 1n)) / power;
@@ -54,7 +54,7 @@ function root(number, power) {
 }
 
 /**
- * Return SHA-512 (FIPS 180-4) of public text: WebCrypto is asynchronous and this code is not.
+ * Return SHA-512 (FIPS 180-4) of public text. WebCrypto is asynchronous, which this code is not.
  *
  * @param {Uint8Array} message
  */
@@ -93,7 +93,7 @@ export function sha512(message) {
   return new Uint8Array(digest.buffer);
 }
 
-/** All affine hashes of items with a number of digits. */
+/** All affine hashes of items with a given number of digits. */
 export class AffineHashes {
   /**
    * @param {number} buckets - a prime
@@ -106,17 +106,17 @@ export class AffineHashes {
     this.row = BigInt(width);
     this.directions = (this.buckets ** BigInt(digits) - 1n) / (this.buckets - 1n);
     this.words = this.directions * this.buckets;
-    check(this.words <= 1n << 62n, `${digits} digits of base ${buckets} are too many to hash`);
+    check(this.words <= 1n << 62n, `${digits} digits of base ${buckets} have ${this.words} messages; expected at most 2^62`);
   }
 
   /**
-   * Return hashes with as many digits as the items need, spread over 32 lines.
+   * Return hashes with the number of digits that the items need, spread over up to 32 rows.
    *
    * @param {number} buckets
    * @param {number} items
    */
   static forItems(buckets, items) {
-    check(isPrime(buckets) && buckets <= 1 << 29, `${shown(buckets)} buckets; expected a prime up to 2^29`);
+    check(isPrime(buckets) && buckets <= 1 << 29, `buckets is ${shown(buckets)}; expected a prime up to 2^29`);
     let digits = 1;
     let held = buckets;
     for (; held < items; held *= buckets) digits++;
@@ -126,14 +126,14 @@ export class AffineHashes {
   }
 
   /**
-   * Draw, for each item (from 1), a uniform word among those that contain it.
+   * Draw, for each item (from 1 on), a uniform message among those that contain it.
    *
    * @param {number[]} items
    * @param {import('./byte_generator.js').ByteGenerator} random
    * @returns {bigint[]}
    */
   draw(items, random) {
-    // Numbers where they suffice: a draw consumes the same bytes for numbers and BigInts.
+    // Drawing numbers or BigInts consumes the same bytes.
     const directions = random.integers(this.directions, items.length).map(BigInt);
     return items.map(
       (item, index) => directions[index] * this.buckets + this.#bucket(directions[index], BigInt(item) - 1n),
@@ -154,7 +154,7 @@ export class AffineHashes {
     if (step < 0n) return shorter.#bucket(direction, above);
     let bucket = item % this.row;
     for (let digit = 1; digit < this.digits; digit++) {
-      // The last digits are what remains of both numbers.
+      // The last digit is what remains of each number.
       const last = digit === this.digits - 1;
       bucket += (last ? step : step % s) * (last ? above : above % s);
       step /= s;

@@ -1,4 +1,4 @@
-/** Devices of dpstream, with the same draws and reports as in Python. */
+/** Devices of dpstream, with the same draws and reports as Python's. */
 
 export { systemRandom } from './byte_generator.js';
 export { PROTOCOLS, createDevice, restoreDevice } from './devices.js';

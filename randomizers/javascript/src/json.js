@@ -1,8 +1,8 @@
 /**
- * Parse JSON with whole numbers of any size.
+ * Parse JSON with integers of any size.
  *
  * @param {string} text
- * @returns {any} as `JSON.parse`, but whole numbers beyond 2^53 are BigInts
+ * @returns {any} like `JSON.parse`, but integers above 2^53 are BigInts
  */
 export function parseJson(text) {
   const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>

@@ -2,10 +2,10 @@
 
 import { bitLength, cumulated, firstAbove } from './draws.js';
 
-/** Symbol of 0. */
+/** Symbol that encodes 0. */
 export const ZERO = 80;
 export const STEP = 1 / 8;
-/** Start of the tail. */
+/** Number beyond which a symbol is in the tail. */
 export const TAIL = 4;
 
 const MOST = 72;
@@ -18,8 +18,8 @@ const PLACES = 256n;
 let made;
 
 /**
- * Return cumulative weights of all symbols and of one tail, and the bits of the tail's sum. A weight
- * is 2^62 times its probability, rounded to the nearest whole number.
+ * Return cumulative weights of all symbols and of one tail, and the bit length of the tail's sum. A
+ * weight is 2^62 times the symbol's probability, rounded to the nearest integer.
  *
  * @returns {Tables}
  */
@@ -47,14 +47,14 @@ export function tables() {
 }
 
 /**
- * Return the symbol of a random word, minus 80.
+ * Return the symbol, minus 80, selected by a random 64-bit integer.
  *
  * @param {bigint} word
  */
 export const symbolAt = (word) => firstAbove(tables().sums, word >> (64n - WEIGHT_BITS)) - MOST;
 
 /**
- * Return the symbol in the tail of a word, minus 80; 0 if it has none.
+ * Return the tail symbol, minus 80, selected by a random 64-bit integer; 0 if it selects none.
  *
  * @param {bigint} word
  */

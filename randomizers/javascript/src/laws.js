@@ -1,5 +1,5 @@
 /**
- * Validation of mechanisms (laws) from a job's description, with readable errors.
+ * Validation of mechanisms (laws) in a job's description, with readable errors.
  */
 
 /** Error for an invalid law, state or value. */
@@ -18,7 +18,7 @@ export function check(condition, sentence) {
 }
 
 /**
- * Return a value as text for messages.
+ * Return a value as short text for messages.
  *
  * @param {unknown} value
  */
@@ -29,7 +29,7 @@ export function shown(value) {
 }
 
 /**
- * Return a whole number from `least` to `most` as a number; throw otherwise.
+ * Return a value if it is an integer from `least` to `most`; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -40,13 +40,13 @@ export function shown(value) {
 export function whole(name, value, least, most) {
   check(
     Number.isSafeInteger(value) && value >= least && value <= most,
-    `${name} is ${shown(value)}; expected a whole number from ${least} to ${most}`,
+    `${name} is ${shown(value)}; expected an integer from ${least} to ${most}`,
   );
   return value;
 }
 
 /**
- * Return a whole number of any size as a BigInt; throw otherwise.
+ * Return an integer of any size as a BigInt; throw if the value is not one.
  *
  * @param {string} name
  * @param {any} value
@@ -57,7 +57,7 @@ export function large(name, value, least = 0n) {
   const digits = typeof value === 'string' && /^\d{1,9999}$/.test(value);
   check(
     typeof value === 'bigint' || Number.isSafeInteger(value) || digits,
-    `${name} is ${shown(value)}; expected a whole number (read the description by parseJson)`,
+    `${name} is ${shown(value)}; expected an integer. Parse the description with parseJson`,
   );
   const number = BigInt(value);
   check(number >= least, `${name} is ${shown(number)}; expected at least ${least}`);
@@ -65,19 +65,19 @@ export function large(name, value, least = 0n) {
 }
 
 /**
- * Return a finite number; throw otherwise.
+ * Return a value if it is a finite number; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
  * @returns {number}
  */
 export function float(name, value) {
-  check(Number.isFinite(value), `${name} is ${shown(value)}; expected a number`);
+  check(Number.isFinite(value), `${name} is ${shown(value)}; expected a finite number`);
   return value;
 }
 
 /**
- * Parse a number in the format of Python's `float.hex`, exact to the bit.
+ * Parse a number in the format of Python's `float.hex`, exactly.
  *
  * @param {string} name
  * @param {any} value
@@ -85,17 +85,17 @@ export function float(name, value) {
  */
 export function hexadecimal(name, value) {
   const parts = /^(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})$/.exec(value);
-  check(parts && typeof value === 'string', `${name} is ${shown(value)}; expected a hexadecimal number`);
+  check(parts && typeof value === 'string', `${name} is ${shown(value)}; expected a number such as 0x1.8p+1`);
   const [, sign, one, places, exponent] = /** @type {string[]} */ (parts);
   let number = Number(`0x${one}${places}`);
-  // Repeated multiplication by 2 or 1/2 is exact; 2 ** n need not be.
+  // Repeated multiplication by 2 or 1/2 is exact, but 2 ** n might not be.
   const doublings = Number(exponent) - 4 * places.length;
   for (let left = Math.abs(doublings); left > 0; left--) number *= doublings > 0 ? 2 : 0.5;
   return float(name, sign ? -number : number);
 }
 
 /**
- * Return an array; throw otherwise.
+ * Return a value if it is an array; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -107,7 +107,7 @@ export function list(name, value) {
 }
 
 /**
- * Return the constants of a law: an object with exactly these keys; throw otherwise.
+ * Return a value if it is an object with all of `keys` and no others except `optional`; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -117,16 +117,16 @@ export function list(name, value) {
  */
 export function constants(name, value, keys, optional = []) {
   const isObject = value !== null && typeof value === 'object' && !Array.isArray(value);
-  check(isObject, `not a law of ${name}: ${shown(value)} is not an object`);
+  check(isObject, `the law of ${name} is ${shown(value)}; expected an object`);
   const missing = keys.filter((key) => !Object.hasOwn(value, key));
-  check(!missing.length, `not a law of ${name}: missing ${missing.join(', ')}`);
+  check(!missing.length, `the law of ${name} has missing constants: ${missing.join(', ')}`);
   const unknown = Object.keys(value).filter((key) => ![...keys, ...optional].includes(key));
-  check(!unknown.length, `not a law of ${name}: unknown constants ${unknown.join(', ')}`);
+  check(!unknown.length, `the law of ${name} has unknown constants: ${unknown.join(', ')}`);
   return value;
 }
 
 /**
- * Return one of the allowed texts; throw otherwise.
+ * Return a value if it is one of the allowed texts; throw otherwise.
  *
  * @param {string} name
  * @param {any} value
@@ -139,7 +139,7 @@ export function oneOf(name, value, allowed) {
 }
 
 /**
- * Throw if epsilon or delta of a law is invalid.
+ * Throw if a law's epsilon or delta is out of range.
  *
  * @param {any} law
  */
@@ -157,7 +157,7 @@ export const perStream = (epsilon, delta = 0) => ({ epsilon, delta, unit: 'strea
 export const perEpoch = (epsilon, delta) => ({ epsilon, delta, unit: 'epoch' });
 
 /**
- * Throw if the loss of a law exceeds its epsilon; the tolerance covers errors of logarithms.
+ * Throw if a law's loss exceeds its epsilon; the tolerance covers the errors of logarithms.
  *
  * @param {number} loss
  * @param {number} epsilon

@@ -1,17 +1,17 @@
 /**
- * Lower bound on delta that a device computes itself, from the noise that its job states. It is the
- * same as in `randomizers/least_delta.py`, which explains it.
+ * Lower bound on delta that a device computes from the noise that its job declares. It is the same as
+ * in `randomizers/least_delta.py`, which explains it.
  */
 
 const MOST = 2 ** 33;
 const POINTS = 2000;
 const LEAST_DISTANCE = 1e-4;
 
-/** Factor by which a lower bound may exceed the stated delta. */
+/** Factor by which a lower bound can exceed the declared delta. */
 export const SLACK = 1 + 1e-3;
 
 /**
- * Return delta of sending `shift` more messages to `cells` cells with this noise, or not.
+ * Return the delta between adding `shift` messages to `cells` cells with this noise, and not.
  *
  * @param {{ dummies: string, mean: number, minimum: number, shape: number | null }} noise - noise of a cell
  * @param {number} cells
@@ -29,21 +29,21 @@ export function ofCells({ dummies, mean, minimum, shape }, cells, shift, epsilon
 }
 
 /**
- * Return delta among `coins` coins of other users, each 1 with this probability.
+ * Return the delta if a user's shift is hidden among `coins` coins of other users.
  *
  * @param {number} coins
- * @param {number} probability
+ * @param {number} probability - probability that a coin is 1
  * @param {number} shift
  * @param {number} epsilon
  * @param {number} [own] - probability that the user adds the shift
- * @param {number} [other] - the same for the neighboring input
+ * @param {number} [other] - that probability for the neighboring input
  */
 export function ofCoins(coins, probability, shift, epsilon, own = 1, other = 0) {
   const odds = probability / Math.max(1 - probability, 2 ** -53);
   return hockeyStick(counts(-odds, (coins + 1) * odds), shift, epsilon, own, other);
 }
 
-/** Return delta of sums with normal noise. @param {number} distance @param {number} deviation @param {number} epsilon */
+/** Return the delta of sums with Gaussian noise. @param {number} distance @param {number} deviation @param {number} epsilon */
 export function ofNormal(distance, deviation, epsilon) {
   if (distance / deviation < LEAST_DISTANCE) return 0;
   const shift = Math.ceil((distance / deviation) * POINTS);
@@ -53,12 +53,12 @@ export function ofNormal(distance, deviation, epsilon) {
   return hockeyStick(weights, shift, epsilon);
 }
 
-/** Return weights of counts k around the mode, each a + b / k times the previous. @param {number} a @param {number} b */
+/** Return weights of counts k around the mode, each a + b / k times the previous weight. @param {number} a @param {number} b */
 function counts(a, b) {
   const variance = Math.max(a + b, 0) / (1 - a) ** 2;
   if (variance > 2 * MOST) return [1];
   let mode = Math.max(0, Math.floor(b / (1 - a)));
-  // Maximum count of nearly certain coins.
+  // The mode of nearly certain coins is their maximum count.
   if (mode && a + b / mode <= 0) mode -= 1;
   const reach = Math.ceil(16 * Math.sqrt(variance) + 80 / (1 - a)) + 1;
   const above = [1];
@@ -69,7 +69,7 @@ function counts(a, b) {
 }
 
 /**
- * Return delta between a distribution shifted with probability `own`, and with `other`.
+ * Return the delta between a distribution that is shifted with probability `own`, or with `other`.
  *
  * @param {number[]} weights
  * @param {number} shift

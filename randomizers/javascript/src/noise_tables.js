@@ -1,4 +1,4 @@
-/** Numbers of dummies from integer tables, as in `randomizers/noise_tables.py`. */
+/** Dummy counts drawn from integer tables, as in `randomizers/noise_tables.py`. */
 
 import { check } from './laws.js';
 import { bitLength, cumulated, firstAbove } from './draws.js';
@@ -7,7 +7,7 @@ import { bitLength, cumulated, firstAbove } from './draws.js';
 /** @typedef {(count: bigint) => [bigint, bigint]} Ratio */
 
 const MODE = 1n << 192n;
-/** Maximum length: longer tables take seconds to compute, and no device needs one. */
+/** Maximum length of a table: longer ones take seconds to compute, and devices do not need them. */
 const MAX_ENTRIES = 1 << 16;
 
 /**
@@ -37,7 +37,7 @@ export function ratioOf(value) {
   return [BigInt(value), 1n << places];
 }
 
-/** Distribution on counts from `first`, as 2^128 times its cumulative probabilities. */
+/** Distribution on the counts from `first` on, as 2^128 times its cumulative probabilities. */
 export class NoiseTable {
   /**
    * @param {number} first
@@ -58,7 +58,7 @@ export class NoiseTable {
   draw(count, random) {
     const begins = random.shorts(count);
     const drawn = begins.map((begin) => firstAbove(this.begins, begin));
-    // Final, unless a bound starts with the same 16 bits.
+    // A draw is final unless a bound starts with the same 16 bits.
     const open = [...begins.keys()].filter(
       (index) => drawn[index] && this.begins[drawn[index] - 1] === begins[index],
     );
@@ -114,7 +114,7 @@ export function clusterRate(shape, mean, times) {
   const halvings = Math.max(0, bitLength(sum) - bitLength(below) - 1);
   const logarithm = BigInt(halvings) * logarithmOf(2n, 1n) + logarithmOf(sum, below << BigInt(halvings));
   const numerator = BigInt(times) * up * (logarithm + (1n << 64n));
-  // The smallest float of at least numerator / (one << 256).
+  // The smallest float that is at least numerator / (one << 256).
   const spare = BigInt(Math.max(0, bitLength(numerator) - 53));
   const leading = (numerator + (1n << spare) - 1n) >> spare;
   let rate = Number(leading);
@@ -123,7 +123,7 @@ export function clusterRate(shape, mean, times) {
 }
 
 /**
- * Return 2^256 ln(over / under), for ratios from 1 to 4.
+ * Return 2^256 ln(over / under) for a ratio from 1 to 4.
  *
  * @param {bigint} over
  * @param {bigint} under
@@ -169,7 +169,7 @@ function ladder(ratio, count, step, end) {
     weight = (weight * numerator) / denominator;
     if (!(weight >> 64n)) break;
     weights.push(weight);
-    check(weights.length <= MAX_ENTRIES, `a noise table exceeds ${MAX_ENTRIES} counts`);
+    check(weights.length <= MAX_ENTRIES, `the noise table is too long; expected at most ${MAX_ENTRIES} counts`);
   }
   return weights;
 }

@@ -1,5 +1,5 @@
 /**
- * Normal distribution function, bit-identical to that of `randomizers/value_stream/tilt.py`: only
+ * Normal distribution function, bit-identical to `randomizers/value_stream/normal.py`: it uses only
  * additions, multiplications and divisions, in the same order.
  */
 
@@ -11,7 +11,7 @@ const DEGREE_OF_STEPS = 24;
 // Phi(-5) and phi(-5): 0x1.33ca2f2133831p-22 and 0x1.8f16964c8fd3fp-20.
 const FUNCTION_AT_LEAST = 0x133ca2f2133831 / 2 ** 52 / 4194304;
 const DENSITY_AT_LEAST = 0x18f16964c8fd3f / 2 ** 52 / 1048576;
-// Adding and subtracting it rounds to the nearest whole number, ties to even.
+// Adding and subtracting this number rounds to the nearest integer, ties to even.
 const ROUNDING = 2 ** 52;
 
 /** @type {number[][] | undefined} */
@@ -20,7 +20,7 @@ let made;
 /**
  * Return Phi at a point.
  *
- * @param {number} point - values below -5 count as -5
+ * @param {number} point - points below -5 count as -5
  */
 export function distributionFunction(point) {
   const scaled = (Math.min(Math.max(point, LEAST), MOST) - LEAST) * STEPS;
@@ -33,7 +33,7 @@ export function distributionFunction(point) {
   return Math.min(found, 1);
 }
 
-/** Coefficients about each center, in steps of 1/16, lowest degree first. */
+/** Return Taylor coefficients at each center, in units of 1/16, lowest degree first. */
 function polynomials() {
   const centers = [];
   let value = FUNCTION_AT_LEAST;

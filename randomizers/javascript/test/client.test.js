@@ -30,7 +30,7 @@ test('calendars match those of jobs', () => {
   }
 });
 
-test('values are numbers of the domain, and rejections do not reveal them', () => {
+test('values are converted to numbers of the domain, and rejections do not reveal them', () => {
   for (const { values, numbers } of vectors.values) {
     for (const [value, number] of numbers) {
       const told = readValues(values);
@@ -55,7 +55,7 @@ test('every number and set is accepted, so absence reveals nothing', () => {
   assert.deepEqual(numberOf(sets, ['car', 'car']), [3]);
 });
 
-test('composed and decomposed accents give the same label', () => {
+test('composed and decomposed accents are the same label', () => {
   const told = readValues({ kind: 'items', size: 3, slots: null, labels: ['tea', 'caf\u00e9'] });
   assert.deepEqual(['caf\u00e9', 'cafe\u0301'].map((label) => numberOf(told, label)), [2, 2]);
 });
@@ -81,7 +81,7 @@ test('a statement is accepted if one of the signers signed it', async () => {
   for (const wrong of bad) await assert.rejects(signedStatement(wrong, signers), { kind: 'statement' }, wrong);
 });
 
-test('a law whose noise is too small for its guarantee is rejected even if signed', async () => {
+test('a signed statement is rejected if its noise is too small for its guarantee', async () => {
   let tried = 0;
   for (const { steps } of vectors.scenarios) {
     const text = steps.flatMap(({ requests }) => requests).find(({ text }) => text?.includes('"statement"'))?.text;
@@ -92,13 +92,13 @@ test('a law whose noise is too small for its guarantee is rejected even if signe
     const quiet = law.odds ? { odds: { weights: [[1, '1' + '0'.repeat(30)], [1, '1']] } } : { noise: { ...law.noise, mean: 1e-9 } };
     const check = (change) => checkRandomizer(readStatement(JSON.stringify({ ...told, ...change })));
     await check({});
-    await assert.rejects(check({ law: { ...law, ...quiet } }), /noise of job [\w-]+ cannot give epsilon 1, delta 0.000001/);
+    await assert.rejects(check({ law: { ...law, ...quiet } }), /noise of job [\w-]+ is too small for epsilon 1, delta 0.000001/);
     await assert.rejects(check({ minimum: told.minimum - 1 }), /assumes \d+ contributors in each window/);
   }
   assert.ok(tried >= 3);
 });
 
-test('a law that ends before its horizon, or loses more than it states, is rejected', async () => {
+test('a mechanism that ends before the horizon, or exceeds its epsilon, is rejected', async () => {
   const tried = new Set();
   for (const { label, steps } of vectors.scenarios) {
     if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
@@ -116,7 +116,7 @@ test('a law that ends before its horizon, or loses more than it states, is rejec
       if (!laws.every((law) => 'theta' in law)) continue;
       for (const law of laws) Object.assign(law, change);
       const checked = checkRandomizer(readStatement(JSON.stringify(forged)));
-      // A smaller goal loses less.
+      // A smaller goal has a smaller loss.
       if (change.theta?.endsWith('-30')) await checked;
       else await assert.rejects(checked, { kind: 'app' }, label);
       tried.add(`${told.protocol} ${Object.values(change)}`);
@@ -125,7 +125,7 @@ test('a law that ends before its horizon, or loses more than it states, is rejec
   assert.equal(tried.size, PROTOCOLS.length + 9);
 });
 
-/** A device that is asked what the vectors say, and has to ask the same. */
+/** Replay of a scenario of the vectors, which checks every request of the device. */
 class Replay {
   constructor({ label, job, limit }) {
     this.source = countedBytes(label);
@@ -177,17 +177,17 @@ class Replay {
 }
 
 for (const scenario of vectors.scenarios) {
-  test(`${scenario.label}: requests, sends and stores the same as in Python`, async () => {
+  test(`${scenario.label}: requests, sends and stores the same data as Python`, async () => {
     const replay = new Replay(scenario);
     const device = new Device(replay.options);
     for (const step of scenario.steps) await replay.take(device, step);
   });
 
-  test(`${scenario.label}: resumes from state that Python stored, in a new page each time`, async () => {
+  test(`${scenario.label}: each step resumes in a new page from state that Python stored`, async () => {
     const replay = new Replay(scenario);
     let text = null;
     for (const step of scenario.steps) {
-      // Pauses are kept by the page, not in the document.
+      // The page keeps pauses in memory, not in the document.
       if (step.do === 'send' && !step.requests.length) continue;
       replay.store.text = text;
       if (step.result?.sending?.after || step.result?.after) replay.step = step;
@@ -207,7 +207,7 @@ for (const scenario of vectors.scenarios) {
   });
 }
 
-test('the slower of two pages finds its step undone', async () => {
+test('several tabs draw and charge each epoch only once', async () => {
   const scenario = vectors.scenarios.find(({ label }) => label === 'client future_rand');
   const sent = [];
   const collector = async (method, path, body) => {
@@ -239,7 +239,7 @@ test('the slower of two pages finds its step undone', async () => {
   assert.equal((await tabs[0].account()).spent.epsilon, 1_000_000_000n);
 });
 
-test('a page that dies at any moment draws nothing twice', async () => {
+test('a page that is closed at any moment draws each epoch only once', async () => {
   const scenario = vectors.scenarios.find(({ label }) => label === 'client single_message');
   const description = scenario.steps[0].requests[0].text;
   const run = async (deaths) => {
@@ -295,7 +295,7 @@ test('a page that dies at any moment draws nothing twice', async () => {
   for (let deaths = 1; deaths <= actions; deaths++) await run(deaths);
 });
 
-test('clients include all randomizers, and reject jobs that need another', async () => {
+test('clients include all randomizers, and reject jobs with unknown protocols', async () => {
   assert.deepEqual(LOADED, PROTOCOLS);
   const { good } = vectors.signatures;
   const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
@@ -307,7 +307,7 @@ test('clients include all randomizers, and reject jobs that need another', async
   }
 });
 
-test('a statement that promises less than its law loses is rejected', async () => {
+test('a statement that understates the loss of its mechanism is rejected', async () => {
   for (const { label, job, steps } of vectors.scenarios) {
     if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
     const told = JSON.parse(atob(JSON.parse(steps[0].requests[0].text).statement));
@@ -319,7 +319,7 @@ test('a statement that promises less than its law loses is rejected', async () =
     const device = new Device({ url: 'https://localhost', job, signers: [], limit: { epsilon: 99, delta: 1 }, store });
     const join = (change) => device.join({ statement: JSON.stringify({ ...told, guarantee: { ...guarantee, ...change } }) });
     for (const change of wrong) {
-      await assert.rejects(join(change), { kind: 'statement', message: /the law of job .* loses epsilon/ }, label);
+      await assert.rejects(join(change), { kind: 'statement', message: /the mechanism of job .* has epsilon/ }, label);
       assert.equal(store.text, null);
     }
   }
@@ -363,7 +363,7 @@ test('an invalid stored account or membership is rejected', () => {
   }
 });
 
-test('a job may be named like a property of every object', async () => {
+test('a job can have the name of an inherited property, such as constructor', async () => {
   const { good } = vectors.signatures;
   const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
   const job = 'constructor';
@@ -379,7 +379,7 @@ test('a job may be named like a property of every object', async () => {
   await assert.rejects(device.join({ statement: JSON.stringify({ ...told, job, population: job }) }), { kind: 'not-joined' });
 });
 
-test('a missing token is requested again later', async () => {
+test('a report without a token waits until a token is available', async () => {
   const { good, signers } = vectors.signatures;
   const told = JSON.parse(Buffer.from(JSON.parse(good).statement, 'base64').toString());
   const tokens = [() => Promise.reject(new Error('offline')), () => null, () => { throw new Error('bug'); }, () => 'good'];
@@ -409,13 +409,13 @@ test('a missing token is requested again later', async () => {
   assert.deepEqual(said, ['Bearer good']);
 });
 
-test('foreign documents stay unchanged', () => {
+test('malformed documents and documents of later versions are rejected', () => {
   for (const text of ['', '{}', '[]', 'null', '{"version":2}', '{"version":1}', '['.repeat(99_999)]) {
     assert.throws(() => documentOf(text), { kind: 'store' }, text.slice(0, 20));
   }
 });
 
-test('addresses are encrypted', () => {
+test('unencrypted addresses and invalid job names are rejected', () => {
   for (const url of ['http://example.org', 'ftp://example.org']) assert.throws(() => fetching(url), { kind: 'app' });
   assert.equal(typeof fetching('https://example.org'), 'function');
   assert.equal(typeof fetching('http://127.0.0.1:8080'), 'function');

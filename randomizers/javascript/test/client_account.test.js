@@ -8,14 +8,14 @@ import { MemoryStore } from './support.js';
 const vectors = JSON.parse(readFileSync(new URL('../vectors/client/client.json', import.meta.url), 'utf8'));
 const DAY = 86_400_000;
 
-/** What a collector says of a job of the vectors. */
+/** Return a collector's description of a job of the vectors. */
 const described = (label) => vectors.scenarios.find((each) => each.label === label).steps[0].requests[0].text;
 
 const JOBS = { stream: described('client future_rand'), epoch: described('client single_message') };
 
 const told = (text) => readStatement(atob(JSON.parse(text).statement));
 
-/** Numbers that are the same in every run: an xorshift. */
+/** Yield pseudorandom numbers that are the same in every run (xorshift). */
 function* numbers(state) {
   for (;;) {
     state ^= state << 13;
@@ -25,7 +25,7 @@ function* numbers(state) {
   }
 }
 
-/** All that was ever drawn and stored, whether or not it was sent. */
+/** A store that records every draw ever stored, whether or not it was sent. */
 class Watched extends MemoryStore {
   drawn = new Map();
   meanwhile = null;
@@ -44,7 +44,7 @@ class Watched extends MemoryStore {
   }
 }
 
-/** Two tabs, clocks and a server that say anything, and processes that die at any step. */
+/** Run random steps with two tabs, false clocks, a false server, and tabs that close at any step. */
 async function walk(unit, seed, steps) {
   const text = JOBS[unit];
   const statement = told(text);
@@ -125,13 +125,13 @@ async function walk(unit, seed, steps) {
 }
 
 for (const unit of Object.keys(JOBS)) {
-  test(`each drawn ${unit} is charged, regardless of tabs, clocks and servers`, async () => {
+  test(`each drawn ${unit} is charged once, regardless of tabs, clocks and servers`, async () => {
     let drawn = 0;
     for (let seed = 1; seed <= 60; seed++) drawn += await walk(unit, seed * 7919, 30);
     assert.ok(drawn > 100, `${drawn} draws`);
   });
 
-  test(`a wrong time on joining gains no ${unit}`, async () => {
+  test(`a wrong time on joining does not gain another ${unit}`, async () => {
     const statement = told(JOBS[unit]);
     for (const days of [-3, 1, 400, 100_000]) {
       let own = statement.epochs.start;
@@ -164,7 +164,7 @@ for (const unit of Object.keys(JOBS)) {
   });
 }
 
-test('outdated documents are rejected, and joining uses the given terms', async () => {
+test('deployments older than the app allows are rejected, and joining uses the given terms', async () => {
   const statement = told(JOBS.stream);
   let text = JOBS.stream;
   const options = {

@@ -8,7 +8,7 @@ const hpke = await import('@hpke/core').catch(() => null);
 const skip = hpke ? false : 'needs @hpke/core: npm install';
 const hex = (text) => new Uint8Array(Buffer.from(text, 'hex'));
 
-/** The content of a sealed report, by the stage's key. */
+/** Decrypt the content of a sealed report with the shuffler's key. */
 async function opened(body) {
   const { Aes128Gcm, CipherSuite, DhkemX25519HkdfSha256, HkdfSha256 } = hpke;
   const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: new Aes128Gcm() });
@@ -23,15 +23,15 @@ async function opened(body) {
   return Buffer.from(plain).toString('hex');
 }
 
-test('a report sealed by Python opens', { skip }, async () => {
+test('reports sealed by Python and by JavaScript can be decrypted', { skip }, async () => {
   assert.equal(await opened(Buffer.from(sealed.body, 'base64')), sealed.content);
   assert.equal(await opened(Buffer.from(sealed.javascript, 'base64')), sealed.content);
 });
 
-test('a report is sealed to the stage alone', { skip }, async () => {
+test('a sealed report differs from the one of Python only in its ciphertext', { skip }, async () => {
   const [ours, theirs] = [await sealedReport(), Buffer.from(sealed.body, 'base64')];
   assert.equal(await opened(ours), sealed.content);
-  // All but the box is what Python sends.
+  // Everything except the ciphertext is the same as in Python.
   assert.deepEqual(ours.subarray(0, 89), theirs.subarray(0, 89));
   assert.equal(ours.length, theirs.length);
   assert.notDeepEqual(ours.subarray(89), theirs.subarray(89));
@@ -39,6 +39,6 @@ test('a report is sealed to the stage alone', { skip }, async () => {
   await assert.rejects(opened(ours));
 });
 
-test('without the sealing package, sealed jobs are rejected', { skip: hpke ? 'has @hpke/core' : false }, async () => {
+test('sealed jobs are rejected without the sealing package', { skip: hpke ? 'has @hpke/core' : false }, async () => {
   await assert.rejects(sealedReport(), { kind: 'app', message: /npm install @hpke\/core/ });
 });

@@ -16,7 +16,7 @@ async function folder(context) {
   return join(made, 'device');
 }
 
-test('a folder keeps the latest text', async (context) => {
+test('only a store that has read the latest revision can replace it', async (context) => {
   const path = await folder(context);
   const [one, other] = [new FileStore(path), new FileStore(path)];
   assert.deepEqual(await one.read(), { revision: 0, text: null });
@@ -33,7 +33,7 @@ test('a folder keeps the latest text', async (context) => {
   assert.equal((await stat(join(path, 'document.2.json'))).mode & 0o777, 0o600);
 });
 
-test('files of a dead process do no harm and are deleted', async (context) => {
+test('files of a killed process are ignored and then deleted', async (context) => {
   const path = await folder(context);
   const store = new FileStore(path);
   await store.replace(0, 'first');
@@ -46,7 +46,7 @@ test('files of a dead process do no harm and are deleted', async (context) => {
   assert.deepEqual(await readdir(path), ['document.3.json']);
 });
 
-test('processes lose nothing that was acknowledged', async (context) => {
+test('concurrent processes lose no acknowledged write', async (context) => {
   const path = await folder(context);
   const url = new URL('../src/client/node.js', import.meta.url);
   const program = `
@@ -60,7 +60,7 @@ test('processes lose nothing that was acknowledged', async (context) => {
   await Promise.all(names.map((name) => run(process.execPath, ['--input-type=module', '-e', program, name])));
   const { revision, text } = await new FileStore(path).read();
   assert.equal(revision, text.length);
-  // One that was built upon before it was looked at again may stand there more often, never less.
+  // A write whose acknowledgment was lost is repeated, so a name can occur more often.
   for (const name of names) assert.ok(text.split(name).length - 1 >= 40);
   assert.equal(await readFile(join(path, `document.${revision}.json`), 'utf8'), text);
 });
@@ -84,10 +84,10 @@ test('a folder is synchronized before its content is used', async (context) => {
   });
   const deep = join(path, 'of', 'app');
   assert.equal(await new FileStore(deep).replace(0, 'first'), true);
-  // Every folder that was made, in the one that it is in, and then the revision.
+  // The parent of every created folder, and then the folder of the revision.
   assert.deepEqual(synchronized, [join(path, 'of'), path, dirname(path), deep]);
   synchronized.length = 0;
-  // Another process may have been killed between making the revision and this.
+  // Another process can have been killed after it created the revision and before it synced.
   assert.equal((await new FileStore(deep).read()).text, 'first');
   assert.deepEqual(synchronized, [deep]);
 });

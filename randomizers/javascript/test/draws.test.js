@@ -6,17 +6,17 @@ import { sha512 } from '../src/hashes.js';
 import { createHash } from 'node:crypto';
 import { vectorsOf } from './support.js';
 
-/** How unlikely a statistic is, at least, that is rejected. */
+/** Significance level: maximum probability that a correct implementation fails a test. */
 const FALSE_ALARM = 1e-9;
 
-/** P(chi-square with these degrees of freedom is above x), by Wilson and Hilferty. */
+/** Return P(chi-square with these degrees of freedom > x), by Wilson and Hilferty. */
 function tail(x, degrees) {
   const spread = 2 / (9 * degrees);
   const z = (Math.cbrt(x / degrees) - (1 - spread)) / Math.sqrt(spread);
   return z < 0 ? 1 : 0.5 * Math.exp(-0.717 * z - 0.416 * z * z);
 }
 
-/** Likelihood of counts at least as far from their probabilities; rare ones are combined. */
+/** Return the p-value of counts under these probabilities; rare outcomes are combined. */
 function likelihood(counts, probabilities) {
   const draws = counts.reduce((sum, count) => sum + count, 0);
   let [x, cells, rareSeen, rareExpected] = [0, 0, 0, 0];
@@ -37,21 +37,21 @@ function likelihood(counts, probabilities) {
   return tail(x, cells - 1);
 }
 
-/** Enroll a device again, which redraws what it draws in advance. */
+/** Enroll a device again, which redraws everything that it draws in advance. */
 function enrolledAgain(device) {
   Object.assign(device, { enrolled: false, epoch: 0 });
   device.enroll();
   return device;
 }
 
-/** That draws follow one law, and not another. */
+/** Check that counts are consistent with one distribution and not with another. */
 function follows(counts, law, other) {
   if (process.env.POWER) console.log(likelihood(counts, law), likelihood(counts, other));
-  assert.ok(likelihood(counts, law) > FALSE_ALARM, `not the law: ${counts}`);
-  assert.ok(likelihood(counts, other) < FALSE_ALARM, `no power: ${counts}`);
+  assert.ok(likelihood(counts, law) > FALSE_ALARM, `counts do not fit the distribution: ${counts}`);
+  assert.ok(likelihood(counts, other) < FALSE_ALARM, `the test has no power: ${counts}`);
 }
 
-/** How often each word is drawn; a new device for each. */
+/** Return the number of times that `draw` returns each integer below `size`. */
 function countsOf(draws, size, draw) {
   const counts = new Array(size).fill(0);
   for (let index = 0; index < draws; index++) counts[draw()]++;
@@ -74,7 +74,7 @@ test('integers are uniform over any range', () => {
   }
 });
 
-test('integers of every width reject what lies above the largest multiple', () => {
+test('integers of every width are rejected above the largest multiple', () => {
   for (const [values, width] of [[192, 1], [40_000, 2], [3 * 2 ** 30, 4], [3n << 62n, 8]]) {
     const bytes = new Uint8Array(2 * width);
     const write = (number, at) => {
@@ -89,7 +89,7 @@ test('integers of every width reject what lies above the largest multiple', () =
   }
 });
 
-test('noise symbols of value_stream are normal', () => {
+test('symbols of input-independent value_stream devices are Gaussian', () => {
   const [law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = countsOf(6_000, 145, () => {
@@ -101,11 +101,11 @@ test('noise symbols of value_stream are normal', () => {
     const total = weights.reduce((sum, each) => sum + each);
     return weights.map((each) => each / total);
   };
-  // Half the noise is a deviation of 1/2.
+  // The alternative has half the standard deviation.
   follows(counts, normal(1), normal(0.5));
 });
 
-test('tilted symbols of value_stream follow the tilt, and noise has its share', () => {
+test('value_stream devices are input-independent with probability m, else their symbols are tilted', () => {
   const [, law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);
   const counts = new Array(145).fill(0);
@@ -130,7 +130,7 @@ test('tilted symbols of value_stream follow the tilt, and noise has its share', 
   follows(counts, tiltedBy(step), tiltedBy(2 * step));
 });
 
-test('signs of future_rand keep their distance from the truth, and orders have their shares', () => {
+test('orders and sign distances of future_rand have their declared distributions', () => {
   const law = lawsOf('future_rand')[0];
   const orders = law.order_weights.map(Number);
   const total = orders.reduce((sum, each) => sum + each);
@@ -153,13 +153,13 @@ test('signs of future_rand keep their distance from the truth, and orders have t
   const { masses } = composed[longest];
   const all = Number(masses.reduce((sum, each) => sum + each));
   const probabilities = masses.map((mass) => Number(mass) / all);
-  // Half the noise: a distance of 0 with half the odds against it.
+  // The alternative has half the probability of every distance above 0.
   const [near, ...far] = probabilities;
   const halved = [1 - (1 - near) / 2, ...far.map((each) => each / 2)];
   follows(sums, probabilities, halved);
 });
 
-test('coins of future_rand are fair', () => {
+test('unchanged values of future_rand are reported as fair coins', () => {
   const device = createDevice('future_rand', lawsOf('future_rand')[0]);
   const counts = countsOf(10_000, 2, () => {
     enrolledAgain(device).kept.order[0] = 0;
@@ -168,7 +168,7 @@ test('coins of future_rand are fair', () => {
   follows(counts, [0.5, 0.5], [0.6, 0.4]);
 });
 
-test('dummies of cells follow their laws', () => {
+test('the number of dummies has its declared distribution', () => {
   const laws = lawsOf('count_min');
   const ofCell = (law, epochs) => {
     const device = createDevice('count_min', { ...law, last_epoch: epochs });
@@ -204,7 +204,7 @@ test('dummies of cells follow their laws', () => {
   follows(ofCell(laws[5], 4_000), clustered(shape, average), clustered(shape / 2, average / 2));
 });
 
-test('messages of shuffled_counts with hashes are uniform over those of an item', () => {
+test('hashed messages of shuffled_counts are uniform over the messages that contain the item', () => {
   const law = lawsOf('shuffled_counts').find(({ buckets, boost }) => buckets && !boost);
   const held = { ...law.held, dummies: 'shuffle' };
   const device = createDevice('shuffled_counts', { ...law, held, size: 6, buckets: 3, last_epoch: 8_000 });
@@ -219,7 +219,7 @@ test('messages of shuffled_counts with hashes are uniform over those of an item'
   follows(counted, even, tilted);
 });
 
-test('single messages are randomized as often as stated', () => {
+test('single messages are randomized with their declared probabilities', () => {
   const laws = lawsOf('single_message');
   const device = createDevice('single_message', { ...laws[0], last_epoch: 8_000 });
   device.enroll();
@@ -239,7 +239,7 @@ test('single messages are randomized as often as stated', () => {
   follows(masks, of(reversed / (kept + reversed)), of(reversed / (kept + reversed) / 2));
 });
 
-test('messages of shuffled_counts are rounded up with the remaining share', () => {
+test('messages of shuffled_counts are rounded up with a probability equal to their fraction', () => {
   const law = lawsOf('shuffled_counts').find((each) => 'squared_norm_budget' in each);
   const device = createDevice('shuffled_counts', law);
   const ups = countsOf(40_000, 2, () => {
@@ -250,7 +250,7 @@ test('messages of shuffled_counts are rounded up with the remaining share', () =
   follows(ups, [1 - share, share], [1 - share / 2, share / 2]);
 });
 
-test('production draws only from WebCrypto', (context) => {
+test('devices draw from WebCrypto by default', (context) => {
   const asked = [];
   context.mock.method(globalThis.crypto, 'getRandomValues', (array) => {
     asked.push(array.length);
@@ -264,7 +264,7 @@ test('production draws only from WebCrypto', (context) => {
   assert.ok(asked.length > 3);
 });
 
-test('missing bytes are rejected and leave the state unchanged', () => {
+test('a short read of random bytes is rejected and leaves the state unchanged', () => {
   const device = createDevice('value_stream', lawsOf('value_stream')[0]);
   device.enroll();
   const before = device.state();
@@ -280,7 +280,7 @@ test('SHA-512 matches FIPS 180-4', () => {
   }
 });
 
-test('large whole numbers are read exactly', () => {
+test('large integers are parsed exactly', () => {
   const text = '{"a":[9007199254740991,-9007199254740993,18446744073709551615,1.2345678901234567891,1e30,0],"12345678901234567890":"-99999999999999999999"}';
   const read = parseJson(text);
   assert.deepEqual(read.a, [9007199254740991, -9007199254740993n, 18446744073709551615n, 1.2345678901234568, 1e30, 0]);

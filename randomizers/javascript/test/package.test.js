@@ -16,7 +16,7 @@ const npm = await run('npm', ['--version']).then(
   () => false,
 );
 
-/** The package as an app has it: what npm packs, unpacked into `node_modules`. */
+/** Install the package as apps do: pack it with npm and unpack it into `node_modules`. */
 async function installed(context) {
   const folder = await mkdtemp(join(tmpdir(), 'dpstream-'));
   context.after(() => rm(folder, { recursive: true }));
@@ -28,7 +28,7 @@ async function installed(context) {
   return { folder, inside };
 }
 
-/** A collector that takes everything, of a job of the vectors. */
+/** Start a collector that accepts every report of a job of the vectors. */
 async function collector(context, { good, time }) {
   const taken = [];
   const server = createServer((request, response) => {
@@ -46,7 +46,7 @@ async function collector(context, { good, time }) {
   return { url: `http://127.0.0.1:${server.address().port}`, taken };
 }
 
-test('the example of the README runs unchanged, from the package', { skip: npm ? false : 'needs npm' }, async (context) => {
+test('the README example runs unchanged with the installed package', { skip: npm ? false : 'needs npm' }, async (context) => {
   const { folder, inside } = await installed(context);
   const page = await readFile(join(inside, 'README.md'), 'utf8');
   const [, example] = /## A complete device[^]*?```js\n([^]*?)```/.exec(page);
@@ -63,7 +63,7 @@ test('the example of the README runs unchanged, from the package', { skip: npm ?
   assert.equal(taken.length, 1);
 });
 
-test('the package names no missing files', { skip: npm ? false : 'needs npm' }, async (context) => {
+test('all files to which the package refers exist', { skip: npm ? false : 'needs npm' }, async (context) => {
   const { inside } = await installed(context);
   const page = await readFile(join(inside, 'README.md'), 'utf8');
   const links = [...page.matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link);

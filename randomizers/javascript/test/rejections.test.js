@@ -5,7 +5,7 @@ import { vectorsOf } from './support.js';
 
 const WRONG = [null, undefined, 'x', '', -1, 0, 1.5, NaN, Infinity, 1e300, true, [], [[]], {}, [null], 1n << 70n];
 
-/** All that differs from a value in one place. */
+/** Yield all variants of a value that differ in one place. */
 function* mutations(value) {
   yield* WRONG;
   if (Array.isArray(value)) {
@@ -24,7 +24,7 @@ function* mutations(value) {
   }
 }
 
-/** What a call throws has to be a sentence of a `DeviceError`. */
+/** Return the message of the `DeviceError` that a call throws, or null if it does not throw. */
 function rejection(call) {
   try {
     call();
@@ -38,7 +38,7 @@ function rejection(call) {
 
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
-  test(`${protocol}: invalid laws are rejected with a sentence`, () => {
+  test(`${protocol}: invalid laws are rejected with a readable message`, () => {
     let [rejected, read] = [0, 0];
     for (const { law } of cases) {
       for (const wrong of mutations(law)) {
@@ -46,11 +46,11 @@ for (const protocol of PROTOCOLS) {
         else rejected++;
       }
     }
-    // Some numbers may be others, and some places are not of this law.
+    // Some changed numbers are still valid.
     assert.ok(rejected > 8 * read, `${rejected} rejected, ${read} read`);
   });
 
-  test(`${protocol}: invalid states and values are rejected with a sentence`, () => {
+  test(`${protocol}: invalid states and values are rejected with a readable message`, () => {
     for (const { law, runs } of cases) {
       const [[epoch, value]] = runs[0].epochs;
       for (const wrong of mutations(runs[0].state)) {
@@ -81,7 +81,7 @@ test('protocols without a device implementation are rejected', () => {
   }
 });
 
-test('a law that costs more than it states is rejected', () => {
+test('a law whose loss exceeds its epsilon is rejected', () => {
   const [{ law }] = vectorsOf('future_rand').cases;
   assert.match(rejection(() => createDevice('future_rand', { ...law, epsilon: law.epsilon * 0.9 })), /loss is .*; expected at most epsilon/);
   const [[, heavy], ...others] = law.laws[0].weights;
@@ -93,7 +93,7 @@ test('a law that costs more than it states is rejected', () => {
   }
 });
 
-test('range_values costs as much as its most expensive drawn level', () => {
+test('the loss of range_values is that of the most expensive level with positive weight', () => {
   const [{ law }] = vectorsOf('range_values').cases;
   const [{ booleans }] = law.levels;
   const levels = law.levels.map((level, index) => {
@@ -105,7 +105,7 @@ test('range_values costs as much as its most expensive drawn level', () => {
   assert.equal(createDevice('range_values', { ...law, levels, level_weights: weights }).loss.epsilon, booleans.epsilon);
 });
 
-test('a boost for items that share buckets is rejected: no noise is proven to suffice', () => {
+test('a boost for items that share buckets is rejected', () => {
   const { law } = vectorsOf('shuffled_counts').cases.find((each) => each.law.boost && each.law.buckets);
   assert.match(rejection(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);
 });
@@ -118,13 +118,13 @@ test('a law read by JSON.parse, which loses digits, is rejected', () => {
 test('contradictory cell codes are rejected', () => {
   const [{ law }] = vectorsOf('count_min').cases;
   for (const [code, why] of [
-    [{ kind: 'prefixes', levels: [[4, 16], [4, 16]], seed: 'x' }, /length is 4; expected a whole number from 5/],
+    [{ kind: 'prefixes', levels: [[4, 16], [4, 16]], seed: 'x' }, /length is 4; expected an integer from 5/],
     [{ kind: 'prefixes', levels: [], seed: 'x' }, /expected at least one/],
-    [{ kind: 'rows', size: 5, rows: 2, buckets: 5, seed: '' }, /2 rows have no hashes/],
-    [{ kind: 'levels', size: 9, branching: [2, 4] }, /branching has 8 leaves; expected at least 9/],
+    [{ kind: 'rows', size: 5, rows: 2, buckets: 5, seed: '' }, /seed is empty for 2 rows/],
+    [{ kind: 'levels', size: 9, branching: [2, 4] }, /branching has 8 leaves; expected 9 to/],
     [{ kind: 'grid', axes: [] }, /at least one axis/],
     [{ kind: 'grid', axes: [{ kind: 'rows', size: 5, rows: 1, buckets: 5, seed: '' }] }, /expected one of levels/],
-    [{ kind: 'kept_nodes', size: 2 ** 33 }, /expected a whole number from 1/],
+    [{ kind: 'kept_nodes', size: 2 ** 33 }, /expected an integer from 1/],
   ]) {
     assert.match(rejection(() => createDevice('count_min', { ...law, code })) ?? 'read', why);
   }

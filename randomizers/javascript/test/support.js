@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { parseJson } from '../src/index.js';
 
-/** The bytes of a label, as the vectors say, and how many were taken. */
+/** Return a source of the vectors' pseudorandom bytes for a label, which counts the bytes it returns. */
 export function countedBytes(label) {
   let rest = new Uint8Array(0);
   let counter = 0n;
@@ -28,7 +28,7 @@ export function countedBytes(label) {
 export const vectorsOf = (protocol) =>
   parseJson(readFileSync(new URL(`../vectors/${protocol}.json`, import.meta.url), 'utf8'));
 
-/** What survives of pages that are closed; every action takes a turn of its own. */
+/** A store in memory that outlives its pages; replacing the text yields to other tasks first. */
 export class MemoryStore {
   revision = 0;
   text = null;

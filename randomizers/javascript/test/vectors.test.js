@@ -14,13 +14,13 @@ const plain = (words) => Array.from(words, (word) => (Number.isSafeInteger(Numbe
 for (const protocol of PROTOCOLS) {
   const { cases } = vectorsOf(protocol);
   cases.forEach(({ law, loss, runs }, number) => {
-    test(`${protocol} ${number}: has the same loss as in Python`, () => {
+    test(`${protocol} ${number}: the loss is the same as in Python`, () => {
       const own = createDevice(protocol, law).loss;
       assert.ok(Math.abs(own.epsilon - loss.epsilon) <= 1e-9 * loss.epsilon, `${own.epsilon}`);
       assert.deepEqual([own.delta, own.unit], [loss.delta, loss.unit]);
     });
 
-    test(`${protocol} ${number}: draws the same as Python`, () => {
+    test(`${protocol} ${number}: draws and states are the same as in Python`, () => {
       for (const { label, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);
         const device = createDevice(protocol, law);
@@ -38,7 +38,7 @@ for (const protocol of PROTOCOLS) {
       }
     });
 
-    test(`${protocol} ${number}: resumes from any state, its own or Python's`, () => {
+    test(`${protocol} ${number}: a device resumes from its own state and from Python's`, () => {
       for (const { label, enrolled, epochs, halfway, state } of runs) {
         const source = countedBytes(label);
         source.read(enrolled[0]);
@@ -67,7 +67,7 @@ test('rare draws match those of Python', () => {
   }
 });
 
-test('symbols are drawn from the same weights, and the same function, to the last bit', () => {
+test('weights and distribution function of value_stream are bit-identical to those of Python', () => {
   const { weights, normal } = vectorsOf('rare_draws');
   let total = 0n;
   assert.deepEqual(tables().sums, weights.map((weight) => (total += BigInt(weight))));

@@ -69,9 +69,7 @@ def test_each_horizon_is_charged_for_once_and_up_to_the_limit_exactly() -> None:
     account = account.charged(statement, 103, limit)
     assert account.spent("logins") == Limit.of(2)
     for earlier in (0, 99, 100, 102):
-        with pytest.raises(
-            DeviceError, match="already has a draw for this epoch or a later one"
-        ):
+        with pytest.raises(DeviceError, match="already has a draw for this epoch or a later one"):
             account.charged(statement, earlier, limit)
     with pytest.raises(LimitError, match="is already spent and the app allows"):
         account.charged(statement, 104, limit)
@@ -86,9 +84,7 @@ def test_each_epoch_is_charged_for_exactly_once() -> None:
     account = account.charged(statement, 7, limit)
     assert account.spent("fruits").epsilon == 10**9
     for again in (7, 6, 1):
-        with pytest.raises(
-            DeviceError, match="already has a draw for this epoch or a later one"
-        ):
+        with pytest.raises(DeviceError, match="already has a draw for this epoch or a later one"):
             account.charged(statement, again, limit)
 
 

@@ -1,6 +1,6 @@
 /**
- * A device's own account of privacy spent, over all jobs and deployments it ever joined, as in
- * `randomizers/client/account.py`. Entries are those of the document.
+ * A device's own account of spent privacy, over all jobs and deployments that it ever joined, as in
+ * `randomizers/client/account.py`. Entries have the format of the document.
  */
 
 import { DELTA_DIGITS, EPSILON_DIGITS, amount, read, written } from './amounts.js';
@@ -16,7 +16,7 @@ export const limitOf = ({ epsilon, delta = 0 }) => ({
   delta: amount(delta, DELTA_DIGITS, false),
 });
 
-/** Return losses as text for people. @param {Losses} losses */
+/** Return losses as readable text. @param {Losses} losses */
 export const inWords = ({ epsilon, delta }) =>
   `epsilon ${written(epsilon, EPSILON_DIGITS)}` + (delta ? `, delta ${written(delta, DELTA_DIGITS)}` : '');
 
@@ -27,7 +27,7 @@ export const lossesOf = (entry) => ({
 });
 
 /**
- * Return whether a stored entry is valid: it has at least as many charges as draws.
+ * Return whether a stored entry is valid, with at least one charge if there is a draw.
  *
  * @param {any} entry
  */
@@ -64,13 +64,13 @@ export function spent(account, population) {
 /** @param {Entry[]} account @param {Statement} statement */
 export const entryOf = (account, { deployment }) => account.find((entry) => entry.deployment === deployment);
 
-/** Return when the newest joined deployment of a job was deployed; 0 without any. @param {Entry[]} account @param {string} job */
+/** Return the time of deployment of a job's newest joined deployment, or 0 if none. @param {Entry[]} account @param {string} job */
 export const newest = (account, job) =>
   Math.max(0, ...account.filter((entry) => entry.job === job).map(({ deployed }) => deployed));
 
 /**
- * Return the account with an entry for a deployment; a "stream" is charged for one horizon. It pays
- * for the first horizon drawn, whichever that is and whatever time a server sends. Throw
+ * Return the account with an entry for a deployment; a "stream" is charged for one horizon. This
+ * charge pays for the first horizon that is drawn, whichever time a server sends. Throw
  * `ClientError` if one charge would exceed the limit.
  *
  * @param {Entry[]} account
@@ -100,7 +100,7 @@ export function checkRoom(account, statement, limit) {
     throw new ClientError(
       'limit',
       `job ${statement.job} costs ${inWords(statement)} for ` +
-        `${statement.guarantee.unit === 'stream' ? 'each horizon' : 'each epoch'}; of population ` +
+        `${statement.guarantee.unit === 'stream' ? 'each horizon' : 'each epoch'}; for population ` +
         `${statement.population}, ${inWords(soFar)} is already spent and the app allows ${inWords(limit)}: ` +
         'the device does not report',
     );
@@ -108,12 +108,12 @@ export function checkRoom(account, statement, limit) {
 }
 
 /**
- * Return the account with a charge for one horizon or epoch, which may then be drawn once. The last
- * drawn horizon of a "stream" is already paid for: the same account is returned. Throw `ClientError`
- * if the charge would exceed the limit, or the horizon or epoch (or a later one) was drawn before.
+ * Return the account with a charge for one draw of a horizon or epoch. The last drawn horizon of a
+ * "stream" is already paid for; for it, the account itself is returned. Throw `ClientError` if the
+ * charge would exceed the limit, or if this epoch or a later horizon or epoch was already drawn.
  *
  * @param {Entry[]} account
- * @param {Statement} statement - of a deployment that has an entry
+ * @param {Statement} statement - statement of a deployment that has an entry
  * @param {number} index
  * @param {Losses} limit
  */
@@ -122,7 +122,7 @@ export function charged(account, statement, index, limit) {
   if (!entry) throw new ClientError('app', 'the account has no entry for the joined deployment: the device does not draw');
   if (index === entry.last && entry.unit === 'stream') return account;
   if (index <= entry.last) {
-    throw new ClientError('app', `job ${statement.job} was already drawn past this epoch: the device does not report`);
+    throw new ClientError('app', `job ${statement.job} already has a draw for this epoch or a later one: the device does not report`);
   }
   let { charges } = entry;
   // The charge on joining pays for the first horizon.

@@ -1,6 +1,6 @@
 /**
- * Losses as whole numbers, epsilons in 10^-9 and deltas in 10^-18, to the same digits as in
- * `randomizers/client/amounts.py`. A number counts as the shortest decimal that identifies it.
+ * Losses as integers, epsilons in units of 10^-9 and deltas in units of 10^-18, with the same digits
+ * as in `randomizers/client/amounts.py`. A number is read as the shortest decimal that identifies it.
  */
 
 export const EPSILON_DIGITS = 9;
@@ -15,7 +15,7 @@ export const DELTA_DIGITS = 18;
  */
 export function amount(number, digits, up) {
   if (typeof number !== 'number' || !(number >= 0 && number < Infinity)) {
-    throw new Error('the loss is invalid; expected a number, at least 0');
+    throw new Error('the loss is invalid; expected a finite number of at least 0');
   }
   const [significand, exponent = '0'] = String(number).split('e');
   const [whole, part = ''] = significand.split('.');
@@ -46,6 +46,6 @@ export function written(units, digits) {
 export function read(text, digits) {
   const [whole, part = ''] = String(text).split('.');
   const units = /^\d+$/.test(whole + part) ? BigInt(whole + part.padEnd(digits, '0')) : -1n;
-  if (units < 0n || written(units, digits) !== text) throw new Error('not an amount');
+  if (units < 0n || written(units, digits) !== text) throw new Error('not an amount; expected a decimal such as 1.5');
   return units;
 }

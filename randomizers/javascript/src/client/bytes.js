@@ -27,7 +27,7 @@ export const joined = (...parts) => Uint8Array.from(parts.flatMap((part) => Arra
 export const utf8 = (text) => new TextEncoder().encode(text);
 
 /**
- * Return the little-endian bytes of a whole number.
+ * Return the little-endian bytes of an integer.
  *
  * @param {number} number
  * @param {number} length

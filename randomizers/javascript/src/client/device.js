@@ -1,4 +1,4 @@
-/** Device of an app: every result of `steps` is stored, then sent. */
+/** Device for apps: it stores the result of each step of `steps`, then sends. */
 
 import { systemRandom } from '../byte_generator.js';
 import { inWords, limitOf, lossesOf, spent } from './account.js';
@@ -32,7 +32,7 @@ export class Device {
   #jitter;
   #failures = 0;
   #quietUntil = -1;
-  /** @type {Map<string, number>} time until which early reports are held back */
+  /** @type {Map<string, number>} monotonic time before which an early report is not sent, by report */
   #early = new Map();
 
   /** @param {any} options */
@@ -66,7 +66,7 @@ export class Device {
     this.#jitter = jitter;
   }
 
-  /** Return the terms of joining, as numbers and sentences, from the server's verified statement. */
+  /** Return the terms of joining: the server's verified statement, as numbers and sentences. */
   async terms() {
     const told = await this.#checkedStatement(await this.#signed());
     const document = await this.#document();
@@ -75,7 +75,7 @@ export class Device {
   }
 
   /**
-   * Join the job's running deployment; a device that is already in it sends no request.
+   * Join the job's running deployment; a device that already joined it sends no request.
    *
    * @param {{ statement?: string, again?: boolean }} [options]
    */
@@ -93,7 +93,7 @@ export class Device {
   }
 
   /**
-   * Report the value of the current epoch: drawn once, stored, and sent if there is a network.
+   * Report the value of the current epoch: draw once, store, and send if there is a network.
    *
    * @param {any} value
    */
@@ -109,7 +109,7 @@ export class Device {
   }
 
   /**
-   * Send pending reports, unchanged, unless the device must pause before the next request.
+   * Send waiting reports unchanged, except during pauses; the next call retries failures.
    *
    * @returns {Promise<Sending>}
    */
@@ -120,7 +120,7 @@ export class Device {
       if (this.#monotonic() < (this.#early.get(waiting.report) ?? -1)) continue;
       const { outcome, retryAfter } = await this.#sendOne(waiting);
       if (outcome.begins !== null) {
-        // The wait is at most a day, even if the answer is false.
+        // The wait is at most a day, even if the server sends a false time.
         const now = await this.#time(outcome.begins);
         const wait = steps.secondsToBegin(outcome.begins, now, this.#jitter());
         this.#early.set(waiting.report, this.#monotonic() + wait);
@@ -143,7 +143,7 @@ export class Device {
   }
 
   /**
-   * Send and retry until nothing is pending or the time is over.
+   * Send repeatedly until no reports are waiting, or for at most `seconds`.
    *
    * @param {number} seconds
    */
@@ -158,12 +158,12 @@ export class Device {
     return sending;
   }
 
-  /** Delete state, id and pending reports; keep the account of what was spent. */
+  /** Delete state, id and waiting reports, but not the account. */
   async leave() {
     await this.#change((document) => steps.left(document, this.job));
   }
 
-  /** Return what the device has spent of the app's limit. */
+  /** Return the device's spent amounts and the app's limit. */
   async account() {
     const { account } = await this.#document();
     const entries = account.filter(({ population }) => population === this.#population);
@@ -217,7 +217,7 @@ export class Device {
         `the server offers a deployment of job ${told.job} that is older than the app allows: the device does not join`,
       );
     }
-    // Loaded now, while there is a network and before any charge.
+    // Code is loaded now, while there is a network and before any charge.
     await checkRandomizer(told);
     if (told.seal.length) await sealing();
     return told;
@@ -249,7 +249,7 @@ export class Device {
   }
 
   /**
-   * Take a step and store it; repeat if another tab or process stored one in the meantime.
+   * Apply a step and store the result; repeat if another tab or process stored a document first.
    *
    * @param {(document: Document) => Document | Promise<Document>} step
    */

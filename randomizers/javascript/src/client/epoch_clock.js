@@ -35,7 +35,7 @@ export function begins({ start, months, milliseconds }, epoch) {
 }
 
 /**
- * Return the epoch that contains an instant: at least 1 from the start on, at most 0 before it.
+ * Return the epoch that contains an instant, or a number below 1 before `start`.
  *
  * @param {Epochs} epochs
  * @param {number} instant
@@ -53,13 +53,13 @@ export function epochAt(epochs, instant) {
   return epoch;
 }
 
-/** Return the horizon of an epoch, counted from 0. @param {Epochs} epochs @param {number} epoch */
+/** Return the horizon of an epoch, numbered from 0. @param {Epochs} epochs @param {number} epoch */
 export const horizonOf = (epochs, epoch) => Math.floor((epoch - 1) / epochs.count);
 
-/** Return the number of an epoch within its horizon, counted from 1. @param {Epochs} epochs @param {number} epoch */
+/** Return an epoch's number within its horizon, from 1 on. @param {Epochs} epochs @param {number} epoch */
 export const localEpoch = (epochs, epoch) => ((epoch - 1) % epochs.count) + 1;
 
-/** Return whether a deployment has the epoch. @param {Epochs} epochs @param {number} epoch */
+/** Return whether a deployment includes an epoch. @param {Epochs} epochs @param {number} epoch */
 export const hasEpoch = (epochs, epoch) =>
   epoch >= epochs.first && (epochs.last === null || epoch <= epochs.last);
 
@@ -78,7 +78,7 @@ export function readEpochs({ start, months, milliseconds, count, first, last }) 
     (last !== null && last < first) ||
     !(start >= FIRST_MOMENT && start <= LAST_MOMENT)
   ) {
-    throw new Error('not a calendar of epochs');
+    throw new Error('epochs are invalid; expected integers, a positive epoch length and years 1 to 9999');
   }
   return epochs;
 }

@@ -1,4 +1,4 @@
-/** Reasons for a device not to report. Messages name a remedy and never contain values. */
+/** Errors that keep a device from reporting. Messages name a remedy and never contain values. */
 
 /** @typedef {'statement' | 'limit' | 'not-joined' | 'closed' | 'value' | 'store' | 'unreachable' | 'app'} ErrorKind */
 

@@ -1,4 +1,4 @@
-/** Transport of requests to a collector: `fetch`, or a replacement by the app. */
+/** Requests to a collector, sent by `fetch`. */
 
 import { ClientError } from './errors.js';
 
@@ -10,8 +10,8 @@ const ANSWER_MAX = 8 * 1024 * 1024;
 /**
  * Return a transport that sends each request once, over HTTPS and without redirects.
  *
- * @param {string} url - collector's address
- * @param {{ timeout?: number, plain?: boolean }} [options] - `timeout` in seconds per request;
+ * @param {string} url - address of the collector
+ * @param {{ timeout?: number, plain?: boolean }} [options] - `timeout` is in seconds per request;
  *   `plain` allows unencrypted HTTP to other machines, if other means protect it
  * @returns {Transport}
  */
@@ -48,7 +48,7 @@ export function fetching(url, { timeout = 30, plain = false } = {}) {
       }
       return { status: response.status, text: text + decoder.decode(), retryAfter: response.headers.get('retry-after') };
     } catch {
-      // The original message may contain the address.
+      // The original message can contain the address.
       throw new ClientError('unreachable', 'no response from the server: try again later');
     }
   };

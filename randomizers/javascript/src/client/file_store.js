@@ -1,9 +1,9 @@
 /**
- * Durable storage of a device in Node: a folder with one file, whose name ends with its revision.
+ * Durable storage of a device in Node: a folder with one file, whose name contains its revision.
  *
- * - Linking creates a revision and fails if it exists.
- * - Afterwards the folder is read again. If there is a later revision, the new one may be void, and
- *   the step is repeated. If it was valid, the repeated step has no effect.
+ * - A hard link creates a revision, and fails if the revision exists.
+ * - Afterwards the folder is read again. If there is a later revision, the new one might be void, and
+ *   the step is repeated. If the new one was valid, the repeated step has no effect.
  */
 
 // @ts-ignore: of Node
@@ -19,7 +19,7 @@ const NAME = /^document\.(\d+)\.json$/;
 export class FileStore {
   #folder;
 
-  /** @param {string} folder - created if missing; processes may share it, machines must not */
+  /** @param {string} folder - created if missing; processes can share it, machines must not */
   constructor(folder) {
     this.#folder = folder;
   }
@@ -30,11 +30,11 @@ export class FileStore {
       const revision = await this.#latest();
       if (!revision) return { revision, text: null };
       try {
-        // The writer may not have synced the folder yet, and the next step relies on it.
+        // The writer might not have synced the folder yet, and the next step relies on that.
         await sync(this.#folder);
         return { revision, text: await readFile(this.#path(revision), 'utf8') };
       } catch (error) {
-        // A later revision has replaced it.
+        // A missing file was replaced by a later revision.
         if (/** @type {any} */ (error).code !== 'ENOENT') throw error;
       }
     }
@@ -73,7 +73,7 @@ export class FileStore {
       await unlink(this.#path(revision + 1)).catch(() => {});
       return false;
     }
-    // Includes new files of other processes: if they were about to link one, they read again.
+    // This includes new files of other processes, which read again if they cannot link theirs.
     for (const name of await readdir(this.#folder)) {
       const number = NAME.exec(name)?.[1];
       if (name.endsWith('.new') || (number && Number(number) <= revision)) {
@@ -100,7 +100,7 @@ export class FileStore {
   }
 }
 
-/** Make the names in a folder survive a crash. @param {string} path */
+/** Sync a folder, so that its file names survive a crash. @param {string} path */
 async function sync(path) {
   const folder = await open(path, 'r');
   try {

@@ -1,18 +1,18 @@
 /** Reasons for a device not to report. */
 export type ErrorKind =
-  /** The server's statement about the job is invalid, or differs from the one joined. */
+  /** The server's statement is not trustworthy, or differs from the joined statement. */
   | 'statement'
   /** The cost of the job would exceed the limit of the device's account. */
   | 'limit'
-  /** The device is not in a running deployment of the job: join first. */
+  /** The device has not joined the running deployment of the job: join first. */
   | 'not-joined'
-  /** The job has not started, or is over. */
+  /** The job has not started or has ended. */
   | 'closed'
   /** The job does not have this value. */
   | 'value'
   /** The stored state cannot be read or written. */
   | 'store'
-  /** No answer, or a malformed one: try again later. */
+  /** The server did not answer, or its answer was malformed: try again later. */
   | 'unreachable'
   /** The app or its browser does not support the job. */
   | 'app';
@@ -24,7 +24,7 @@ export class ClientError extends Error {
 }
 
 export interface Kept {
-  /** Initially 0. */
+  /** Revision of the text; initially 0. */
   revision: number;
   text: string | null;
 }
@@ -32,11 +32,11 @@ export interface Kept {
 /** A text with a revision; only a caller that read the latest revision can replace it. */
 export interface Store {
   read(): Promise<Kept>;
-  /** Write the next revision durably; false, with nothing written, if the revision is not the latest. */
+  /** Write the next revision durably; if `revision` is not the latest, write nothing and return false. */
   replace(revision: number, text: string): Promise<boolean>;
 }
 
-/** Storage in a browser; all tabs of an origin are one device. */
+/** Storage in a browser, where all tabs of an origin are one device. */
 export class IndexedDbStore implements Store {
   /** @param name name of the database */
   constructor(name?: string);
@@ -51,7 +51,7 @@ export interface Answer {
   retryAfter: string | null;
 }
 
-/** Function that sends a request to a collector, such as an OHTTP client; rejects without an answer. */
+/** Function that sends a request to a collector, such as an OHTTP client; it rejects without a response. */
 export type Transport = (
   method: string,
   path: string,
@@ -66,20 +66,20 @@ export function fetching(url: string, options?: { timeout?: number; plain?: bool
 export interface Guarantee {
   epsilon: number;
   delta: number;
-  /** "stream": spent once per horizon; "epoch": spent at every reported epoch. */
+  /** "stream" (charged once per horizon) or "epoch" (charged at every reported epoch). */
   unit: 'stream' | 'epoch';
   neighbors: string;
   trust: string;
 }
 
 export interface Losses {
-  /** In 10^-9. */
+  /** Epsilon in units of 10^-9. */
   epsilon: bigint;
-  /** In 10^-18. */
+  /** Delta in units of 10^-18. */
   delta: bigint;
 }
 
-/** Cost of one deployment: losses of one charge as decimals, and the number of charges. */
+/** Privacy cost of one deployment: the losses of one charge as decimals, and the number of charges. */
 export interface Entry {
   population: string;
   job: string;
@@ -93,49 +93,50 @@ export interface Entry {
   last: number;
 }
 
-/** Times of reports: epoch e starts e - 1 lengths after `start`, in milliseconds since 1970. */
+/** Times of reports: epoch e starts e - 1 epoch lengths after `start`. */
 export interface Epochs {
+  /** Start of epoch 1, in milliseconds since 1970. */
   start: number;
-  /** Calendar months of an epoch's length. */
+  /** Number of calendar months in an epoch's length. */
   months: number;
-  /** Milliseconds added to the months. */
+  /** Milliseconds in an epoch's length, in addition to its months. */
   milliseconds: number;
-  /** Number of epochs of a horizon. */
+  /** Number of epochs in a horizon. */
   count: number;
   /** First epoch of the deployment. */
   first: number;
-  /** Last epoch of the deployment; null without end. */
+  /** Last epoch of the deployment; null if there is no end. */
   last: number | null;
 }
 
 /** Values of a job. */
 export interface Values {
-  /** "value" yes or no; "items" one of a list; "found" one of an open domain; "numbers" a measured number. */
+  /** "value" (yes or no), "items" (an item of a list), "found" (an item of an open domain) or "numbers" (a measured number). */
   kind: 'value' | 'items' | 'found' | 'numbers';
-  /** Numbers of items are at least 1 and less than this. */
+  /** Size of the domain, whose numbers are at least 0 and below this. */
   size: number;
-  /** Maximum items of a set; null if a value is not a set. */
+  /** Maximum number of items in a set; null if a value is not a set. */
   slots: number | null;
-  /** Labels of the items 1, 2, ...; empty if too many to list. */
+  /** Labels of the items 1, 2, ...; empty if there are too many to list. */
   labels: string[];
-  /** Range of measured numbers; a number outside counts as the nearest one inside. */
+  /** Range of measured numbers; a number outside counts as the nearest number inside. */
   low: number;
   high: number;
   buckets: number;
-  /** True if the measured number may be absent. */
+  /** True if a user can have no measured number. */
   optional: boolean;
 }
 
 /** A verified statement and its consequences for a device's account. */
 export interface Terms {
-  /** As signed; `join` joins this one and no other. */
+  /** The signed statement; `join` joins exactly this one. */
   statement: string;
   job: string;
   population: string;
   /** Time of deployment by the operator, milliseconds since 1970. */
   deployed: number;
   guarantee: Guarantee;
-  /** Values that the device reports: an app can check that it has them. */
+  /** Values of the job; an app can check that it has such values. */
   values: Values;
   epochs: Epochs;
   /** True if another horizon follows and is charged. */
@@ -144,33 +145,33 @@ export interface Terms {
   sealed: boolean;
   /** True if collectors require a token. */
   tokens: boolean;
-  /** Spent so far of the population's budget. */
+  /** Amount spent so far for the population. */
   spent: Losses;
   limit: Losses;
-  /** Number of further charges within the limit; null: any number. */
+  /** Number of further charges within the limit; null if unlimited. */
   charges: bigint | null;
-  /** All terms as sentences for people. */
+  /** All terms as sentences. */
   description: string;
 }
 
 export interface Sending {
-  /** Number of pending reports, not known to have arrived. */
+  /** Number of waiting reports, which are not known to have arrived. */
   waiting: number;
-  /** Pause before the next attempt, in seconds. */
+  /** Seconds until the next useful attempt; 0 if no reports are waiting. */
   after: number;
-  /** True if the server reports the end of the deployment: join another. */
+  /** True if the server announced another deployment; call `join` to join it. */
   gone: boolean;
 }
 
 export interface Report {
   epoch: number;
-  /** False if the epoch's report was drawn before: its first value counts. */
+  /** False if the epoch's report was drawn before; the first value counts. */
   drawn: boolean;
   sending: Sending;
 }
 
 export interface DeviceOptions {
-  /** Address of the collector, or of the proxy of several; not needed with a transport. */
+  /** URL of the collector, or of the proxy in front of several collectors; not needed with a transport. */
   url?: string;
   job: string;
   /** The operator's public keys in hexadecimal, built into the app. */
@@ -180,56 +181,56 @@ export interface DeviceOptions {
   /** Population whose budget is charged; by default the job's name, as in job files. */
   population?: string;
   /**
-   * Milliseconds since 1970: older deployments are not joined. An app built while the job runs sets it
-   * to that time, so that no older statement can be replayed.
+   * Milliseconds since 1970; earlier deployments are not joined. An app built while the job runs sets
+   * it to its build time, so that no older statement can be replayed.
    */
   since?: number;
   /**
-   * Returns the bearer token of the next request, if the operator requires one. If it throws or returns
-   * none, the report is sent later.
+   * Function that returns the bearer token for the next request, if the operator requires one. If it
+   * throws or returns no token, the report is sent later.
    */
   token?: (() => string | null | Promise<string | null>) | null;
   /** Replacement for IndexedDB. */
   store?: Store;
   /** Replacement for `fetch`. */
   transport?: Transport;
-  /** Cryptographic randomness; other sources in tests only. */
+  /** Source of cryptographic randomness; replace it only in tests. */
   read?: (count: number) => Uint8Array;
-  /** Current time, milliseconds since 1970. */
+  /** Clock in milliseconds since 1970. */
   now?: () => number;
-  /** Monotonic time in seconds. */
+  /** Monotonic clock in seconds. */
   monotonic?: () => number;
-  /** Random number from 0 to 1, drawn at each call. */
+  /** Function that returns a new random number from 0 to 1. */
   jitter?: () => number;
 }
 
-/** true or false; a label; a number; null for no item. Where users have sets: an array or Set of these. */
+/** true or false; a label; a number; or null for no item. For sets, an array or Set of such values. */
 export type Value = boolean | string | number | null | (string | number)[] | Set<string | number>;
 
 /** One user's device in one job. Methods reject with a `ClientError`. */
 export class Device {
   constructor(options: DeviceOptions);
   readonly job: string;
-  /** Return the verified terms of joining, to show before `join`. Nothing is charged or stored. */
+  /** Return the terms of joining, to show before `join`. Nothing is charged or stored. */
   terms(): Promise<Terms>;
   /**
-   * Join the job's running deployment; a device that is already in it sends no request. The cost is
-   * charged first: ask the user before. Call it at every start of the app.
+   * Join the job's running deployment; a device that already joined it sends no request. The cost is
+   * charged before this returns: ask the user first. Apps can call it at each start.
    *
-   * @param options `Terms` that the user agreed to: these are joined, and no others
-   * @param options.statement from terms, or from a trusted source, such as the app itself: its
-   *   signature is not verified
+   * @param options `Terms` that the user agreed to: exactly these are joined
+   * @param options.statement statement from terms, or from a trusted source, such as the app itself;
+   *   its signature is not verified
    * @param options.again true if a user who left the job wants to join again
    */
   join(options?: { statement?: string; again?: boolean }): Promise<Guarantee>;
-  /** Report the value of the current epoch: drawn once, stored, and sent if there is a network. */
+  /** Report the value of the current epoch: draw once, store, and send if there is a network. */
   report(value: Value): Promise<Report>;
-  /** Send pending reports, unchanged, unless the device must pause before the next request. */
+  /** Send waiting reports unchanged, except during pauses; the next call retries failures. */
   send(): Promise<Sending>;
-  /** Send and retry until nothing is pending or the time, in seconds, is over. */
+  /** Send repeatedly until no reports are waiting, or for at most `seconds`. */
   deliver(seconds: number): Promise<Sending>;
-  /** Delete state, id and pending reports, but not the account of what was spent. */
+  /** Delete state, id and waiting reports, but not the account. */
   leave(): Promise<void>;
-  /** Return what the device has spent of its limit; `text` is for people. */
+  /** Return the device's spent amounts and the app's limit; `text` is a readable summary. */
   account(): Promise<{ spent: Losses; limit: Losses; entries: Entry[]; text: string }>;
 }

@@ -1,4 +1,4 @@
-/** Autonomous device: joins a job, draws once, keeps a privacy account, seals and sends. */
+/** Client of one device: join jobs, randomize once per epoch, account for privacy, seal and send. */
 
 export { Device } from './device.js';
 export { ClientError } from './errors.js';

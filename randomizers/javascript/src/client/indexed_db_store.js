@@ -1,4 +1,4 @@
-/** Durable storage of a device in a browser, shared by tabs. */
+/** Durable storage of a device in a browser, shared by all tabs. */
 
 import { ClientError } from './errors.js';
 

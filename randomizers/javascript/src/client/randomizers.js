@@ -22,7 +22,7 @@ const LOADED = {
 export const PROTOCOLS = Object.freeze(Object.keys(LOADED));
 
 /**
- * Return a device of a job that has not drawn yet; call `restore` or `enroll` next.
+ * Return a device for a job without any state; call `restore` or `enroll` next.
  *
  * @param {{ job: string, protocol: string, law: any }} statement
  */
@@ -35,11 +35,11 @@ export async function randomizer({ job, protocol, law }) {
   }
 }
 
-/** Tolerance for errors of logarithms, as a factor. */
+/** Tolerance factor for the errors of logarithms. */
 const OFF = 1 + 1e-9;
 
 /**
- * Throw unless this app has a randomizer for a job and its mechanism can keep the guarantee, as
+ * Throw unless this app has a randomizer for a job whose mechanism can keep the guarantee, like
  * `check_randomizer` in `randomizers/client/steps.py`.
  *
  * @param {import('./statements.js').Statement} statement
@@ -56,29 +56,29 @@ export async function checkRandomizer(statement) {
   ) {
     throw new ClientError(
       'statement',
-      `the statement promises epsilon ${guarantee.epsilon}, delta ${guarantee.delta} for each ${guarantee.unit}, ` +
-        `but the law of job ${job} loses epsilon ${loss.epsilon}, delta ${loss.delta} for each ${loss.unit}: the ` +
+      `the statement guarantees epsilon ${guarantee.epsilon}, delta ${guarantee.delta} for each ${guarantee.unit}, ` +
+        `but the mechanism of job ${job} has epsilon ${loss.epsilon}, delta ${loss.delta} for each ${loss.unit}: the ` +
         'device does not join',
     );
   }
   if (!(least <= loss.delta * SLACK)) {
     throw new ClientError(
       'statement',
-      `the noise of job ${job} cannot give epsilon ${loss.epsilon}, delta ${loss.delta}: delta is at least ` +
+      `the noise of job ${job} is too small for epsilon ${loss.epsilon}, delta ${loss.delta}: delta is at least ` +
         `${least}; the device does not join`,
     );
   }
   if (assumedContributors > minimum) {
     throw new ClientError(
       'statement',
-      `the law of job ${job} assumes ${assumedContributors} contributors in each window, but the statement ` +
+      `the mechanism of job ${job} assumes ${assumedContributors} contributors in each window, but the statement ` +
         `requires ${minimum}: the device does not join`,
     );
   }
   if (device.lastEpoch < epochs.count) {
     throw new ClientError(
       'statement',
-      `the law of job ${job} ends with epoch ${device.lastEpoch}, but the horizon has ${epochs.count} epochs: the device ` +
+      `the mechanism of job ${job} ends with epoch ${device.lastEpoch}, but the horizon has ${epochs.count} epochs: the device ` +
         'does not join',
     );
   }

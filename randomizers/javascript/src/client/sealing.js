@@ -1,4 +1,4 @@
-/** Encryption for the shuffler: HPKE by `@hpke/core`, loaded on demand. */
+/** Encryption for the shuffler: HPKE with `@hpke/core`, loaded on demand. */
 
 import { ClientError } from './errors.js';
 

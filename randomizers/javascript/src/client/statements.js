@@ -12,8 +12,8 @@ const LABEL = utf8('dpstream job description\0');
 /** @typedef {ReturnType<typeof read>} Statement */
 
 /**
- * Return the statement in a description, if one of the app's signers signed it; throw otherwise. The
- * signer that the answer names is ignored: a malicious server could name its own.
+ * Return the statement in a job description if one of the app's signers signed it; throw otherwise.
+ * The key in the description is ignored, because a malicious server could send its own.
  *
  * @param {string} description
  * @param {string[]} signers - Ed25519 public keys in hexadecimal
@@ -55,7 +55,7 @@ async function isGood(signature, message, signer) {
   return subtle.verify('Ed25519', key, signature, message);
 }
 
-/** @type {Statement | undefined} latest statement read: a report reads it many times */
+/** @type {Statement | undefined} latest parsed statement, cached because a report needs it often */
 let latest;
 
 /**
@@ -82,16 +82,16 @@ function read(text, body) {
   }
   const { content, guarantee } = body;
   const sizes = [content.slots, content.width, content.word_bytes];
-  if (!sizes.every((size) => Number.isSafeInteger(size) && size > 0)) throw new Error('the content has an invalid size');
+  if (!sizes.every((size) => Number.isSafeInteger(size) && size > 0)) throw new Error(`content sizes are ${sizes}; expected positive integers`);
   if (!['stream', 'epoch'].includes(guarantee.unit)) {
-    throw new Error('the loss has an unknown unit; expected stream or epoch');
+    throw new Error("the unit of the guarantee is unknown; expected 'stream' or 'epoch'");
   }
-  if (!/^[a-z0-9][a-z0-9_-]*$/.test(body.job)) throw new Error('the job name is invalid');
+  if (!/^[a-z0-9][a-z0-9_-]*$/.test(body.job)) throw new Error('the job name is invalid; expected lower-case letters and digits');
   for (const name of [body.job, body.population, body.protocol]) {
-    if (typeof name !== 'string') throw new Error('names are not text');
+    if (typeof name !== 'string') throw new Error("'job', 'population' and 'protocol' must be text");
   }
   if (![body.deployed, body.revision, body.minimum].every((number) => Number.isSafeInteger(number) && number >= 0)) {
-    throw new Error('the statement number is invalid');
+    throw new Error("'deployed', 'revision' and 'minimum' must be non-negative integers");
   }
   return {
     text,
@@ -99,9 +99,9 @@ function read(text, body) {
     deployment: /** @type {string} */ (body.deployment),
     /** Milliseconds since 1970. */
     deployed: /** @type {number} */ (body.deployed),
-    /** Revision of the statement of a deployment: the largest is the newest. */
+    /** Revision of the deployment's statement; the largest is the newest. */
     revision: /** @type {number} */ (body.revision),
-    /** Deployment and fingerprint. */
+    /** Bytes of the deployment's id and fingerprint. */
     identity: joined(fromHex(body.deployment, 16), fromHex(body.fingerprint, 16)),
     protocol: /** @type {string} */ (body.protocol),
     law: body.law,
@@ -122,7 +122,7 @@ function read(text, body) {
 }
 
 /**
- * Return whether two statements are equal except in their revision and last epoch.
+ * Return whether two statements are the same except for their revision and last epoch.
  *
  * @param {Statement} one
  * @param {Statement} other
@@ -137,7 +137,7 @@ export function differInLastEpochAlone(one, other) {
 }
 
 /**
- * Return the public key that an epoch's report is sealed to; undefined without sealing.
+ * Return the public key for sealing an epoch's report, or undefined without a key.
  *
  * @param {Statement} statement
  * @param {number} epoch
@@ -146,6 +146,6 @@ export function differInLastEpochAlone(one, other) {
 export const keyAt = ({ seal }, epoch) =>
   seal.find((/** @type {any} */ { first, last }) => first <= epoch && (last === null || epoch <= last))?.key;
 
-/** Return the index that a report of an epoch is charged to: its horizon, or the epoch. @param {Statement} statement @param {number} epoch */
+/** Return the horizon or epoch that is charged for a report of an epoch. @param {Statement} statement @param {number} epoch */
 export const chargeIndex = ({ guarantee, epochs }, epoch) =>
   guarantee.unit === 'stream' ? horizonOf(epochs, epoch) : epoch;

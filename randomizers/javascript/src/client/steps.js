@@ -1,6 +1,6 @@
 /**
- * Steps of a device without input or output: document in, document out. Steps and document are those
- * of `randomizers/client/steps.py`. A step without effect returns its input.
+ * Steps of a device, as functions from one document to the next, without input or output. Steps and
+ * documents are the same as in `randomizers/client/steps.py`. A step without effect returns its input.
  */
 
 import { charged, entryOf, isEntry, newest, opened } from './account.js';
@@ -20,7 +20,7 @@ import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './sta
 
 const MOST_WAITING = 32;
 const CLOCK_TOLERANCE = 60_000;
-/** Maximum milliseconds that a server can move a device ahead of a clock that may be right. */
+/** Maximum milliseconds that a server can move a device ahead of a clock that might be right. */
 const MOST_AHEAD = 86_400_000;
 const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
@@ -31,7 +31,7 @@ const REJECTIONS = [400, 403, 413, 415];
 const PROBLEMS = '/problems/';
 
 /**
- * Parse the stored document; throw if it is damaged or of a later version.
+ * Parse the stored document; throw if it is damaged or was written by a later version.
  *
  * @param {string | null} text
  * @returns {Document}
@@ -90,8 +90,8 @@ const withMember = (document, job, member) => ({
 });
 
 /**
- * Throw if a statement is older than, or contradicts, the one joined. Within a deployment only the
- * last epoch may change, in a later revision; everything else is pinned.
+ * Throw if a statement is older than the joined one or contradicts it. Within a deployment only the
+ * last epoch can change, in a later revision; everything else is pinned.
  *
  * @param {Document} document
  * @param {Statement} statement
@@ -125,11 +125,11 @@ export function checkNewer(document, statement) {
 }
 
 /**
- * Join a deployment; without effect if the device is already in it.
+ * Join a deployment; without effect if the device has already joined it.
  *
  * @param {Document} document
  * @param {Statement} statement - verified
- * @param {Uint8Array} device - 16 random bytes, the device's id if it joins
+ * @param {Uint8Array} device - the new id, 16 random bytes
  * @param {Losses} limit
  * @param {number} now
  * @param {boolean} again - true if a user who left the job wants to join again
@@ -154,7 +154,7 @@ export function joined(document, statement, device, limit, now, again) {
     );
   }
   const epoch = Math.max(epochAt(epochs, now), epochs.first);
-  if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} is over`);
+  if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} has ended`);
   const account = opened(document.account, statement, limit);
   return withMember({ ...document, account }, job, {
     statement: text,
@@ -167,10 +167,10 @@ export function joined(document, statement, device, limit, now, again) {
   });
 }
 
-/** Delete everything about a job except its cost. @param {Document} document @param {string} job */
+/** Delete everything about a job except its account entries. @param {Document} document @param {string} job */
 export const left = (document, job) => withMember(document, job, null);
 
-/** Return the membership in a running deployment; throw outside of one. @param {Document} document @param {string} job */
+/** Return the membership in the running deployment; throw without one. @param {Document} document @param {string} job */
 export function presentMember(document, job) {
   const member = document.members[job];
   if (!member) throw new ClientError('not-joined', `the device has not joined job ${job}: call join first`);
@@ -184,12 +184,13 @@ export function presentMember(document, job) {
 }
 
 /**
- * Estimate the time, in milliseconds since 1970. The server's time may be false, and the device's may
- * be wrong. Neither costs privacy. But a device that has drawn an epoch is absent until the next one.
- * The server therefore moves it at most a day ahead of its own clock, unless that is certainly wrong.
+ * Return the best estimate of the time, in milliseconds since 1970. The server's time can be false,
+ * and the device's can be wrong. Neither costs privacy, but after drawing an epoch a device is absent
+ * until the next one. So the server can move a device at most a day ahead of its own clock, unless
+ * that clock is certainly wrong.
  *
  * @param {number} own
- * @param {any} server - time in the server's answer, if any
+ * @param {any} server - time in the server's response, if any
  * @param {number} deployed - time of the deployment, signed by the operator
  */
 export function corrected(own, server, deployed) {
@@ -203,13 +204,13 @@ export function corrected(own, server, deployed) {
 export function reportedEpoch({ job, epochs }, now) {
   const epoch = epochAt(epochs, now);
   if (epoch < epochs.first) throw new ClientError('closed', `job ${job} has not started`);
-  if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} is over`);
+  if (!hasEpoch(epochs, epoch)) throw new ClientError('closed', `job ${job} has ended`);
   return epoch;
 }
 
 /**
- * Draw and charge the report of an epoch, and queue it; without effect if drawn before. Charge and
- * draw are one document: neither is ever stored without the other.
+ * Draw, charge and queue the report of an epoch; without effect if it was already drawn. Charge and
+ * draw are in one document, so neither is ever stored without the other.
  *
  * @param {Document} document
  * @param {string} job
@@ -238,7 +239,7 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
     else device.restore(member.state);
     content = contentOf(statement, device.report(localEpoch(epochs, epoch), value, read), device);
   } catch {
-    // The original message may contain the value.
+    // The original message can contain the value.
     throw new ClientError(
       'app',
       `the randomizer of this app cannot report to job ${job}: the app is outdated or the device ` +
@@ -279,15 +280,16 @@ export async function drawn(document, job, epoch, value, limit, read, seal) {
 }
 
 /**
- * Return the number of messages, then as many slots as any report needs, zero where unused.
+ * Return the content of a report: the number of messages, then the messages, padded with zeros to
+ * the size that all reports have.
  *
  * @param {Statement} statement
- * @param {ArrayLike<number | bigint>} words - in canonical order
+ * @param {ArrayLike<number | bigint>} words - messages in canonical order
  * @param {{ width: number, wordBytes: number }} device
  */
 function contentOf({ slots, width, wordBytes }, words, device) {
   const count = words.length / width;
-  if (device.width !== width || device.wordBytes !== wordBytes || count > slots) throw new Error('the words do not match the statement');
+  if (device.width !== width || device.wordBytes !== wordBytes || count > slots) throw new Error('the messages do not have the format of the statement');
   const content = new Uint8Array(2 + slots * width * wordBytes);
   content.set(littleEndian(count, 2));
   Array.from(words, (word, index) => content.set(littleEndian(Number(word), wordBytes), 2 + index * wordBytes));
@@ -295,13 +297,13 @@ function contentOf({ slots, width, wordBytes }, words, device) {
 }
 
 /**
- * Interpret an answer to a report. Only a collector's answer is final. An answer without one of its
- * problem types may come from any intermediary, and the report is sent again until it is late.
+ * Interpret a response to a report. Only a collector's response is final. A response without a
+ * collector's problem type can come from any intermediary, so the report is sent again until it is late.
  *
  * @param {number} status
- * @param {any} problem - JSON of the answer, if any
+ * @param {any} problem - JSON of the response, if any
  * @returns {{ kind: 'acknowledged' | 'rejected' | 'gone' | 'early' | 'again', others: boolean, begins: number | null }}
- *   `others`: true if other reports can be sent at once; `begins`: start of an early report's epoch
+ *   `others`: true if other reports can be sent immediately; `begins`: start of an early report's epoch
  */
 export function outcomeOf(status, problem) {
   const type = problem?.type;
@@ -320,12 +322,12 @@ export function outcomeOf(status, problem) {
 }
 
 /**
- * Remove a report by its outcome; "again" and "early" have no effect.
+ * Remove a waiting report, given the kind of its outcome; "again" and "early" keep it.
  *
  * @param {Document} document
  * @param {string} job
  * @param {Waiting} waiting
- * @param {string} kind - kind of the outcome
+ * @param {string} kind
  * @returns {Document}
  */
 export function settled(document, job, waiting, kind) {
@@ -344,7 +346,7 @@ export function settled(document, job, waiting, kind) {
  *
  * @param {number} failures - consecutive failures, at least 1
  * @param {number | null} retryAfter - seconds requested by the server
- * @param {number} jitter - from 0 to 1, drawn for this pause
+ * @param {number} jitter - independent uniform random number from 0 to 1
  */
 export function secondsToWait(failures, retryAfter, jitter) {
   const longest = Math.min(FIRST_WAIT * 2 ** Math.min(failures - 1, 30), LAST_WAIT);
@@ -353,7 +355,7 @@ export function secondsToWait(failures, retryAfter, jitter) {
 }
 
 /**
- * Return the wait of an early report, in seconds; at most a day, since clocks may be wrong.
+ * Return the wait in seconds before an early report is sent; about a day at most.
  *
  * @param {number} begins - start of its epoch, milliseconds since 1970
  * @param {number} now

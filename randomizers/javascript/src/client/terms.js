@@ -1,4 +1,4 @@
-/** Terms of joining a job, before anything is charged, as in `randomizers/client/terms.py`. */
+/** Terms of joining a job, to show before anything is charged, as in `randomizers/client/terms.py`. */
 
 import { inWords, spent as spentOf } from './account.js';
 import { begins, horizonOf } from './epoch_clock.js';
@@ -40,7 +40,7 @@ function inSentences(told, spent, limit, charges) {
   const last = epochs.last === null ? 'with no end date' : `at most ${epochs.last - epochs.first + 1} times`;
   const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, starting ${moment(epochs.first)}.`];
   if (guarantee.unit === 'stream') {
-    // The first horizon of a deployment may be the rest of one that the calendar started before.
+    // The first horizon can have started before the deployment, which then has its rest.
     const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
     const until = told.recurring ? ` before ${moment(later)}` : '';
     const further = told.recurring ? `; every further ${epochs.count} times cost the same again` : '';

@@ -1,4 +1,4 @@
-/** Values that an app gives to its device, converted to numbers of the domain. */
+/** Values that an app passes to its device, converted to numbers of the domain. */
 
 import { ClientError } from './errors.js';
 
@@ -19,7 +19,7 @@ export function readValues({ kind, size, slots, labels = [], low = 0, high = 1, 
     !(Array.isArray(labels) && labels.every((label) => typeof label === 'string')) ||
     (numbers && !(size === buckets + 1 && Number.isFinite(low) && Number.isFinite(high) && low < high))
   ) {
-    throw new Error('values have an unknown kind or an invalid size');
+    throw new Error('values are invalid; expected a known kind, a size of at least 2, labels as text and low below high');
   }
   return { kind, size, slots, labels, low, high, buckets, optional };
 }
@@ -27,15 +27,15 @@ export function readValues({ kind, size, slots, labels = [], low = 0, high = 1, 
 /**
  * Convert a value to the randomizer's input. Absence is visible, so it must not depend on the value:
  *
- * - A number outside the range counts as the nearest one inside.
- * - NaN counts as none, or as the lowest where a number is required.
- * - Of a set with too many items, those first in the job's order count; duplicates count once.
+ * - A number outside the range counts as the nearest number inside.
+ * - NaN counts as no number, or as the lowest if a number is required.
+ * - Of a set with too many items, the first ones in the job's order count. Duplicates count once.
  *
- * Throw if the type is wrong, or the job has no such label or item: an error of the app.
+ * Throw if the type is wrong, or the job has no such label or item.
  *
  * @param {Values} values
- * @param {any} value - true or false; a label; a measured number; a number of the domain, in jobs
- *   over items; null for no item. Where users have sets: one or an array of these.
+ * @param {any} value - true or false; a label; a measured number; a number of the domain in jobs over
+ *   items; or null for no item. For sets, one such value, or an array or Set of them.
  * @returns {number | number[]}
  */
 export function numberOf(values, value) {
@@ -69,8 +69,8 @@ function bucket({ low, high, buckets, optional }, value) {
 }
 
 /**
- * Return the bucket, from 0, of a number in [low, high), exact on every edge: numbers are taken as their
- * shortest decimals, as people write them, so 37.5 is in the bucket that starts there.
+ * Return the bucket, from 0 on, of a number in [low, high), exactly on every edge: numbers are read as
+ * their shortest decimals, so 37.5 is in the bucket that starts there.
  *
  * @param {number} value @param {number} low @param {number} high @param {number} buckets
  */
@@ -81,7 +81,7 @@ function bucketOf(value, low, high, buckets) {
   return Number(((number - first) * BigInt(buckets)) / (last - first));
 }
 
-/** @param {number} number - split into digits and a power of ten */
+/** Split a number into decimal digits and a power of ten. @param {number} number */
 function decimal(number) {
   const [, sign, whole, part = '', exponent = '0'] = /** @type {RegExpExecArray} */ (/^(-?)(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(number)));
   return { digits: BigInt(sign + whole + part), exponent: Number(exponent) - part.length };
@@ -92,5 +92,5 @@ function allowed({ kind, labels, size, optional }) {
   if (kind === 'value') return 'true or false';
   if (kind === 'numbers') return `a number${optional ? ' or null' : ''}`;
   const told = labels.length ? `one of the ${labels.length} labels of this job, ` : '';
-  return `${told}a whole number from 1 to ${size - 1}, or null`;
+  return `${told}an integer from 1 to ${size - 1}, or null`;
 }

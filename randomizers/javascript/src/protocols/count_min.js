@@ -1,4 +1,4 @@
-/** Device of count_min, also for trees: an item raises a cell per row (`randomizers/count_min`). */
+/** Device of count_min, also for trees: an item raises one cell per row (`randomizers/count_min`). */
 
 import { readCode } from '../cell_codes.js';
 import { Device, sorted } from '../device.js';
@@ -14,7 +14,7 @@ export class CountMin extends Device {
     constants('count_min', body, names);
     checkApproximate(body);
     oneOf('calibration', body.calibration, ['exact', 'published']);
-    check(body.stream_epsilon >= body.epsilon, `stream_epsilon is ${body.stream_epsilon}; expected at least the epsilon of an epoch`);
+    check(body.stream_epsilon >= body.epsilon, `stream_epsilon is ${body.stream_epsilon}; expected at least ${body.epsilon}, the epsilon of an epoch`);
     super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
     this.loss = perEpoch(body.epsilon, body.delta);
     this.items = whole('items', body.items, 1, 1024);

@@ -1,10 +1,10 @@
-/** Base of devices that follow changes of a Boolean (`randomizers/following_devices.py`). */
+/** Base class of devices that track changes of a Boolean (`randomizers/following_devices.py`). */
 
 import { Device, narrowest } from '../device.js';
 
 const UNKNOWN = 2;
 const NEW = 4;
-/** Threshold below which the remainder of all changes counts as 0. */
+/** Threshold below which the tracked remainder of all changes counts as 0. */
 const NOTHING = 2 ** -64;
 
 export class FollowingDevice extends Device {

@@ -6,7 +6,7 @@ import { check, checkLoss, constants, float, large, list, logarithmOfRatio, perS
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** Added to the word of a device that enrolled within the interval it reports on. */
+/** Number added to the message of a device that enrolled within the interval on which it reports. */
 export const NEWCOMER = 128;
 
 const MOST_SIGNS = 1024;
@@ -14,7 +14,7 @@ const UNKNOWN = -1;
 const NEW = 2;
 
 /**
- * Parse a composed randomizer: masses of all sign vectors at each distance.
+ * Parse a composed randomizer; `masses` are those of all sign vectors at each distance.
  *
  * @param {any} body
  */
@@ -25,7 +25,7 @@ export function readComposed(body) {
     return new Array(whole('a run of weights', length, 1, MOST_SIGNS + 1)).fill(large('weight', weight, 1n));
   });
   const k = weights.length - 1;
-  check(k >= 1 && k <= MOST_SIGNS, `${k + 1} weights; expected 2 to ${MOST_SIGNS + 1}`);
+  check(k >= 1 && k <= MOST_SIGNS, `got ${k + 1} weights; expected 2 to ${MOST_SIGNS + 1}`);
   let ways = 1n;
   const masses = weights.map((weight, distance) => {
     const mass = ways * weight;
@@ -50,16 +50,16 @@ export function readFutureRandLaw(body) {
   const orders = bitLength(horizon);
   check(
     weights.length === orders && composed.length === orders,
-    `${weights.length} order weights; expected ${orders} for a horizon of ${horizon} epochs`,
+    `got ${weights.length} order weights; expected ${orders} for a horizon of ${horizon} epochs`,
   );
-  check(weights.some((weight) => weight > 0n), 'at least one order weight must be positive');
+  check(weights.some((weight) => weight > 0n), 'order weights are all 0; expected a positive one');
   const epsilon = float('epsilon', body.epsilon);
   const loss = Math.max(...composed.filter((_, order) => weights[order] > 0n).map((law) => law.loss));
   checkLoss(loss, epsilon);
   return { horizon, epsilon, loss, weights, composed };
 }
 
-/** Device that follows a Boolean with an order and signs drawn once. */
+/** Device that tracks a Boolean, with an order and signs that are drawn once. */
 export class BooleanDevice extends Device {
   /**
    * @param {any} law - result of `readFutureRandLaw`
@@ -88,7 +88,7 @@ export class BooleanDevice extends Device {
     const [order] = new Categories(weights).draw(1, random);
     const { k, masses } = composed[order];
     const signs = new Uint8Array(Math.ceil(this.most / 8));
-    // Draws how many signs differ, then which: each subset of the remaining is equally likely.
+    // Draw how many signs differ, then which signs: all subsets of that size are equally likely.
     let [left] = new Categories(masses).draw(1, random);
     for (let position = 0; position < k; position++) {
       if (random.integers(k - position, 1)[0] < left) left--;
@@ -98,7 +98,7 @@ export class BooleanDevice extends Device {
   }
 
   /**
-   * Return the word that is due, or null.
+   * Return the message that is due, or null.
    *
    * @param {number} epoch
    * @param {number} now

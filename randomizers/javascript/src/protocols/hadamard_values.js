@@ -1,4 +1,4 @@
-/** Items over time: symbols of one Boolean per device (`randomizers/value_stream/hadamard_values`). */
+/** Items over time, as symbols for one Boolean per device (`randomizers/value_stream/hadamard_values`). */
 
 import { constants, float, whole } from '../laws.js';
 import { checkedItem } from './items.js';
@@ -7,14 +7,14 @@ import { ValueStream } from './value_stream.js';
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
 const MOST_ITEMS = 4096;
-/** Position of the row in a word. */
+/** Factor of the row in a message. */
 const ROW = 1 << 8;
 
-/** Return the rows of the Hadamard matrix: the smallest power of two above a number of items. @param {number} items */
+/** Return the number of rows of the Hadamard matrix: the least power of two above `items`. @param {number} items */
 export const rowsFor = (items) => 2 ** items.toString(2).length;
 
 /**
- * Return the Boolean of an item in a row of the Hadamard matrix: 1 if the entry is +1; 0 for no item.
+ * Return 1 if the Hadamard matrix has +1 in this row for the item, else 0; 0 for no item.
  *
  * @param {number} row
  * @param {number} item

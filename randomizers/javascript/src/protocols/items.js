@@ -1,9 +1,9 @@
-/** Values that are an item or none. */
+/** Validation of values that are an item or none. */
 
 import { check, shown } from '../laws.js';
 
 /**
- * Return an item, or 0 for none; throw otherwise.
+ * Return a value if it is an item, or 0 for none; throw otherwise.
  *
  * @param {any} value
  * @param {number} items

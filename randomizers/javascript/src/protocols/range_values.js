@@ -1,4 +1,4 @@
-/** Numbers over time, each device on one level of a tree (`randomizers/value_stream/range_values`). */
+/** Numbers over time, reported on one level of a tree (`randomizers/value_stream/range_values`). */
 
 import { Categories } from '../draws.js';
 import { Device } from '../device.js';
@@ -8,7 +8,7 @@ import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
-/** Position of the level in a word. */
+/** Factor of the level in a message. */
 const LEVEL = 1 << 24;
 
 export class RangeValues extends Device {
@@ -19,12 +19,12 @@ export class RangeValues extends Device {
     const weights = list('level_weights', body.level_weights).map((weight) => large('level weight', weight));
     check(
       levels.length && levels.every(({ items }, index) => items === 2 ** (index + 1)),
-      'levels must have 2, 4, 8, ... nodes',
+      `levels have ${levels.map(({ items }) => items).slice(0, 20)} nodes; expected 2, 4, 8, ...`,
     );
-    check(weights.length === levels.length, `${weights.length} level weights do not match ${levels.length} levels`);
-    check(weights[weights.length - 1] > 0n, 'the weight of the last level must be positive');
+    check(weights.length === levels.length, `got ${weights.length} level weights; expected ${levels.length}`);
+    check(weights[weights.length - 1] > 0n, 'the weight of the last level is 0; expected a positive integer');
     const [{ lastEpoch }] = levels;
-    check(levels.every((level) => level.lastEpoch === lastEpoch), 'all levels must have one horizon');
+    check(levels.every((level) => level.lastEpoch === lastEpoch), 'levels have different horizons; expected the same last epoch');
     super(lastEpoch);
     this.levels = levels;
     this.weights = weights;
@@ -33,7 +33,7 @@ export class RangeValues extends Device {
     this.loss = perStream(epsilon);
   }
 
-  /** Return the arrays, as wide as the widest level needs. @returns {Record<string, import('../device.js').Field>} */
+  /** Return the fields, as wide as the widest level needs. @returns {Record<string, import('../device.js').Field>} */
   fields() {
     const { followed, value, noise, sum } = this.levels[0].fields();
     const changes = this.levels.map((level) => level.fields().changes.dtype);
@@ -58,10 +58,10 @@ export class RangeValues extends Device {
   /** @param {Record<string, any>} kept */
   checkKept(kept) {
     const { rows, squaredNormBudget } = this.levels[kept.level[0] - 1];
-    check(kept.row[0] < rows, `state array row has the value ${kept.row[0]}; expected a number below ${rows}`);
+    check(kept.row[0] < rows, `state array 'row' has the value ${kept.row[0]}; expected a number below ${rows}`);
     check(
       kept.left[0] >= 0 && kept.left[0] <= squaredNormBudget,
-      `state array left has the value ${kept.left[0]}; expected 0 to ${squaredNormBudget}. The state belongs to another law`,
+      `state array 'left' has the value ${kept.left[0]}; expected 0 to ${squaredNormBudget}. The state belongs to another job`,
     );
   }
 
@@ -78,7 +78,7 @@ export class RangeValues extends Device {
   words(epoch, bucket, random) {
     const number = this.kept.level[0];
     const level = this.levels[number - 1];
-    // The arrays are shared: this stores the changes made by the level.
+    // The level changes the arrays of this device in place.
     level.kept = this.kept;
     level.epoch = this.epoch;
     const node = Math.ceil(bucket / 2 ** (this.levels.length - number));

@@ -3,10 +3,10 @@
 import { check, shown } from '../laws.js';
 
 /**
- * Return the distinct items of a set, ascending; throw if it is invalid.
+ * Return the distinct items of a set in ascending order; throw if it is invalid.
  *
- * @param {any} value - array of items from 1, with 0 for none
- * @param {number} most - maximum items of a user
+ * @param {any} value - array of items from 1 on; 0 is ignored
+ * @param {number} most - maximum number of items of a user
  * @param {number} size - size of the domain
  * @returns {bigint[]}
  */

@@ -15,7 +15,7 @@ const MOST_BOOST = 1 << 16;
 /** Flags of the stored value: the device was absent since then, or is new. */
 const ABSENT = 2;
 const NEW = 4;
-/** Time of the stored item: last epoch, before, never. */
+/** Time of the last report: the last epoch, an earlier epoch, or never. */
 const KNOWN = 0;
 const SILENT_SINCE = 1;
 const NEVER = 2;
@@ -26,8 +26,8 @@ function readCommon(body, name, others) {
   checkApproximate(body);
   const maxChanges = whole('max_changes', body.max_changes, 0, MOST_CHANGES);
   const boost = whole('boost', body.boost, 0, MOST_BOOST);
-  check((boost === 0) === (maxChanges === 0), `boost ${boost} does not match ${maxChanges} changes`);
-  // JavaScript's clock does not reach later epochs.
+  check((boost === 0) === (maxChanges === 0), `boost is ${boost} and max_changes is ${maxChanges}; expected both to be 0 or both positive`);
+  // JavaScript's clock does not reach epochs beyond this limit.
   const lastEpoch = Math.min(Number(body.last_epoch), Number.MAX_SAFE_INTEGER);
   return { maxChanges, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
 }
@@ -40,7 +40,7 @@ export class ShuffledCounts extends Device {
   constructor(body) {
     const { maxChanges, boost, lastEpoch } = readCommon(body, 'shuffled_counts', ['calibration', 'noise']);
     oneOf('calibration', body.calibration, ['rigorous', 'exact']);
-    check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} does not match boost ${boost}`);
+    check((boost === 0) === (body.calibration === 'exact'), `calibration is ${body.calibration}; expected 'exact' for boost 0, else 'rigorous', but boost is ${boost}`);
     super(lastEpoch);
     this.loss = perStream(body.epsilon, body.delta);
     this.maxChanges = maxChanges;
@@ -80,7 +80,7 @@ export class ShuffledCounts extends Device {
     return new Uint8Array(messages);
   }
 
-  /** Return 1 for a boosted change to 1, -1 for one to 0, else 0. @param {number} epoch @param {number} now */
+  /** Return 1 for a boosted change to 1, -1 for a boosted change to 0, else 0. @param {number} epoch @param {number} now */
   #boosted(epoch, now) {
     const { value, changes } = this.kept;
     let before = value[0];
@@ -94,7 +94,7 @@ export class ShuffledCounts extends Device {
   }
 }
 
-/** Device for items, or for numbers on the levels of a tree. */
+/** Device for items, or for numbers in a tree. */
 export class ShuffledItemCounts extends Device {
   /** @param {any} body */
   constructor(body) {
@@ -106,10 +106,10 @@ export class ShuffledItemCounts extends Device {
       ['held', 'left', ...own],
     );
     const noises = [body.held, ...(body.left === null ? [] : [body.left])].map(readNoise);
-    check((boost === 0) === (noises.length === 1), `boost ${boost} does not match noise for ${noises.length} kinds of words`);
+    check((boost === 0) === (noises.length === 1), `boost is ${boost}; expected noise 'left' with a boost, and null without`);
     check(
       noises.every(({ minimum }) => minimum === noises[0].minimum),
-      'noise of other numbers of contributors',
+      "the noises have different minimums; expected the minimum of 'held'",
     );
     super(lastEpoch);
     this.loss = perStream(body.epsilon, body.delta);
@@ -117,12 +117,12 @@ export class ShuffledItemCounts extends Device {
     this.boost = boost;
     this.noise = noises[0];
     this.assumedContributors = assumedBy(this.noise);
-    /** Number of cells that one item raises and another does not. */
+    /** Number of cells that the first item raises and the last item does not. */
     this.apart = 1;
     let noisyCells = 0;
     if (tree) {
       const code = readCode(body.levels, ['levels']);
-      // The root is sent only without a boost.
+      // Messages about the root are sent only without a boost.
       const without = Number(boost > 0);
       this.size = code.size;
       this.wordCount = BigInt(code.cells - without);
@@ -194,7 +194,7 @@ export class ShuffledItemCounts extends Device {
     this.dummies.forEach((dummies, kind) => {
       if (!dummies) return;
       const first = BigInt(kind) * this.wordCount;
-      // A Poisson number of words, drawn from all words of a kind.
+      // A Poisson number of dummies, uniform over the messages of a kind.
       const drawn = random.integers(this.wordCount, dummies.total(random));
       for (const word of drawn) words.push(BigInt(word) + first);
     });

@@ -1,11 +1,11 @@
-/** value_stream for the shuffle model: one word per epoch (`randomizers/shuffled_counts/shuffled_value_stream`). */
+/** value_stream for the shuffle model: one message per epoch (`randomizers/shuffled_counts/shuffled_value_stream`). */
 
 import { check, checkApproximate, constants, hexadecimal, oneOf, perStream, whole } from '../laws.js';
 import { ofNormal } from '../least_delta.js';
 import { FollowingDevice } from './following.js';
 
 const STEPS = 256;
-/** Word of 0. */
+/** Message that encodes 0. */
 const ZERO = 1 << 15;
 const MOST_BOOST = (ZERO - 1) / STEPS - 0.5;
 const ALL = 2 ** 64;
@@ -21,7 +21,7 @@ export class ShuffledValueStream extends FollowingDevice {
     const decay = hexadecimal('decay', body.decay);
     check(
       boost >= 0 && boost <= MOST_BOOST && decay >= 0 && decay < 1,
-      `boost ${boost} or decay ${decay} is out of range`,
+      `boost is ${boost} and decay is ${decay}; expected boost 0 to ${MOST_BOOST} and decay at least 0 and below 1`,
     );
     const lastEpoch = whole('last_epoch', body.last_epoch, 1, 1 << 20);
     super(lastEpoch, whole('max_changes', body.max_changes, 1, 1 << 20), boost, decay);

@@ -1,4 +1,4 @@
-/** One message per user: randomized response, and RAPPOR (`randomizers/single_message`). */
+/** One message per user: randomized response or RAPPOR (`randomizers/single_message`). */
 
 import { Categories } from '../draws.js';
 import { Device, sorted, wordType } from '../device.js';
@@ -24,10 +24,10 @@ export class SingleMessage extends Device {
     const { k, weights } = readComposed(body.odds);
     check(k === 1 && weights[0] >= weights[1], `odds are ${weights}; expected two weights, the larger first`);
     this.bits = body.response === 'rappor';
-    check(this.bits || this.slots === 1, `randomized_response supports one item per user, not ${this.slots}`);
-    check(!this.bits || this.items <= MOST_BITS, `rappor supports at most ${MOST_BITS} items, not ${this.items}`);
+    check(this.bits || this.slots === 1, `slots is ${this.slots}; expected 1 for response 'randomized_response'`);
+    check(!this.bits || this.items <= MOST_BITS, `items is ${this.items}; expected at most ${MOST_BITS} for response 'rappor'`);
     const [own, other] = weights;
-    /** Probabilities that a message supports an item its user has, and one it does not have. */
+    /** Probabilities that a message contains an item that its user has, or does not have. */
     this.probabilities = weights.map((weight) => Number(weight) / Number(own + other * BigInt(this.bits ? 1 : this.items)));
     this.false = new Categories(this.bits ? weights : [own, BigInt(this.items) * other]);
     this.width = this.bits ? Math.ceil(this.items / 8) : 1;

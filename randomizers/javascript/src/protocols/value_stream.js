@@ -22,7 +22,8 @@ export class ValueStream extends FollowingDevice {
     this.reserve = ((boost + 0.5) * (boost + 0.5)) / 40;
     check(
       boost >= 0 && decay >= 0 && decay < 1 && squaredNormBudget > this.reserve,
-      `boost ${boost}, decay ${decay} or squaredNormBudget ${squaredNormBudget} is out of range`,
+      `boost is ${boost}, decay is ${decay} and squared_norm_budget is ${squaredNormBudget}; expected boost of at ` +
+        `least 0, decay of at least 0 and below 1, and squared_norm_budget above ${this.reserve}`,
     );
     check(theta > 0 && gain > 0, `theta is ${theta} and gain is ${gain}; expected positive numbers`);
     this.squaredNormBudget = squaredNormBudget;
