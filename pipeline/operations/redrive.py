@@ -123,7 +123,7 @@ CURABLE = (
 All other reasons mean that a record is damaged, belongs elsewhere or contradicts earlier records.
 """
 
-_LACKS_A_PART = "another shuffler lacks its part of the report"
+_LACKS_A_PART = "another shuffler lacks its part"
 
 
 @dataclass(frozen=True, slots=True)

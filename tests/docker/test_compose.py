@@ -1,4 +1,4 @@
-"""docker/compose.yaml without Docker: its schema, and its use of this software and Kafka."""
+"""Test docker/compose.yaml without Docker: its schema, and its use of dpstream and Kafka."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def schema() -> Any:
 
 
 def test_file_follows_the_compose_specification() -> None:
-    # Draft 7 by an https address unknown to jsonschema; recently draft 2020-12.
+    # jsonschema does not know this https address of draft 7; newer schemas use draft 2020-12.
     specification = schema()
     drafts = jsonschema.validators.validator_for(specification, jsonschema.Draft7Validator)
     validator = drafts(specification)
@@ -112,7 +112,7 @@ def test_files_read_by_commands_are_mounted() -> None:
 
 
 def test_noise_keys_are_mounted_only_for_shuffle_and_deploy() -> None:
-    """The noise keys allow removing the noise of released windows."""
+    """With a noise key, the noise of released windows can be removed."""
     holders = {name for name, each in SERVICES.items() if "noise-keys" in str(each.get("volumes"))}
     assert holders == {"shuffle", "deploy"}
 
@@ -122,7 +122,7 @@ def holders(volume: str) -> set[str]:
 
 
 def test_collector_keys_are_mounted_only_for_collect_and_deploy() -> None:
-    """The keys allow linking reports to devices, and only the deployment has the signing key."""
+    """With these keys, reports can be linked to devices; only the deployment signs."""
     assert holders("collector-keys") == {"collect", "deploy", "deploy-devices"}
     assert SERVICES["collect"]["volumes"] == ["collector-keys:/var/lib/dpstream/collector-keys:ro"]
     assert holders("signing-keys") == {"deploy", "deploy-devices"}
@@ -141,7 +141,7 @@ def test_sealing_keys_are_mounted_only_for_shuffle_and_keygen() -> None:
 
 
 def test_key_folders_are_readable_only_by_their_owner() -> None:
-    """A volume takes owner and mode of the folder it is mounted on, if that is in the image."""
+    """A volume gets the owner and mode of the image's folder at its mount point."""
     dockerfile = (DOCKER / "Dockerfile").read_text()
     made = re.search(
         r"install --directory --owner dpstream .* --mode 0700((?:.*\\\n)*.*)", dockerfile
@@ -168,7 +168,7 @@ def test_two_collectors_run_behind_a_proxy() -> None:
     arguments = shlex.split(collect["command"])[1:]
     context = build_command().commands["collect"].make_context("collect", arguments)
     port = context.params["bind"].rpartition(":")[2]
-    # Used by the image's health check and Prometheus.
+    # The image's health check and Prometheus use this address.
     assert (context.params["metrics"], context.params["metrics_address"]) == (9400, "0.0.0.0")
     # Only the proxy is in the trusted network, and its clients are limited individually.
     assert context.params["rate"] == 100
@@ -190,11 +190,11 @@ def test_two_collectors_run_behind_a_proxy() -> None:
     sizes = re.findall(r"client_(?:max_body|body_buffer)_size (\d+)k;", settings)
     assert len(sizes) == 2
     assert len(set(sizes)) == 1
-    # Above the maximum, so that collectors themselves report that a body is too large.
+    # Above the collectors' limit, so that collectors themselves reject a body that is too large.
     assert int(sizes[0]) > BODY_MAX // 1024
 
 
-def test_brokers_match_the_local_one_and_survive_a_loss() -> None:
+def test_brokers_match_the_local_broker_and_tolerate_a_loss() -> None:
     settings = {name: service["environment"] for name, service in BROKERS.items()}
     voters = ",".join(f"{env['KAFKA_NODE_ID']}@{name}:9093" for name, env in settings.items())
     copies = re.compile(r".*REPLICATION_FACTOR|.*MIN_ISR|KAFKA_MIN_INSYNC_REPLICAS")

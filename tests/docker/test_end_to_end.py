@@ -1,4 +1,4 @@
-"""Compose file in real containers, where podman is installed, and the image builds for it."""
+"""Test the compose file in real containers, if podman is installed, and its image builds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class FakePodman(Podman):
-    """Podman with some images that records the builds."""
+    """Stand-in for podman that has some images and records builds."""
 
     def __init__(self, has: set[str]) -> None:
         self.has = has
@@ -42,7 +42,7 @@ def test_every_image_of_the_compose_file_is_built(tmp_path: Path) -> None:
     make_images(podman, tmp_path, messages.append)
     named = {line.partition(": ")[0] for line in messages}
     assert named == images | bases
-    # The project's image is always rebuilt: the current sources are tested.
+    # The project's image is always rebuilt, so that the current sources are tested.
     assert podman.built == ["localhost/dpstream"]
     assert [line for line in messages if "stand-in" not in line] == [
         "dpstream: built of docker/Dockerfile"
@@ -52,7 +52,7 @@ def test_every_image_of_the_compose_file_is_built(tmp_path: Path) -> None:
     assert "localhost/grafana/grafana:12.1.0" in podman.built
 
 
-def test_stand_in_images_start_from_built_ones() -> None:
+def test_stand_in_images_build_on_earlier_images() -> None:
     bases = {"python:3.11-slim-bookworm", "debian:sid"}
     for path in STAND_INS.rglob("*Dockerfile"):
         (line,) = (each for each in path.read_text().splitlines() if each.startswith("FROM "))

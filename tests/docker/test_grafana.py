@@ -1,4 +1,4 @@
-"""Grafana's files equal the builder's output and are consistent."""
+"""Test that Grafana's files are identical to the builder's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image recipe without Docker: it copies and installs existing files, and all of them."""
+"""Test the Dockerfile without Docker: it copies existing files, and installs all of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 PACKAGES = ("aggregators", "dpstream", "pipeline", "randomizers", "topics")
-# Files read in the repository, but by no installed code.
+# Files that are used in the repository, but not by installed code.
 LEFT_OUT = (
-    # Published by `npm pack`; only the modules loaded by a demo page are installed.
+    # Published by `npm pack`; only the modules that a demo page loads are installed.
     "randomizers/javascript/[!s]*",
     "randomizers/javascript/.npmrc",
     "randomizers/javascript/src/*.d.ts",

@@ -1,4 +1,4 @@
-"""docker/kubernetes without a cluster: the API's schemas, and its use of this software."""
+"""Test docker/kubernetes without a cluster: the API's schemas, and its use of dpstream."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def chosen(selector: Object, objects: list[Object]) -> list[Object]:
 def test_objects_follow_the_api_schemas(
     objects: list[Object], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It rereads all of them for every object.
+    # It would read all schemas again for every object.
     read_once = functools.cache(kubernetes_validate.utils.schema_contents)
     monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", read_once)
     assert {"StatefulSet", "Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler"} < {
@@ -145,7 +145,7 @@ def test_every_file_is_part_of_a_kustomization() -> None:
             assert all((path.parent / each).is_file() for each in generated.get("files", ()))
 
 
-def test_roles_run_existing_commands_on_their_probed_ports(
+def test_roles_run_existing_commands_and_expose_their_ports(
     objects: list[Object],
 ) -> None:
     found = {name: given(each) for name, each in workloads(objects).items()}
@@ -174,7 +174,7 @@ def test_roles_run_existing_commands_on_their_probed_ports(
 
 @pytest.fixture(scope="module")
 def answered() -> dict[str, int]:
-    """Status of the servers' responses at each path that a probe may request."""
+    """Status codes of the servers' responses at each path that a probe can request."""
     answers = {}
     fine = Health(True, "fine")
     monitor = serve(MonitorAddress(0), CollectorRegistry(), alive=lambda: fine, ready=lambda: fine)
@@ -209,14 +209,14 @@ def test_probes_use_existing_endpoints(objects: list[Object], answered: dict[str
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             requested = container[probe]["httpGet"]
             assert requested["port"] in ports(workload)
-            # Same number of seconds as the image's own health check.
+            # The same number of seconds as in the image's health check.
             assert container[probe]["timeoutSeconds"] == 8
             if given(workload)[1].get("password_file"):
-                # All other paths require a login.
+                # All other paths of the page require a login.
                 assert requested["path"] == LOGIN_PATH
             else:
                 assert answered[f"{requested['port']} {requested['path']}"] == 200
-        # A worker waiting for Kafka is not ready, but must not be restarted for it.
+        # A worker that waits for Kafka is not ready, but must not be restarted.
         if name != "page":
             assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
             assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
@@ -278,7 +278,7 @@ def test_pods_meet_the_restricted_security_standard(objects: list[Object]) -> No
 
 
 def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
-    """fsGroup makes files group-writable at every mount, which producers reject."""
+    """fsGroup makes files group-writable at every mount; producers reject such files."""
     for name, workload in workloads(objects).items():
         settings = pod(workload)["securityContext"]
         if name == "produce":
@@ -286,7 +286,7 @@ def test_producer_state_is_not_group_writable(objects: list[Object]) -> None:
             assert settings["fsGroupChangePolicy"] == "OnRootMismatch"
             (claim,) = workload["spec"]["volumeClaimTemplates"]
             mounts = {each["name"]: each["mountPath"] for each in main(workload)["volumeMounts"]}
-            # Not its parent folder, which is created below with access for its owner alone.
+            # Not the parent folder, in which this folder is created with access only for its owner.
             assert mounts[claim["metadata"]["name"]] == HOME
             assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
         else:
@@ -311,7 +311,7 @@ def test_secrets_are_copied_privately_for_their_readers(
         assert f"kafka-{name}" in secrets
         for secret in secrets.values():
             assert f"`{secret['secretName']}`" in readme
-            # Readable by this user id: nothing else runs in the pod, and one container mounts them.
+            # Readable by this user ID: only one container in the pod mounts the keys.
             assert secret["defaultMode"] == 0o444
         (copier,) = spec["initContainers"]
         assert copier["command"] == ["sh", "/scripts/private-files.sh", "/secrets", "/private"]
@@ -336,7 +336,7 @@ def test_secrets_are_copied_privately_for_their_readers(
 
 
 def test_copied_keys_are_accepted_unlike_mounted_ones(tmp_path: Path) -> None:
-    """Keys mounted like in Kubernetes: links into a folder with the time in its name."""
+    """Kubernetes mounts keys as links into a folder that is named after the time."""
     keys = {
         "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,
         "collector-keys/logins": CollectorKey.at(tmp_path / "made" / "collector").secret,
@@ -353,7 +353,7 @@ def test_copied_keys_are_accepted_unlike_mounted_ones(tmp_path: Path) -> None:
     (secrets / "sealing-keys").mkdir()
     private.mkdir()
     command = ["sh", str(KUBERNETES / "base" / "private-files.sh"), str(secrets), str(private)]
-    # Again after a restart of the pod's containers.
+    # Copy them again, as after a restart of the pod's containers.
     for _ in range(2):
         subprocess.run(command, check=True)
     assert (private / "sealing-keys").is_dir()

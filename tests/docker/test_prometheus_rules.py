@@ -1,4 +1,4 @@
-"""Alerts of docker/prometheus fire when they must, and at no other time."""
+"""Test that the alerts of docker/prometheus fire when they must, and at no other time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group(stage: str) -> str:
 
 
 def healthy() -> dict[str, str]:
-    """Return series of a job with a worker of each stage, in the notation of promtool."""
+    """Return the series of a healthy job with one worker per stage, in promtool's notation."""
     series: dict[str, str] = {}
     for stage in ("shuffle", "aggregate", "publish"):
         own = f'dpstream_job="logins", stage="{stage}", instance="{stage}:9400"'
@@ -38,13 +38,13 @@ def healthy() -> dict[str, str]:
             f"dpstream_process_start_time_seconds{{{own}}}": f"1000x{HOUR}",
             f"dpstream_grace_seconds{{{own}}}": f"60x{HOUR}",
             f"dpstream_epoch_seconds{{{own}}}": f"600x{HOUR}",
-            # An epoch every ten minutes.
+            # One epoch every ten minutes.
             f"dpstream_last_epoch{{{own}}}": f"{'1x19 ' if stage == 'shuffle' else '1x20 '}"
             "2x19 3x19 4x19 5x19 6x39",
             f'dpstream_windows_total{{{own}, status="released"}}': "1x19 2x19 3x19 4x19 5x19 6x19",
             f'dpstream_windows_total{{{own}, status="suppressed"}}': f"0x{HOUR}",
             f'dpstream_dead_letters_total{{{own}, reason="unreadable"}}': f"0x{HOUR}",
-            # Records of an earlier deployment are expected.
+            # Rejected records of an earlier deployment are expected.
             f'dpstream_dead_letters_total{{{own}, reason="deployment"}}': f"0+1x{HOUR}",
             f"dpstream_late_reports_total{{{own}}}": f"0x{HOUR}",
             f"kafka_consumergroup_group_lag_seconds{{{group(stage)}}}": f"50x{HOUR}",
@@ -55,23 +55,23 @@ def healthy() -> dict[str, str]:
         series |= {
             f'up{{job="dpstream", {at}}}': f"1x{HOUR}",
             f"dpstream_collector_ready{{{at}}}": f"1x{HOUR}",
-            # Some requests always wait, and are acknowledged soon.
+            # Some requests are always waiting, but are acknowledged soon.
             f"dpstream_collector_waiting_requests{{{at}}}": f"3x{HOUR}",
             f"dpstream_collector_received_reports_total{{{of_job}}}": f"0+10x{HOUR}",
             f"dpstream_collector_acknowledged_reports_total{{{of_job}}}": f"0+10x{HOUR}",
-            # Of 600 reports in 15 minutes 60 were rejected, by both collectors together.
+            # Both collectors together rejected 60 of 600 reports in 15 minutes.
             f'dpstream_collector_rejected_requests_total{{{of_job}, reason="late"}}': f"0+1x{HOUR}",
             f'dpstream_collector_rejected_requests_total{{dpstream_job="", {at}, '
             'reason="no_job"}': f"0+50x{HOUR}",
             f'dpstream_collector_rejected_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
         }
-    # 1,000 with a confidence interval of 900 to 1,100, and a change between 200 below and 200 above
+    # An estimate of 1,000 with a confidence interval of 900 to 1,100, and a change of -200 to 200.
     # it.
     for end, value in {"": 1000, "_ci95_low": 900, "_ci95_high": 1100}.items():
         series[estimate(end)] = f"{value}x{HOUR}"
     for end, value in {"": 399, "_ci95_low": 199, "_ci95_high": 599}.items():
         series[estimate(f"_change{end}")] = f"{value}x{HOUR}"
-    # The limit may or may not be exceeded.
+    # It is uncertain whether the limit is exceeded.
     series['dpstream:estimate_limit_high{dpstream_job="logins"}'] = f"901x{HOUR}"
     series['dpstream:estimate_limit_low{dpstream_job="logins"}'] = f"1099x{HOUR}"
     return series
@@ -91,7 +91,7 @@ def collector(name: str, number: int, more: str = "") -> str:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Deviation from a healthy job: series changed or removed (None), and resulting alerts."""
+    """Difference from a healthy job: changed or removed (None) series, and resulting alerts."""
 
     changes: Mapping[str, str | None]
     fires: frozenset[str] = field(default_factory=frozenset)
@@ -303,7 +303,7 @@ def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def found(name: str, scenario: Scenario, expression: str, samples: Sequence[str]) -> dict[str, Any]:
-    """Build a promtool test: an expression yields these series with value 1 after an hour."""
+    """Build a promtool test that an expression yields these series with value 1 after an hour."""
     return {
         "name": name,
         "interval": "30s",
@@ -321,7 +321,7 @@ def found(name: str, scenario: Scenario, expression: str, samples: Sequence[str]
 
 
 def failing(folder: Path, *tests: dict[str, Any]) -> list[str]:
-    """Return the names of failing promtool tests, running all at once first."""
+    """Return the names of failing promtool tests, after running all tests at once."""
     if _succeed(folder, tests):
         return []
     return [test["name"] for test in tests if not _succeed(folder, [test])]
@@ -361,19 +361,19 @@ def test_unexpected_and_missing_alerts_are_detected(tmp_path: Path) -> None:
 def test_workers_are_added_when_lag_exceeds_its_limit(
     seconds: int, stages: list[str], tmp_path: Path
 ) -> None:
-    """The autoscaling metric exceeds 1 where LagOverTwoEpochs fires, for that stage alone."""
+    """The autoscaling metric exceeds 1 only for the stage for which LagOverTwoEpochs fires."""
     scenario = Scenario({lag("aggregate"): f"{seconds}x{HOUR}"})
     expression = "group by (stage) (dpstream:lag_of_allowed > 1)"
     assert failing(tmp_path, found("lag", scenario, expression, stages)) == []
 
 
-def test_every_alert_has_fired() -> None:
+def test_every_alert_fires_in_a_scenario() -> None:
     groups = [yaml.safe_load(path.read_text())["groups"] for path in RULES]
     alerts = [rule for (each,) in groups for rule in each["rules"] if "alert" in rule]
     fired = frozenset().union(*(scenario.fires for scenario in SCENARIOS.values()))
     assert {rule["alert"] for rule in alerts} == fired
     for rule in alerts:
-        # Alerts on estimates never page.
+        # Alerts on estimates never page anyone.
         of_estimates = rule["alert"].startswith("Estimate")
         assert rule["labels"]["severity"] in (
             ("info",) if of_estimates else ("warning", "critical")

@@ -1,4 +1,4 @@
-"""docker/nginx in front of in-memory collectors, where nginx is installed."""
+"""Test docker/nginx in front of in-memory collectors, if nginx is installed."""
 
 import asyncio
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_proxy_passes_reports_and_returns_problem_details(tmp_path: Path) -> Non
                 head, _, rest = whole.partition(b"\r\n\r\n")
                 client.send(head + b"\r\n\r\n%x\r\n" % len(rest) + rest + b"\r\n0\r\n\r\n")
                 assert (await client.reply()).status == 202
-                # Slightly too large, rejected by a collector, and far too large.
+                # A slightly too large body, which a collector rejects, and a far too large body.
                 for size in (BODY_MAX + 1, 2 * BODY_MAX):
                     client = await connect(first, port)
                     client.send(report(bytes(size)))
@@ -48,7 +48,7 @@ def test_proxy_passes_reports_and_returns_problem_details(tmp_path: Path) -> Non
                 client = await connect(first, port)
                 reply = await client.ask("GET", "/v1/jobs/none")
                 assert reply.problem == "/problems/unknown-job"
-                # Without collectors: no HTML, and a time to retry.
+                # Without collectors, the response has no HTML, and a time to retry.
                 for server in (first, second):
                     server.service.stopping = True
                 assert (await client.report(body(job))).problem == "/problems/stopping"
@@ -62,7 +62,7 @@ def test_proxy_passes_reports_and_returns_problem_details(tmp_path: Path) -> Non
 
 
 def test_rate_limit_applies_to_clients_not_the_proxy(tmp_path: Path) -> None:
-    """The address claimed by a client is ignored."""
+    """An address that a client claims in a header is ignored."""
     job = device_job()
     access = Access(proxies=networks(["127.0.0.1"]))
     rates = Rates(0.1, lambda: 0.0, burst=2)
@@ -81,7 +81,7 @@ def test_rate_limit_applies_to_clients_not_the_proxy(tmp_path: Path) -> None:
     run(work)
 
 
-def test_rejecting_job_does_not_affect_others(tmp_path: Path) -> None:
+def test_job_that_rejects_reports_does_not_affect_other_jobs(tmp_path: Path) -> None:
     job = device_job()
 
     async def work() -> None:

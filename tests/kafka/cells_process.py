@@ -1,9 +1,9 @@
 """Run a worker or producer of the cells protocol as a killable process.
 
 Arguments: component ("shuffle", "instance-2", "aggregate", "publish" or "producer"), job, name,
-servers, folder; for a producer also its first cell and the number of cells. Options precede them.
-With ``--steady SECONDS --until FILE`` a producer closes epochs at this interval, whatever is
-published, until the file exists. With ``--production`` workers have production timeouts.
+servers, folder; for a producer also its first cell and the number of cells. Options come first.
+With ``--steady SECONDS --until FILE``, a producer closes epochs at this interval, whatever is
+published, until the file exists. With ``--production``, workers have production timeouts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpstream.pipeline.stages.stage_builder import build_stage
 from tests.support import cells
 
 TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)
-# Maximum epochs by which a producer is ahead of the last published one.
+# Maximum number of epochs by which a producer is ahead of the last published epoch.
 EPOCHS_AHEAD = 12
 
 

@@ -1,8 +1,8 @@
 """Run a worker or producer of the fleet as a process.
 
-Its argument is a JSON file, `tests.support.fleet.Orders`. A producer journals which epochs it is
-about to close and which it has closed. It closes epochs in order up to the one in the file
-``stop``, and also the one in its own file ``ahead``, out of order.
+Its argument is a JSON file with `tests.support.fleet.Orders`. A producer logs each epoch before and
+after it closes the epoch. It closes epochs in order up to the epoch in the file ``stop``, and also,
+out of order, the epoch in its own file ``ahead``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.support import cells
 from tests.support.fleet import LEAD, Orders
 
 TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)
-# Exit code for failures that a retry may fix, on which an operator's supervisor restarts the
+# Exit code for failures that a retry might fix, after which an operator's supervisor restarts the
 # process.
 AGAIN = 3
 _PAUSE = 0.2
@@ -108,7 +108,7 @@ class Gateway:
         self._note("closed", epoch)
 
     def _try(self, work: Callable[[], None]) -> None:
-        """Retry work until the producer accepts it."""
+        """Repeat a call until the producer accepts it."""
         while True:
             try:
                 work()
@@ -128,7 +128,7 @@ class Gateway:
 
 
 def _print_message(words: str) -> None:
-    """Log a line with the seconds of a clock that no fault changes."""
+    """Log a line with the seconds of a clock that the faults do not change."""
     print(f"{time.monotonic():.1f} {words}", flush=True)
 
 

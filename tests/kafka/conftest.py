@@ -1,4 +1,4 @@
-"""A real broker for the tests of this folder. One that cannot be started fails them all."""
+"""Provide a real broker for the tests in this folder, which fail if it cannot be started."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from tests.support.warm import WarmPopen
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 60.0
-"""Seconds, far longer than anything takes: who needs them has failed."""
+"""Timeout in seconds, far longer than any operation takes."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,14 +43,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """Broker that denies everything not allowed by an ACL."""
+    """Broker that denies every request that no ACL allows."""
     with SecuredKafka(tmp_path_factory.mktemp("secured")) as kafka:
         yield kafka
 
 
 @pytest.fixture
 def bootstrap_servers(broker: LocalKafka) -> str:
-    """Address of the shared broker."""
     servers = broker.status().bootstrap_servers
     assert servers is not None
     return servers
@@ -58,20 +57,18 @@ def bootstrap_servers(broker: LocalKafka) -> str:
 
 @pytest.fixture
 def job_name() -> str:
-    """A name that no other test's topics, groups or folders share."""
+    """Job name that is unique among all tests."""
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
-    """The shared broker, as commands use it."""
     with Cluster(Connection((bootstrap_servers,))) as opened:
         yield opened
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which commands keep their state."""
     folder = tmp_path / "home"
     monkeypatch.setenv("DPSTREAM_HOME", str(folder))
     monkeypatch.setenv("COLUMNS", "80")
@@ -80,13 +77,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def dpstream(capsys: pytest.CaptureFixture[str], home: Path, bootstrap_servers: str) -> Commands:
-    """Runs commands on the shared broker."""
+    """Function that runs commands on the shared broker."""
     return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
 
 
 @pytest.fixture
 def echo(bootstrap_servers: str, job_name: str, tmp_path: Path) -> Iterator[Echo]:
-    """A job whose workers copy records."""
+    """Job whose workers copy records."""
     job = Echo(job_name, bootstrap_servers, tmp_path)
     yield job
     job.close()
@@ -94,7 +91,7 @@ def echo(bootstrap_servers: str, job_name: str, tmp_path: Path) -> Iterator[Echo
 
 @pytest.fixture
 def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts commands as processes, and ends them."""
+    """Function that starts commands as processes, which end with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start_process(*arguments: str) -> subprocess.Popen[str]:

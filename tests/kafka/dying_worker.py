@@ -1,6 +1,6 @@
-"""``dpstream`` in a process that kills itself while, or after, it writes a window.
+"""Run ``dpstream`` in a process that kills itself during or after its first write of a window.
 
-Arguments: number of actions of a write before it dies, -1 for all of them; then those of
+Arguments: number of actions of the write before the kill, or -1 for all; then the arguments of
 ``dpstream``.
 """
 

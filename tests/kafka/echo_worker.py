@@ -39,7 +39,7 @@ class EchoJob:
 
 @dataclass(frozen=True)
 class Copy:
-    """Content of a copy: offset, worker, assignment, and time."""
+    """Content of a copied record: original offset, worker, assignment, and time."""
 
     offset: int
     worker: str
@@ -58,9 +58,9 @@ class Copy:
 class EchoStage:
     """Copy partition p of reports to partition p of shuffled, in `work` seconds per record.
 
-    Finished copies are read from the output: otherwise records written and not committed would be
-    copied twice. Like a stage that restores open windows, it requests some records below the
-    committed offset again.
+    Finished copies are read from the output: otherwise, records that were written but not committed
+    would be copied twice. Like a stage that restores open windows, it also reads some records below
+    the committed offset again.
     """
 
     worker: str

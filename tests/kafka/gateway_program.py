@@ -1,4 +1,4 @@
-"""User-written gateway, run with an installed wheel and without the tests.
+"""Example of a user's gateway program, run with an installed wheel and without the tests.
 
 Arguments: job, name, servers, folder; first cell, number of cells; seconds between two epochs;
 file that contains the last epoch to close.

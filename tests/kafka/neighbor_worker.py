@@ -1,6 +1,6 @@
-"""``dpstream`` in a process whose shuffle stage releases the words of a first run.
+"""Run ``dpstream`` in a process whose shuffler releases the messages of a first run.
 
-Arguments: the folder of `tests.support.public_view.SameRelease`, then those of ``dpstream``.
+Arguments: folder of `tests.support.public_view.SameRelease`, then the arguments of ``dpstream``.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ SEEN = (
     Role.PRODUCERS,
     Role.DEAD_LETTERS,
 )
-"""Topics whose records are not written at times of their own, unlike heartbeats."""
+"""Topics whose records do not depend on the time, unlike heartbeats."""
 
 
 LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
-"""One case with a secret number of messages, and one without."""
+"""A case whose number of messages is secret, and a case whose number is public."""
 
 
 @pytest.mark.verify
@@ -40,7 +40,7 @@ LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
     [case for case in CASES if str(case) in LOOKED_AT],
     ids=str,
 )
-def test_segments_of_neighbors_have_the_same_record_sizes(
+def test_neighboring_inputs_produce_segments_with_equal_record_sizes(
     case: Case,
     broker: LocalKafka,
     bootstrap_servers: str,
@@ -73,7 +73,7 @@ def test_segments_of_neighbors_have_the_same_record_sizes(
         [decode_batch(record.value) for record in run[Role.REPORTS] if is_batch(record)]
         for run in held
     ]
-    # Only words differ. The comparison is meaningless if no fresh randomization took place.
+    # Only messages differ. If they were identical, nothing would have been randomized again.
     assert [batch.epoch for batch in batches[0]] == [batch.epoch for batch in batches[1]]
     assert Counter(record.value for record in first[Role.REPORTS]) != Counter(
         record.value for record in other[Role.REPORTS]

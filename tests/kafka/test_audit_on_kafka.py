@@ -21,7 +21,7 @@ from tests.support.commands import Commands
 
 
 @pytest.mark.verify
-def test_audit_uses_deployed_constants_that_cannot_be_weakened(
+def test_audit_detects_weakened_constants_in_the_job_record(
     cluster: Cluster,
     bootstrap_servers: str,
     job_name: str,

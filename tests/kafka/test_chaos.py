@@ -1,7 +1,7 @@
 """Count every report once under kills, pauses, duplicates, full disks and clock faults.
 
 Producers and workers are real processes with their own clocks, and their devices' randomness is a
-function of a seed. All publications are then recomputed for exactly the producers named by the
+function of a seed. All publications are then recomputed for exactly the producers listed in the
 first manifests. `tests.kafka.test_long_chaos` has more faults and runs longer.
 """
 
@@ -33,7 +33,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def one_broker(tmp_path_factory: pytest.TempPathFactory, preload: Path) -> Iterator[OneBroker]:
-    """Broker shared by all stories of this file."""
+    """Broker shared by all tests of this file."""
     with OneBroker(tmp_path_factory.mktemp("broker"), preload) as broker:
         yield broker
 
@@ -49,7 +49,7 @@ def test_reports_count_once_when_clocks_are_wrong_and_jump(
         scenario.add_producers(north=CELLS - 18_000, south=18_000)
         scenario.add_workers(**WORKERS)
         outlast_retention(scenario, one_broker)
-        # Every member once, and some twice.
+        # The clock of every process is changed once, and some clocks twice.
         scenario.survive({Kind.CLOCK: 6, Kind.BROKER_CLOCK: 1})
         account = scenario.account()
     assert account.late == account.rejected == 0
@@ -57,7 +57,7 @@ def test_reports_count_once_when_clocks_are_wrong_and_jump(
 
 
 def outlast_retention(scenario: ChaosScenario, broker: OneBroker) -> None:
-    """Set every clock back by decades, and start every stage when its input would be expired."""
+    """Set clocks back by decades; start each stage after its input would have expired."""
     fleet = scenario.fleet
     for member in fleet.members.values():
         member.clock.set(-30 * YEAR)
@@ -104,10 +104,10 @@ def test_reports_count_once_when_processes_fail(
 
 
 @pytest.mark.verify
-def test_punctual_producers_lose_nothing_to_early_and_late_ones(
+def test_punctual_producers_lose_no_reports_to_early_and_late_producers(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
-    # More epochs have ended than are ever closed, and none of those tried ahead has started.
+    # More epochs have ended than are ever closed; epochs sent ahead of time have not started.
     begins = datetime.now(UTC) - timedelta(minutes=600)
     calendar = {"start": begins.isoformat(timespec="seconds"), "length": "PT1M"}
     with ChaosScenario(
@@ -121,7 +121,7 @@ def test_punctual_producers_lose_nothing_to_early_and_late_ones(
         scenario.add_producers(north=150, south=150)
         scenario.add_workers(**WORKERS)
         scenario.fleet.wait_for_epochs(LEAD)
-        # It starts with epoch 1, which the others have closed, and catches up.
+        # It starts with epoch 1, which the other producers have closed, and catches up.
         scenario.add_producers(west=100)
         west = scenario.fleet.members["west"]
         west.punctual, west.orders = False, replace(west.orders, pace=0.0)
@@ -135,7 +135,7 @@ def test_punctual_producers_lose_nothing_to_early_and_late_ones(
 
 
 @pytest.mark.verify
-def test_minority_producer_ahead_or_copied_decides_nothing(
+def test_windows_ignore_a_minority_of_early_and_copied_producers(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     with ChaosScenario(
@@ -147,7 +147,7 @@ def test_minority_producer_ahead_or_copied_decides_nothing(
     ) as scenario:
         scenario.add_producers(north=150, south=150, east=100, west=100)
         scenario.add_workers(**WORKERS)
-        # On a slow machine any producer may be late.
+        # On a slow machine, any producer can be late.
         for member in scenario.fleet.producers.values():
             member.punctual = False
         scenario.survive(

@@ -77,7 +77,7 @@ def test_commands_cover_the_lifecycle_of_a_job(
     assert {record["population"] for record in followed} == {USERS}
 
     check_estimates(dpstream, job_name, followed)
-    # A worker sends a heartbeat every second, and may have just started.
+    # A worker sends a heartbeat every second, and might have just started.
     well = wait_for(lambda: dpstream("status", job_name), lambda said: said.output.count("w1") == 3)
     assert well.code == 0, well.output
     assert "epoch 12 of 12" in well.output
@@ -161,7 +161,7 @@ def check_producers(dpstream: Commands, job_name: str) -> None:
     assert "left" in dpstream("producers", job_name).output
 
 
-def test_redeployment_starts_over_and_live_input_closes_by_clock(
+def test_redeployed_job_closes_epochs_of_live_input_by_the_clock(
     dpstream: Commands,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
@@ -173,7 +173,7 @@ def test_redeployment_starts_over_and_live_input_closes_by_clock(
     first = dpstream("deploy", job_file, "--json").json
     assert dpstream("produce", job_name, "--input", changes, "--json").json["closed_before"] == 0
 
-    # Epochs of one second, as many as in a week.
+    # One week of epochs of one second.
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     more = f", start: {midnight:%Y-%m-%d}, length: PT1S"
     job_file.write_text(job_text(job_name, epochs=604_800, more=more))

@@ -1,4 +1,4 @@
-"""Two collectors on a real broker: every acknowledged report is in the log, however they end."""
+"""Test on a real broker that every report acknowledged by a collector is in the log."""
 
 import http.client
 import secrets
@@ -153,7 +153,7 @@ def test_collector_serves_tls_only(
 def test_resumed_collector_does_not_accept_late_reports(
     servers: str, job_name: str, start: Start
 ) -> None:
-    """One collector is suspended with pending requests until the other has closed their epoch."""
+    """A collector is suspended with pending requests until another one closes their epoch."""
     job = deployed(servers, job_name, datetime.now(UTC), "12s", "1s")
     (asleep, first), (_, second) = (collector(start, job_name) for _ in range(2))
     times = times_of(job)
@@ -178,7 +178,7 @@ def test_resumed_collector_does_not_accept_late_reports(
     for number, thread in enumerate(threads):
         thread.start()
         if number == len(threads) // 2:
-            # Stopped midway: some reports are written, some acknowledged, some only received.
+            # Suspended midway: some reports are written, some acknowledged, some only received.
             asleep.send_signal(signal.SIGSTOP)
     with Cluster(Connection((servers,))) as cluster:
 

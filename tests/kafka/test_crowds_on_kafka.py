@@ -1,4 +1,4 @@
-"""Crowds on a real broker: a window rewritten after a kill has the same messages deleted."""
+"""Test crowds on a real broker: a window rewritten after a kill has the same messages deleted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT = 120.0
 CROWDS = ("old", "new", "rare")
 SIZES = (900, 600, 30)
-# Before the first record, after some of several, and after the last but before the commit.
+# Before the first record, after some records, and after the last record before the commit.
 SHORT, LONG = (-1,), (0, 1, -1, 2, -1, 1, 3, -1)
 
 Row: TypeAlias = tuple[int, ...]
@@ -42,7 +42,7 @@ Attempts: TypeAlias = dict[int, list[tuple[Counter[Row], bool]]]
 
 @pytest.mark.verify
 @pytest.mark.parametrize("deaths", [SHORT, LONG], ids=["once", "often"])
-def test_a_window_written_again_is_the_same(
+def test_rewritten_window_has_the_same_messages_deleted(
     deaths: tuple[int, ...],
     bootstrap_servers: str,
     job_name: str,
@@ -54,7 +54,7 @@ def test_a_window_written_again_is_the_same(
     values = {
         "name": job_name,
         "protocol": "single_message",
-        # Wide messages, so that a window has several records.
+        # Messages are wide, so that a window has several records.
         "parameters": {
             "epsilon": 1,
             "delta": 1e-3,
@@ -74,7 +74,7 @@ def test_a_window_written_again_is_the_same(
             assert dying.wait(TIMEOUT) == -signal.SIGKILL
         written = attempts_at_the_end(cluster, job)
     ends = sum(actions == -1 for actions in deaths)
-    # Unacknowledged records may have arrived too.
+    # Unacknowledged records might have arrived, too.
     assert len([each for each in written[1] if each[1]]) >= ends + 1
     key, law = NoiseKey.read(noise_key_file(job.name)), job.crowds_law
     assert law is not None

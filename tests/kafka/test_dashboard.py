@@ -1,4 +1,4 @@
-"""All queries of the dashboard and rules find metrics of real workers in a real Prometheus."""
+"""Test that all queries of dashboard and rules find metrics of workers in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCKER = ROOT / "docker"
 TIMEOUT = 90.0
 STAGES = ("shuffle", "aggregate", "publish")
 
-# Metric names, not label names, with their label matchers. Quoted text is matched as a whole.
+# Metric names (not label names) with their label matchers. Quoted text is one match.
 _SELECTOR = re.compile(
     r'(?:\bup|\b(?!dpstream_job\b)(?:dpstream|kafka)[a-z0-9_:]+)(?:\{(?:[^"}]|"[^"]*")*\})?'
 )
@@ -70,7 +70,7 @@ class Prometheus:
         self.port = port
 
     def query(self, expression: str) -> list[Any]:
-        """Return the current result, empty while Prometheus is starting."""
+        """Return the current result of a query; empty while Prometheus is starting."""
         address = f"http://127.0.0.1:{self.port}/api/v1/query?{urlencode({'query': expression})}"
         try:
             with urlopen(address, timeout=10) as answer:
@@ -104,7 +104,7 @@ def configuration(ports: dict[str, int], folder: Path) -> Path:
 
 
 def of_workers(expression: str) -> bool:
-    """Return whether workers export the metrics: no servers run here, and operators set limits."""
+    """Return whether workers export the metrics, not servers or an operator's limits."""
     others = ("dpstream_collector_", "estimate_limit")
     return not any(each in expression for each in others)
 

@@ -1,4 +1,4 @@
-"""Producers on a real broker: a single device, a lost directory, and a broker outage."""
+"""Test producers on a real broker: a single device, a lost directory, and a broker outage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_single_device_example_runs(
 def test_producer_needs_another_name_when_its_state_is_lost(
     cluster: Cluster, bootstrap_servers: str, job_name: str, tmp_path: Path
 ) -> None:
-    """All reports under the first registration's name would be rejected."""
+    """All reports under the name of the first registration would be rejected."""
     job = deployed(cluster, job_name)
     with open_producer(cluster, job, tmp_path / "first", name="gateway"):
         pass

@@ -1,7 +1,7 @@
-"""Devices send everything again at random, and everything else is killed: each counts once.
+"""Count each device once although devices repeat requests and all other processes are killed.
 
-Collectors, stages and the broker are killed with SIGKILL, or stopped for a while, while devices
-report over real HTTP.
+Collectors, stages and the broker are killed with SIGKILL, or suspended for a while, while devices
+report over real HTTP and repeat requests at random.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STAGES = ("shuffle", "aggregate", "publish")
 
 @dataclass(frozen=True)
 class Scenario:
-    """Load and faults of a run: `devices` report for `epochs` epochs."""
+    """Load and faults of a run in which `devices` devices report for `epochs` epochs."""
 
     devices: int
     epochs: int
@@ -60,12 +60,12 @@ class Scenario:
     sealed: bool = False
     tokens: bool = False
     start: int = 12
-    """Seconds until the first epoch, in which everything is started."""
+    """Seconds until the first epoch, during which all processes are started."""
 
     def on_a_machine(self, broker_start: float) -> Scenario:
         """Return the scenario for a machine on which a broker starts in `broker_start` seconds.
 
-        Devices discard a report once its epoch is closed: killed processes must be back by then.
+        Devices discard a report once its epoch is closed, so killed processes must restart earlier.
         """
         return replace(
             self,
@@ -75,17 +75,17 @@ class Scenario:
 
 
 SHORT = Scenario(devices=120, epochs=2, length=5, late=20, kills=5, sealed=True, tokens=True)
-# Killed processes need seconds to restart: with shorter intervals none would ever be up.
+# Killed processes need seconds to restart: with shorter intervals, none would be up.
 LONG = Scenario(devices=2_000, epochs=5, length=72, late=240, kills=60)
 
 
 class Commands:
-    """Commands restarted whenever they exit, as by a supervisor."""
+    """Commands that are restarted whenever they exit, as by a supervisor."""
 
     def __init__(self, servers: str, folder: Path) -> None:
         self._folder = folder
         self._environment = {**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": servers}
-        # Compiling everything at each start would keep the machine busy with nothing else.
+        # Compiling all modules at each start would keep the machine busy.
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._commands: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -102,7 +102,6 @@ class Commands:
         self._running[name].send_signal(number)
 
     def restart_exited(self) -> None:
-        """Start what has ended again."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 self._launch(name)
@@ -122,7 +121,6 @@ class Commands:
         return (self._folder / f"{name}.log").read_text(errors="replace")
 
     def logs(self) -> str:
-        """The ends of all logs."""
         return "\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.names)
 
     def _launch(self, name: str) -> None:
@@ -139,7 +137,7 @@ class Commands:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[tuple[LocalKafka, float]]:
-    """A broker for this test alone, which kills it, and the seconds that it took to start."""
+    """Broker of this test, which kills it, and the seconds that it took to start."""
     broker = LocalKafka(tmp_path / "kafka", brief=True)
     try:
         begun = time.monotonic()
@@ -150,7 +148,7 @@ def own_broker(tmp_path: Path) -> Iterator[tuple[LocalKafka, float]]:
 
 
 def deployed(scenario: Scenario, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJob, object]:
-    """The job, beginning in a moment, and the key that signs tokens."""
+    """Deployed job that starts soon, and the key that signs its tokens."""
     signer = Ed25519PrivateKey.generate()
     devices: dict[str, object] = {"late": f"PT{scenario.late}S"}
     if scenario.sealed:
@@ -241,7 +239,7 @@ def test_each_device_counts_once_per_epoch(
     assert {epoch: integers[epoch] for epoch in epochs} == {
         epoch: devices.integers(epoch) for epoch in epochs
     }
-    # Reports did arrive more than once.
+    # Some reports have arrived more than once.
     assert devices.statuses[202] > len(devices.acknowledged)
     for name in commands.names:
         assert "Traceback" not in commands.log(name)
@@ -259,7 +257,7 @@ def _send(
 def strike(
     scenario: Scenario, broker: LocalKafka, commands: Commands, sender: threading.Thread
 ) -> None:
-    """Kill or pause processes repeatedly, while devices report and after."""
+    """Kill or suspend processes repeatedly, while devices report and afterwards."""
     chance = random.Random(20261123)
     every = scenario.epochs * scenario.length / scenario.kills
     done = 0
@@ -293,7 +291,7 @@ def strike(
 def published(
     cluster: Cluster, job: DeployedJob, epochs: int, commands: Commands
 ) -> dict[int, bytes]:
-    """The first complete partial of every epoch, once they are all there."""
+    """Return the first complete partial of every epoch, once all epochs have one."""
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         commands.restart_exited()

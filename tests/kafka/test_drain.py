@@ -1,4 +1,4 @@
-"""Drain on a real broker: open windows are published without grace, the rest waits for resume."""
+"""Test draining on a real broker: open windows are published, and later reports wait."""
 
 from __future__ import annotations
 

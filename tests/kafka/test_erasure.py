@@ -1,4 +1,4 @@
-"""Raw reports leave the broker's disk once their window is finished or they are dead letters."""
+"""Test that raw reports leave the broker's disk once they are aggregated or handled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USERS = [f"user{number}" for number in range(150)]
 
 @pytest.fixture(scope="module")
 def eager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """Broker that checks for deletable data twice a second instead of every 5 minutes."""
+    """Broker that looks for deletable data twice a second instead of every 5 minutes."""
     kafka = LocalKafka(
         tmp_path_factory.mktemp("eager"), {"log.retention.check.interval.ms": "500"}, brief=True
     )
@@ -45,7 +45,7 @@ def cluster(eager: LocalKafka) -> Iterator[Cluster]:
 
 
 def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
-    """Return the files of a broker that contain some bytes, including deleted but open ones."""
+    """Return the broker's files that contain `needle`, including deleted files still open."""
     found = []
     for path in kafka.directory.rglob("*"):
         try:
@@ -60,7 +60,7 @@ def holding(kafka: LocalKafka, needle: bytes) -> list[str]:
 def test_deleted_reports_leave_every_file_of_the_broker(
     eager: LocalKafka, cluster: Cluster, tmp_path: Path, job_name: str
 ) -> None:
-    """Segments last a second instead of the hour of deployed jobs; the rest is as deployed."""
+    """Segments last a second instead of an hour; all other settings are as deployed."""
     job = new_job(
         job_name, "future_rand", {"epsilon": 1.0, "max_changes": 2}, count=8, partitions=1
     )

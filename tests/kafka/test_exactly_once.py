@@ -1,7 +1,8 @@
-"""Cells on a real broker are counted exactly once under kills and pauses.
+"""Test on a real broker that every cell is counted exactly once under kills and pauses.
 
-Two workers of every stage and two producers run. One of them, or the broker, is repeatedly killed
-with SIGKILL while epochs flow, and workers are paused for longer than the group waits for them.
+Two workers of every stage and two producers run. While epochs are reported, a random process or the
+broker is repeatedly killed with SIGKILL, and workers are suspended for longer than their group
+waits for them.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tests.support.cell_processes import Processes, Published, expect_every_cell
 from tests.support.new_jobs import new_job
 
 CELLS = 65_000
-# More than one batch and more than one chunk for every epoch.
+# Every epoch has more than one batch and more than one chunk.
 PRODUCERS = {"north": (0, 40_000), "south": (40_000, 25_000)}
 STAGES = ("shuffle", "aggregate", "publish")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Numbers of faults during a number of epochs. Pauses are long enough for a takeover."""
+    """Numbers of faults during a run of `epochs`; pauses are long enough for a takeover."""
 
     epochs: int
     workers: int
@@ -65,7 +66,7 @@ def kill_broker(broker: LocalKafka) -> None:
 @pytest.mark.parametrize(
     "scenario", [SHORT, pytest.param(LONG, marks=pytest.mark.verify)], ids=["short", "long"]
 )
-def test_every_cell_is_exactly_one(
+def test_every_cell_count_is_one_under_kills_and_pauses(
     scenario: Scenario, own_broker: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -104,7 +105,7 @@ def survive_accidents(
             if accident == "broker":
                 kill_broker(broker)
             elif accident == "pause":
-                # Eight further epochs require that other workers take over its partitions.
+                # Eight more epochs require that other workers take over its partitions.
                 name = chance.choice([n for n in processes.names if n not in PRODUCERS])
                 processes.signal(name, signal.SIGSTOP)
                 published.wait_for(min(seen + 8, scenario.epochs), processes)

@@ -1,8 +1,8 @@
-"""A fleet of real hosts is restarted under load, and loses hosts, links and addresses.
+"""Test a fleet of real hosts that are restarted under load and lose hosts, links and addresses.
 
-Three brokers, four hosts of workers, two of collectors and three of gateways are machines of their
-own in a network, running from an installed wheel. In one job every report has its own cell, so that
-any loss or repetition shows. In the other, devices report seeded values over HTTP.
+Three brokers, four hosts for workers, two for collectors and three for gateways are separate
+machines in a network, running from an installed wheel. In one job, every report has its own cell,
+which reveals any loss or repetition. In the other job, devices report seeded values over HTTP.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from tests.support.wheels import Installation
 
 GATEWAY = Path(__file__).with_name("gateway_program.py")
 TIMEOUT = 300.0
-"""Seconds; far longer than any expected wait."""
+"""Timeout in seconds, far longer than any expected wait."""
 READY = 120.0
-"""Seconds until services have ended or are ready."""
+"""Timeout in seconds for services to exit or to become ready."""
 
 CELLS = 12_000
 GATEWAYS = {"gateway-1": (0, 6_000), "gateway-2": (6_000, 4_000), "gateway-3": (10_000, 2_000)}
 PACE = 1.0
-"""Seconds between two epochs of gateways."""
+"""Seconds between two epochs of a gateway."""
 WORKERS = {
     "worker-1": ("shuffle", "publish"),
     "worker-2": ("aggregate",),
@@ -57,17 +57,17 @@ WORKERS = {
 COLLECTORS = ("collector-1", "collector-2")
 DESK = "desk"
 PHONES, LENGTH, LATE = 100, 40, 120
-"""Number of reporting devices; their epoch length and allowed lateness in seconds."""
+"""Number of reporting devices, with their epoch length and grace period in seconds."""
 BEGINS = 60
-"""Seconds until their first epoch, during which everything is started."""
+"""Seconds until the devices' first epoch, during which all services are started."""
 PORT = 8300
 SETTLED, HELD = 3, 8
-"""Epochs to wait for recovery, and during a fault: twice the number of partitions."""
+"""Number of epochs of a fault, and of the recovery: twice the number of partitions."""
 
 
 @dataclass
 class Event:
-    """Fault of the fleet, with start and end in seconds since 1970."""
+    """Fault in the fleet, with start and end in seconds since 1970."""
 
     what: str
     began: float
@@ -113,7 +113,7 @@ class Fleet:
         return max(self.cells.published, default=0)
 
     def over(self, gateway: str) -> dict[int, float]:
-        """Return the epochs that a gateway logged as closed, with the start of each closing."""
+        """Return the epochs that a gateway logged as closed, with the time when closing started."""
         lines = (line.split() for line in self.hosts.log(gateway).splitlines())
         return {int(line[1]): float(line[-1]) for line in lines if line[:1] == ["closed"]}
 
@@ -124,13 +124,13 @@ class Fleet:
         return min(map(self.closed, gateways)) >= epoch
 
     def run_for(self, epochs: int) -> None:
-        """Wait until `epochs` epochs closed from now on are published."""
+        """Wait until `epochs` epochs that gateways close from now on are published."""
         wanted = max(map(self.closed, GATEWAYS)) + epochs
         self.wait_until(lambda: self.published >= wanted, f"epoch {wanted} is published")
 
     @contextmanager
     def event(self, what: str) -> Iterator[None]:
-        """Name everything within the context and until recovery afterwards."""
+        """Record an event that lasts from the start of this context until recovery."""
         print(f"{self.published:6} published; {what}", flush=True)
         happening = Event(what, time.time())
         self.events.append(happening)
@@ -165,7 +165,7 @@ class Fleet:
         return found
 
     def is_ready(self, host: str, times: int) -> bool:
-        """Return whether the services of a host have logged readiness a number of times."""
+        """Return whether the services of a host have logged their readiness often enough."""
         return self.ready(host) >= times
 
     def ready(self, host: str) -> int:
@@ -183,7 +183,6 @@ class Fleet:
 
 
 def deploy(fleet: Fleet, installation: Installation, name: str, **sections: object) -> DeployedJob:
-    """Deploy a job from the operator's host."""
     path = fleet.hosts.disk(DESK) / f"{name}.json"
     path.write_text(json.dumps({"name": name, **sections}))
     command = (
@@ -230,7 +229,7 @@ def restart(fleet: Fleet, installation: Installation) -> None:
         with fleet.event(f"{host} is restarted"):
             ready = fleet.ready(host)
             fleet.while_running(partial(fleet.hosts.replace, host, services[host], READY), host)
-            # One worker per job and stage.
+            # A host has one worker per job and stage.
             wanted = ready + (2 if host in WORKERS else 1)
             fleet.wait_until(partial(fleet.is_ready, host, wanted), f"{host} is ready")
 
@@ -249,13 +248,13 @@ def lose_hosts(fleet: Fleet, lost: Iterable[str]) -> None:
 
 
 def cut_links(fleet: Fleet, cuts: Iterable[tuple[str, str]]) -> None:
-    """Cut links in one direction for some epochs."""
+    """Cut network links in one direction for some epochs."""
     for source, target in cuts:
         with fleet.event(f"nothing arrives from {source} at {target} for {HELD} epochs"):
             fleet.network.cut(source, target)
             ends = {source, target} & GATEWAYS.keys()
             if ends:
-                # No window closes without the gateway that is cut off.
+                # Windows wait for the gateway that is cut off.
                 others = GATEWAYS.keys() - ends
                 wanted = max(map(fleet.closed, others)) + HELD
                 fleet.wait_until(
@@ -286,7 +285,7 @@ def drop_packets(fleet: Fleet, host: str, share: float) -> None:
 
 
 def wait_for_replicas(fleet: Fleet) -> None:
-    """Wait until all replicas are in sync, so that another broker may be lost."""
+    """Wait until all replicas are in sync, so that another broker can be lost."""
     fleet.wait_until(fleet.brokers.are_in_sync, "all brokers have everything")
 
 
@@ -366,7 +365,7 @@ def installed(folder: Path) -> Installation:
 
 @contextmanager
 def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, list[int]]]:
-    """Let devices report within the context, and afterwards until everything is acknowledged."""
+    """Let devices report during this context, and then until all reports are acknowledged."""
     devices, begun, over = HttpDevices(job, PHONES), [0], threading.Event()
     urls = [f"http://{fleet.network.observed_at(host)}:{PORT}" for host in COLLECTORS]
 
@@ -394,7 +393,7 @@ def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, lis
 
 
 def print_results(fleet: Fleet, by_phones: DeployedJob) -> None:
-    """Print the delay of estimates, from the last gateway's start of closing the epoch."""
+    """Print the delay of estimates since the last gateway started to close the epoch."""
     overs = [fleet.over(gateway) for gateway in GATEWAYS]
     held = {
         epoch: max(0.0, moment - max(over[epoch] for over in overs))
@@ -458,7 +457,7 @@ def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
 def expect_every_device_once(
     fleet: Fleet, job: DeployedJob, devices: HttpDevices, last: int
 ) -> None:
-    """Check that every device report is counted once: partials equal their aggregate."""
+    """Check that every device report is counted once, by comparing partials with reports."""
     epochs = range(1, last + 1)
     found = partials(fleet, job)
     decided: dict[int, Manifest] = {}

@@ -1,4 +1,4 @@
-"""Idle workers on a real broker are restarted on demand, without loss."""
+"""Test on a real broker that idle workers are restarted on demand, without loss."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IDLE_TIMEOUT = 2.0
 
 
 class Supervisor:
-    """``dpstream run STAGE`` with idle workers."""
+    """``dpstream run STAGE`` with an idle timeout."""
 
     def __init__(
         self, stage: str, pattern: str, cluster: Sequence[str], home: Path, name: str = "w1"
@@ -172,11 +172,11 @@ def test_idle_workers_exit_and_restart_without_loss(
     assert ages.sub("", json.dumps(listed)) == ages.sub("", json.dumps(alone))
 
 
-def test_crashing_hanging_or_hostile_jobs_do_not_affect_others(operator: Operator) -> None:
+def test_crashing_hanging_or_hostile_jobs_do_not_affect_other_jobs(operator: Operator) -> None:
     jobs = {name: operator.deploy(name) for name in ("sound", "crashing", "hanging", "hostile")}
     shuffle = operator.supervisors[0]
     for job in jobs.values():
-        # A window waiting for its grace period keeps the shuffle worker running.
+        # A window in its grace period keeps the shuffle worker running.
         operator.produce(job, 1, 1)
         operator.expect_published(job, 1)
 
@@ -229,7 +229,7 @@ def test_second_supervisor_takes_over_idle_jobs(operator: Operator, tmp_path: Pa
     operator.supervisors = second
     wait_until(lambda: operator.all_idle(job), "the workers that are left rest")
 
-    # The machine is back, with outdated records of its state at the loss.
+    # The machine is back, with outdated idle notes.
     again = operator.supervise(homes[0])
     for supervisor in second:
         supervisor.lose()

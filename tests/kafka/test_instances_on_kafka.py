@@ -1,6 +1,6 @@
-"""Two parallel shufflers on a real broker: cells count exactly once, and neither shuffler sees all.
+"""Test two parallel shufflers on a real broker: cells count once, and neither sees all reports.
 
-One of them is killed while epochs flow.
+One shuffler is killed while epochs are reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRODUCERS = {"north": (0, 20_000)}
 
 
 @pytest.mark.verify
-def test_every_cell_is_one_when_an_instance_is_killed(
+def test_every_cell_count_is_one_when_a_shuffler_is_killed(
     bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
@@ -61,7 +61,7 @@ def test_every_cell_is_one_when_an_instance_is_killed(
             for partition in range(deployed.topics.partitions)
             for record in cluster.read(deployed.topic(Role.SHUFFLED), partition)
         ]
-    # About half each by the law of large numbers, with neither anywhere near all.
+    # By the law of large numbers, each shuffler has about half, and far from all reports.
     for instance in (1, 2):
         for epoch in range(1, EPOCHS + 1):
             writings: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""A real broker carries out a stage's topic requests, or they are rejected with a reason."""
+"""Test a stage's requests on a real broker: they succeed, or are rejected with a reason."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -69,14 +69,16 @@ def test_log_reads_records_as_written(connection: Connection, job_name: str) -> 
     run(connection, job_name, scenario)
 
 
-def test_log_reads_own_records_again_from_the_broker(connection: Connection, job_name: str) -> None:
+def test_log_reads_its_own_records_again_from_the_broker(
+    connection: Connection, job_name: str
+) -> None:
     async def scenario(log: KafkaLog) -> None:
         assert not (await log.read(Role.MANIFESTS, 0, 0, 0)).records
         await log.append(Append(Role.MANIFESTS, 0, b"value", key=b"k", headers=(("h", b"1"),)))
         await log.append(Append(Role.MANIFESTS, 0, b"another"))
         await log.flush()
         known = await log.read(Role.MANIFESTS, 0, 0, 2)
-        # Records are handed out once, and then fetched from the broker again.
+        # The cache returns records once; then they are fetched from the broker.
         requested = await log.read(Role.MANIFESTS, 0, 0, 2)
         assert known == requested
         assert all(known.records[place] is not requested.records[place] for place in (0, 1))
@@ -128,7 +130,7 @@ async def rejects_by_policy(log: KafkaLog) -> bool:
 def test_log_ignores_records_removed_by_compaction(connection: Connection, job_name: str) -> None:
     topic = topic_name(job_name, Role.STATUS)
     admin = KafkaAdminClient(**connection.kafka_python())
-    # Deletion saves waiting for the compaction, which leaves the same records. kafka-python would
+    # Deleting records leaves the same records as compaction, without a wait. kafka-python would
     # first look up the setting in the broker's metadata, which lags behind a newly created topic.
     policy = {"cleanup.policy": "delete"}
     changed = ConfigResource(ConfigResourceType.TOPIC, topic, policy)

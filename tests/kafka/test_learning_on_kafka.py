@@ -1,4 +1,4 @@
-"""Learning job on a real broker: the model is a function of the reports in spite of kills."""
+"""Test a learning job on a real broker: kills do not affect the model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GROUPS = 2
 USERS = {"north": 60, "south": 41}
 SHORT = (6, {2: "publish", 4: "north"})
 LONG = (16, {2: "publish", 4: "north", 6: "aggregate", 9: "shuffle", 12: "south"})
-"""Number of epochs, and the process to kill once a given epoch is published."""
+"""Number of epochs, and the process to kill once an epoch is published."""
 
 
 def write_examples(folder: Path, name: str, users: int) -> Path:
-    """Write two classes, on either side of 0."""
+    """Write examples of two classes, on either side of 0."""
     rng = np.random.default_rng(users)
     path = folder / f"{name}.csv"
     lines = ["user,class,x,one"]
@@ -45,7 +45,7 @@ def write_examples(folder: Path, name: str, users: int) -> Path:
 
 @pytest.mark.verify
 @pytest.mark.parametrize(("epochs", "killed"), [SHORT, LONG])
-def test_model_follows_from_reports_when_processes_are_killed(
+def test_model_is_determined_by_reports_when_processes_are_killed(
     epochs: int,
     killed: dict[int, str],
     bootstrap_servers: str,
@@ -112,7 +112,7 @@ def test_model_follows_from_reports_when_processes_are_killed(
     assert {record.window_status for record in records} == {WindowStatus.RELEASED}
     assert {record.population for record in records} == {sum(USERS.values())}
     for first, second in zip(records[::2], records[1::2], strict=True):
-        # All users contribute once in two steps.
+        # Each user contributes once, in one of two steps.
         assert first.contributors + second.contributors == sum(USERS.values())
     # Accuracy after so few steps is random, and is tested without a broker.
     assert records[-1].summary.value is not None

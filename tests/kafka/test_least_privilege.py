@@ -1,6 +1,6 @@
-"""Job on a broker that grants only the ACLs of ``dpstream acl``, over TLS and SCRAM.
+"""Test a job on a broker that grants only the ACLs of ``dpstream acl``, over TLS and SCRAM.
 
-Every role has its own user. The broker's authorization log records the requests of each and
+Every role has its own user. The broker's authorization log contains the requests of each user, and
 whether they were allowed.
 """
 
@@ -50,7 +50,7 @@ from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 NAME = "small"
-# Topics of another job, whose name starts with that of this job.
+# Topics of another job, whose name starts with the name of this job.
 OTHER = ("small-2.reports", "small-2.estimates", "events")
 
 
@@ -93,7 +93,7 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
     return log.values(Role.ESTIMATES)
 
 
-def test_roles_work_with_their_own_rights_alone(
+def test_roles_need_only_their_own_rights(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     as_role = secured.as_role
@@ -108,7 +108,7 @@ def test_roles_work_with_their_own_rights_alone(
         secured.cluster("analyst") as analyst,
     ):
         wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [3])
-        # Its state is compared with the manifests.
+        # The producer compares its state with the manifests.
         assert dpstream(*produce).json["closed_epoch"] == EPOCHS
         wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.RESULTS)) == [EPOCHS])
         assert len(list(analyst.read(topic_name(NAME, Role.RESULTS)))) == EPOCHS
@@ -130,7 +130,7 @@ def test_roles_work_with_their_own_rights_alone(
         assert seen.finished
         assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
         assert read_spending(page).charges
-    # All work succeeded with the granted rights, and no other request was made. Listing topics
+    # All work succeeded with the granted rights, and no request was denied. Listing topics
     # requests all of them, and leaves out those without permission.
     assert secured.denied() == set()
     # Almost every granted right was used.
@@ -142,7 +142,7 @@ def test_acls_are_added_once_and_revoked(
 ) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(job_text("other"))
-    # One user of two jobs, one of which ends.
+    # One user has roles in two jobs, one of which ends.
     line = ("acl", other, "--role", "analyst", "--principal", f"analyst=User:{NAME}-analyst")
     as_admin = (*line, "--kafka-config", secured.kafka.admin)
     assert len(dpstream(*as_admin, "--json").json["missing"]) == 2
@@ -174,7 +174,7 @@ def test_operations_missing_from_the_table_are_denied(secured: SecuredJob) -> No
 
 
 @pytest.mark.verify
-def test_device_reports_pass_with_every_kind_of_login(
+def test_device_reports_arrive_with_every_kind_of_login(
     secured: SecuredJob, dpstream: Commands, tmp_path: Path
 ) -> None:
     kafka = secured.kafka
@@ -280,7 +280,7 @@ def test_registered_producer_needs_no_right_to_register(
 def test_cluster_rejects_wrong_credentials(secured: SecuredJob, tmp_path: Path) -> None:
     config = secured.users["analyst"].read_text()
     servers = next(line for line in config.splitlines() if line.startswith("bootstrap.servers"))
-    # The certificate is for 127.0.0.1, and therefore invalid for a broker with another name.
+    # The certificate is only valid for a broker at 127.0.0.1.
     elsewhere = tmp_path / "elsewhere.properties"
     elsewhere.write_text(config.replace(servers, servers.replace("127.0.0.1", "localhost")))
     guessed = tmp_path / "guessed.properties"

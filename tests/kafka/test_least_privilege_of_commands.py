@@ -1,4 +1,4 @@
-"""Operator commands, replays and the page, each run by a user with its own rights."""
+"""Test operator commands, replays and the page, each run by a user with its own rights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.support.secured_kafka import SecuredKafka
 pytestmark = pytest.mark.verify
 
 WATCHED, ORIGIN, AGAIN, STOLEN = "watched", "origin", "again", "stolen"
-# Permanent topics of a job, without compacted ones.
+# Topics of a job that keep all records; compacted topics are excluded.
 KEPT = (Role.PRODUCERS, Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES)
 HALF = 20
 LAST = 8
@@ -115,7 +115,7 @@ def origin(secured_kafka: SecuredKafka) -> SecuredJob:
 
     with made.cluster("admin") as admin:
         KafkaTransport(admin, ORIGIN).run(left())
-        # A rejected record, so that there is one to read.
+        # A rejected record, so that there is a dead letter to read.
         admin.append(f"{ORIGIN}.{Role.DEAD_LETTERS}", b"broken")
     return SecuredJob(secured_kafka, deployed, made.users)
 
@@ -142,7 +142,7 @@ def test_operator_commands_work_with_operator_rights(
         south = report(secured, job, tmp_path)
         with secured.workers():
             requeue(secured, south, dpstream)
-            # Wait until the worker has reported it.
+            # Wait until the worker has reported the open windows.
             wait_for(lambda: open_windows(secured, dpstream) == {3: ["south"]})
             over = give(OPERATOR, "drain", WATCHED, "--timeout", "5min").output
             assert "is drained: open epochs are published" in over
@@ -157,7 +157,7 @@ def test_operator_commands_work_with_operator_rights(
             assert [each["stage"] for each in shown["stages"]] == list(job.route.stages)
             assert all(each["workers"] for each in shown["stages"])
         give(OPERATOR, "resume", WATCHED)
-        # A supervisor restarts its worker, which reads its former output, and ends.
+        # A supervisor starts its worker, which reads its earlier output, and exits.
         supervised = ("run", "publish", "--jobs", WATCHED, "--name", "again")
         with running(*secured.as_role("publish", *supervised)):
             wait_for(lambda: ("publish", "READ", Role.RESULTS) not in secured.unused())
@@ -188,9 +188,9 @@ def is_used_by_other_jobs(role: str, operation: str, name: str) -> bool:
         or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
         # Only topics with settings that deploy has to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
-        # No record was rejected there.
+        # These topics have no rejected records.
         or (role, operation, name) == ("aggregate", "WRITE", Role.DEAD_LETTERS)
-        # A restarted producer, and other programs of an analyst.
+        # These are for a restarted producer, and for other programs of an analyst.
         or (role == PRODUCER and operation == "READ" and name in (JOBS_TOPIC, Role.MANIFESTS))
         or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
     )
@@ -230,7 +230,7 @@ def report(secured: SecuredJob, job: DeployedJob, folder: Path) -> MemoryLog:
 
 
 def requeue(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None:
-    """Inspect rejected records, requeue them once the south is registered, or discard them."""
+    """Inspect rejected records; requeue them once the south is registered, or discard them."""
     sent = sum(len(south.values(Role.REPORTS, partition)) for partition in range(2))
     secured.written(Role.DEAD_LETTERS, sent + 1)
 
@@ -249,7 +249,7 @@ def requeue(secured: SecuredJob, south: MemoryLog, dpstream: Commands) -> None:
 
 
 def open_windows(secured: SecuredJob, dpstream: Commands) -> dict[int, list[str]]:
-    """Return the missing producers of the shuffler's open windows, by epoch, for the operator."""
+    """Return, by epoch, the producers that open windows of the shuffler wait for."""
     said = dpstream(*secured.as_role(OPERATOR, "status", WATCHED, "--json"))
     workers = json.loads(said.output)["stages"][0]["workers"]
     return {
@@ -294,7 +294,7 @@ def read_results(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
 
 def test_interrupted_replay_resumes(origin: SecuredJob, dpstream: Commands, tmp_path: Path) -> None:
     kafka = origin.kafka
-    # Its operator may read the replayed topics, and no others of that job.
+    # The replay's operator can read only the replayed topics of that job.
     ann = kafka.users("ann")["ann"]
     for line in (
         ("--role", RECORDER, "--principal", f"{RECORDER}=User:ann"),
@@ -311,7 +311,7 @@ def test_interrupted_replay_resumes(origin: SecuredJob, dpstream: Commands, tmp_
     command = again.as_role(OPERATOR, "replay", ORIGIN, "--new-name", AGAIN, "--no-workers")
     with again.nothing_denied(), again.cluster("admin") as admin:
         shuffled, estimates = (f"{AGAIN}.{role}" for role in (Role.SHUFFLED, Role.ESTIMATES))
-        # After the first epoch it would wait for a quarter of an hour.
+        # After the first epoch, it would wait for 15 minutes.
         with running(*command, "--speed", "0.001") as stopped:
             wait_for(lambda: shuffled in admin.topics() and any(admin.end_offsets(shuffled)))
             stopped.kill()
@@ -332,7 +332,7 @@ def test_interrupted_replay_resumes(origin: SecuredJob, dpstream: Commands, tmp_
         assert dpstream(*again.as_role(RECORDER, *kept)).json["complete"]
     assert {each for each in again.unused() if not is_for_other_replays(*each)} == set()
 
-    # No user of the replay, including its operator, sees a report of the original.
+    # No user of the replay, including its operator, sees a report of the original job.
     theirs = [settings.name for settings in origin.job.topic_settings().values()]
     let, tried = again.let(theirs, {OPERATOR: may(origin.job, RECORDER)})
     assert let == []
@@ -355,17 +355,17 @@ def is_for_other_replays(role: str, operation: str, name: str) -> bool:
     """Return whether a right is for events outside this replay."""
     return (
         is_for_another_day(role, operation, name)
-        # No producer registers, and ledger entries are checked elsewhere.
+        # A replay has no producers, and ledger entries are tested elsewhere.
         or (role in (PAGE, OPERATOR) and (operation, name) == ("READ", Role.PRODUCERS))
         or (role, operation, name) == (PAGE, "READ", LEDGER_TOPIC)
-        # Partials are copied if the replay starts later than the job. Other programs read results.
+        # Partials are copied only if the replay starts later. Other programs read results.
         or (role, operation, name) == (OPERATOR, "WRITE", Role.PARTIALS)
         or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
     )
 
 
-# Commands, and the roles without a stage that may run them. Draining is not tried as a producer,
-# which may write everything in the topic of producers.
+# Commands, and the roles (except stages) that can run them. Draining is not tried as a producer,
+# which has write access to the whole topic of producers.
 COMMANDS = {
     ("status", ORIGIN): {PAGE, OPERATOR},
     ("producers", ORIGIN): {PRODUCER, PAGE, OPERATOR},
@@ -407,9 +407,9 @@ def test_commands_without_rights_state_the_missing_right(
                     if not names_missing_right(origin, role, said):
                         wrong.append(f"{role}: {' '.join(line)}: {said}")
         assert not wrong, "\n".join(wrong)
-        # None of the attempts had an effect.
+        # The rejected attempts had no effect.
         assert state() == before
-    # Read-only commands succeed for their intended roles.
+    # Read-only commands succeed for the roles that need them.
     for line, allowed in COMMANDS.items():
         if line[0] in ("status", "producers", "ledger", "estimates", "diff"):
             for role in allowed:
@@ -418,7 +418,7 @@ def test_commands_without_rights_state_the_missing_right(
 
 
 def names_missing_right(origin: SecuredJob, role: str, said: Result) -> bool:
-    """Return whether a user is rejected, naming a role that has the missing right."""
+    """Return whether a user is rejected with a role that has the missing right."""
     found = _REJECTED.search(said.errors)
     if said.code != 1 or found is None:
         return False

@@ -1,4 +1,4 @@
-"""Every kind of job works with the rights granted by ``dpstream acl``, and has no others."""
+"""Test that every kind of job works with the rights of ``dpstream acl``, and no others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "learning": (LEARNING, {}),
 }
-"""Job file per kind of job, and the party running each stage with keys."""
+"""Job file of each kind of job, and the party that runs each stage with keys."""
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def send(
     name: str,
     epochs: Iterable[int],
 ) -> list[str]:
-    """Report as a gateway of many users, and return its messages."""
+    """Report as a gateway of many users, and return the printed messages."""
     notices: list[str] = []
     value = "ash" if job.protocol == "fragments" else 1
     users = {f"{name}{number}": value for number in range(USERS)}
@@ -109,7 +109,7 @@ def send(
 
 
 def write_examples(folder: Path, name: str) -> Path:
-    """Write two classes, on either side of 0."""
+    """Write examples of two classes, on either side of 0."""
     path = folder / f"{name}.csv"
     rows = (f"{name}{user},{user % 2},{user % 2 - 0.5},1\n" for user in range(USERS))
     path.write_text("user,class,x,one\n" + "".join(rows))
@@ -151,10 +151,10 @@ def test_roles_of_every_kind_of_job_have_exactly_their_rights(
     else:
         for name in ("north", "south"):
             send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
-        # The reports now include those of another producer, which it may not read.
+        # The topic now also has reports of another producer, which this one must not read.
         notices = send(secured, job, tmp_path, "south", ())
-        assert "never give it a copy of an earlier state" in " ".join(notices)
-        # With parallel shufflers, it checks that each has its part.
+        assert "never start it with a copy of an earlier state" in " ".join(notices)
+        # With parallel shufflers, redrive checks that each shuffler has its part.
         fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
         assert fed.output == "nothing was requeued\n", fed
         with secured.workers(keys):

@@ -1,4 +1,4 @@
-"""Ledger on a real broker: concurrent deployments, a forged record, deleted records."""
+"""Test the ledger on a real broker: concurrent deployments, forged and deleted records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clusters(bootstrap_servers: str) -> Iterator[tuple[Cluster, Cluster]]:
 def test_concurrent_deployments_leave_one_charge_and_one_job(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
-    """The budget admits one of them in addition to the first job."""
+    """The budget allows one more deployment in addition to the first job."""
     small: dict[str, Any] = {"people": job_name, "topics": {"partitions": 1}}
     jobs = [job_about(f"{job_name}-{number}", **small) for number in range(3)]
     first = job_about(jobs[0].name, 2, **small)
@@ -43,7 +43,7 @@ def test_concurrent_deployments_leave_one_charge_and_one_job(
     charged = [each.job for each in state.charges if each.population == job_name]
     deployed = [job.name for job in jobs if job.name in read_jobs(clusters[0]).jobs]
     assert charged == deployed == [jobs[0].name, jobs[1 + done.index(True)].name]
-    # Other tests deploy on this broker, some of them without a charge.
+    # Other tests deploy on this broker, some of them without charges.
     report = report_on(clusters[0], deployed)
     assert not [each for each in report.findings(state.chain.head) if job_name in each.what]
     assert not [each for each in report.findings() if each.offset is not None]
@@ -63,7 +63,7 @@ def chain_as_on(cluster: Cluster, topic: str) -> Spending:
 def test_verify_detects_forged_and_deleted_records(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
-    """This test has its own ledger, because the broker's is shared."""
+    """This test uses its own ledger, because the ledger of the broker is shared."""
     cluster, _ = clusters
     name = f"{job_name}.manifests"
     settings = ledger_topic(1)

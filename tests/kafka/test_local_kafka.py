@@ -1,4 +1,4 @@
-"""The local broker is a real Kafka, survives kills, and never touches an unrelated process."""
+"""Test that the local broker is a real Kafka, survives kills, and spares other processes."""
 
 import asyncio
 import os
@@ -73,10 +73,10 @@ asyncio.run(send(Path(sys.argv[1]), sys.argv[2]))
 
 
 def aiokafka_sends(config: Path, topic: str) -> str:
-    """Send a record from another process and return its standard error.
+    """Send a record with aiokafka in another process, and return its standard error.
 
-    In this process asyncio could leave a slowly closing TLS connection to the garbage collector,
-    which would warn in a later test.
+    In this process, asyncio might leave a slowly closing TLS connection to the garbage collector,
+    which would cause a warning in a later test.
     """
     result = subprocess.run(
         [sys.executable, "-c", SENDER, str(config), topic],
@@ -134,7 +134,7 @@ def test_broker_starts_serves_and_stops(own: LocalKafka, job_name: str) -> None:
     assert own.directory.stat().st_mode & 0o077 == 0, "only its owner has access"
     assert "-XX:TieredStopAtLevel=1" in psutil.Process(started.pid).cmdline(), "it is brief"
 
-    # A second start, even by another object or concurrently, joins the running broker.
+    # A second start, even concurrent or by another object, finds the running broker.
     assert LocalKafka(own.directory).start() == started
 
     create_topic(connection(started), job_name)
@@ -180,8 +180,8 @@ def test_concurrent_starts_share_one_private_broker(
     assert broker.status().running
 
 
-def test_recycled_pid_is_not_taken_for_the_broker(own: LocalKafka) -> None:
-    # The pid file of a dead broker contains the pid of an unrelated process.
+def test_recycled_pid_is_not_mistaken_for_the_broker(own: LocalKafka) -> None:
+    # The PID file of a dead broker contains the PID of an unrelated process.
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         own.directory.mkdir(parents=True)
         (own.directory / "pid").write_text(f"{stranger.pid}\n")

@@ -1,7 +1,7 @@
 """Count every report once under all kinds of faults for at least a quarter of an hour.
 
-Like `tests.kafka.test_chaos`, with more of each fault, brokers that are killed and paused, and
-three brokers in a network that is cut in one direction at a time.
+In addition to `tests.kafka.test_chaos`, there are more faults of each kind, brokers are killed and
+suspended, and links between three brokers are cut in one direction at a time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def one_broker(tmp_path: Path, preload: Path) -> Iterator[OneBroker]:
-    """Unshared broker, because later tests must not see the effects of its clock faults."""
+    """Broker of a single test, so that clock faults do not affect later tests."""
     with OneBroker(tmp_path, preload) as broker:
         yield broker
 
@@ -82,7 +82,7 @@ def test_reports_count_once_under_random_faults(
 
 
 @pytest.mark.parametrize("protocol", list(PRODUCERS))
-def test_reports_count_once_from_copied_early_and_late_producers(
+def test_reports_of_copied_early_and_late_producers_count_once(
     protocol: str, one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:
     shuffle = {"producers": 3, "grace": "5s"}

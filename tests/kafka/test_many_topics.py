@@ -1,4 +1,4 @@
-"""Prefetched records of many jobs equal those the cluster returns on request."""
+"""Test that prefetched records of many jobs are the same as those read one by one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def jobs(cluster: Cluster, job_name: str) -> Iterator[list[DeployedJob]]:
 def test_latest_records_of_many_topics_are_read(
     cluster: Cluster, jobs: list[DeployedJob], others: int
 ) -> None:
-    """Also without a record at the last offset, and with more records than one poll returns."""
+    """The last offset might not be a record, and one poll might not return all records."""
     empty, few, unfinished = (job.topic(Role.STATUS) for job in jobs)
     for number in range(AT_MOST + 3):
         cluster.append(few, b"%d" % number, key=b"key")
@@ -54,7 +54,7 @@ def test_latest_records_of_many_topics_are_read(
     transactions.send(unfinished, b"committed", key=b"key", partition=0)
     transactions.commit_transaction()
     transactions.close()
-    # The marker of the commit is written shortly after its acknowledgement.
+    # The commit marker is written shortly after the acknowledgement.
     deadline = time.monotonic() + TIMEOUT
     while cluster.end_offsets(unfinished) == [1]:
         assert time.monotonic() < deadline, "no marker of the end of a transaction was written"
@@ -85,7 +85,7 @@ FAILURES: list[tuple[list[Exception], bool]] = [
 def test_transient_failures_are_retried(
     cluster: Cluster, jobs: list[DeployedJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each of hundreds of jobs would be queried separately."""
+    """Otherwise, hundreds of jobs would be queried separately."""
     for job, (failures, known) in zip(jobs, FAILURES, strict=True):
         topic, left = job.topic(Role.STATUS), list(failures)
         with ManyTopics(cluster.connection) as many:

@@ -20,7 +20,7 @@ from tests.support.public_view import SameRelease
     [
         case
         for case in CASES
-        # A learning job proceeds epoch by epoch. The in-memory tests cover it like the others.
+        # A learning job proceeds epoch by epoch; the in-memory tests cover it.
         if case.number == 0 and case.protocol.learning is None
     ],
     ids=str,

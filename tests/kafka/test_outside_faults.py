@@ -1,4 +1,4 @@
-"""External changes to a job's topics are detected: no silent loss, no double count."""
+"""Test that external changes to a job's topics cause no unnoticed loss and no double count."""
 
 import json
 import signal
@@ -59,7 +59,7 @@ def test_worker_exits_when_its_topic_is_deleted(
     echo.produce(10)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 10 * PARTITIONS, "all records are copied")
-    # Between deletion and recreation the worker would see that the topic is missing.
+    # Between deletion and recreation, the worker would see that the topic is missing.
     worker.signal(signal.SIGSTOP)
     harm(echo)
     worker.signal(signal.SIGCONT)
@@ -69,7 +69,7 @@ def test_worker_exits_when_its_topic_is_deleted(
 
 
 def test_worker_exits_when_its_topic_was_recreated(echo: Echo, cluster: Cluster) -> None:
-    """A stage that only writes to the recreated topic would not notice by its offsets."""
+    """A stage that only writes to a recreated topic cannot detect it by its offsets."""
     ids = cluster.topic_identities([echo.topic(Role.REPORTS), echo.topic(Role.SHUFFLED)])
     echo.topic_ids = {role: ids[echo.topic(role)] for role in (Role.REPORTS, Role.SHUFFLED)}
     worker = echo.start("only")
@@ -83,7 +83,7 @@ def test_worker_exits_when_its_topic_was_recreated(echo: Echo, cluster: Cluster)
 
 @pytest.mark.slow
 def test_worker_names_compaction_when_records_are_missing(echo: Echo, cluster: Cluster) -> None:
-    """The worker fails at every start. Ages reported are those of existing records."""
+    """The worker fails at every start; the reported ages are those of existing records."""
     topic = echo.topic(Role.REPORTS)
     begun = time.time()
     cluster.alter_topics({topic: {"segment.ms": "100"}})
@@ -96,7 +96,7 @@ def test_worker_names_compaction_when_records_are_missing(echo: Echo, cluster: C
     echo.wait_until(lambda: len(echo.read(Role.REPORTS, 0)) < 15, "records are compacted away")
 
     now = time.time()
-    # Kafka finds no timestamp for some.
+    # Kafka finds no timestamp for some records.
     for written in cluster.written(topic, {0: 0}, int(1000 * now)).values():
         assert 1000 * begun - 2000 <= written <= 1000 * now
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_added_partitions_are_ignored(echo: Echo) -> None:
     stray.send(echo.topic(Role.REPORTS), b"stray", partition=PARTITIONS).get(30)
     stray.close()
 
-    # A second worker is assigned the new partitions too, alone and alongside the first.
+    # The new partitions are also assigned to a second worker, without and with the first.
     second = echo.start("second")
     echo.wait_until(lambda: second.said("partitions:") > 0, "the second is given partitions")
     worker.signal(signal.SIGTERM)
@@ -132,7 +132,7 @@ def test_added_partitions_are_ignored(echo: Echo) -> None:
     assert echo.read(Role.REPORTS, PARTITIONS) == [b"stray"]
 
 
-def test_stopped_worker_reports_it(echo: Echo) -> None:
+def test_stopped_worker_is_reported_as_stopped(echo: Echo) -> None:
     worker = echo.start("only")
     echo.wait_until(lambda: bool(echo.read(Role.STATUS, 0)), "the worker speaks")
     worker.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Documented commands succeed in order, with processes and a broker."""
+"""Test that the commands of the documentation succeed in order, on a real broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.pages import ROOT, Page
 # Far longer than any expected wait.
 TIMEOUT = 600.0
 NEEDS_RESULTS = ("record", "replay", "diff", "serve")
-"""Commands that need a completed job, unless the page runs one itself."""
+"""Commands that need a completed job, unless the page itself runs one."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Running:
 
 @dataclass
 class Reader:
-    """Reader of a page, who types its commands in a folder with the files it mentions."""
+    """Run the commands of a page in a folder with the files that it mentions."""
 
     folder: Path
     deployed: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class Reader:
         return {**os.environ, **cluster, "PATH": programs, "DPSTREAM_HOME": home}
 
     def type(self, command: str) -> None:
-        """Run a line of a page if it belongs to this software."""
+        """Run a line of a page if it is a dpstream command."""
         program, *words = shlex.split(command)
         if command == "make demo":
             options = f"--no-browser --output {self.folder / 'demo'}"
@@ -72,7 +72,7 @@ class Reader:
             self.prepare(words)
             words = [str(free_port()) if word == "9400" else word for word in words]
             if words[0] in ("deploy", "up", "undeploy") and "--dry-run" not in words:
-                # There is no terminal to prompt on.
+                # There is no terminal for a prompt.
                 words.append("--yes")
             if words[0] in ("run", "serve", "collect") or "--watch" in words:
                 self.start(words)
@@ -80,7 +80,7 @@ class Reader:
                 self.run("dpstream", *words, again=words[0] == "status")
 
     def prepare(self, words: list[str]) -> None:
-        """Create what a command requires and remove what it creates."""
+        """Create what a command requires, and remove what it would create."""
         if words[0] in ("deploy", "up"):
             self.forget("logins")
             if "--dry-run" not in words:
@@ -100,7 +100,7 @@ class Reader:
             self.deployed.remove(name)
 
     def run(self, *command: str, again: bool = False) -> None:
-        """Run a command to completion, repeating it until it succeeds if `again`."""
+        """Run a command to completion; with `again`, repeat it until it succeeds."""
         deadline = time.monotonic() + TIMEOUT
         while True:
             done = subprocess.run(
@@ -129,7 +129,7 @@ class Reader:
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
-                # The parent shell may have set SIGINT to be ignored.
+                # The parent shell might have set SIGINT to be ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
         )
@@ -137,7 +137,7 @@ class Reader:
         assert process.speaks.wait(TIMEOUT), f"{shlex.join(words)}: {''.join(process.said)}"
 
     def stop(self) -> None:
-        """End the started command, like Ctrl-C."""
+        """Stop the started command as by Ctrl-C."""
         for each in self.running:
             each.process.send_signal(signal.SIGINT)
         for each in self.running:
@@ -149,7 +149,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """Reader with a separate local Kafka, stopped at the end with all processes."""
+    """Reader with its own local Kafka, which stops at the end with all processes."""
     reader = Reader(tmp_path / "reader")
     reader.run("dpstream", "kafka", "start")
     try:

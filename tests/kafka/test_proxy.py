@@ -1,4 +1,4 @@
-"""Two collectors behind nginx on a real broker, one of them killed during reports."""
+"""Test two collectors behind nginx on a real broker, one of which is killed under load."""
 
 import http.client
 import secrets
@@ -87,5 +87,5 @@ def test_killed_collector_loses_no_report(
     assert {
         report_tag(secret, job.deployment, 1, subject_of_device(device)) for device in devices
     } <= tags
-    # Two more were sent to check that collectors accept reports.
+    # Two more reports were sent to check that collectors accept reports.
     assert len(tags) == DEVICES + 2

@@ -1,4 +1,4 @@
-"""A running job on a real broker is recorded by a recorder that is killed midway."""
+"""Test that a recorder of a running job resumes after it is killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_killed_recorder_resumes_with_all_published_records(
     def kill_recorder(epoch: int) -> None:
         if epoch != EPOCHS // 2:
             return
-        # It commits after seconds or at the job's end: the file being written is not listed yet.
+        # It commits after seconds or at the job's end; the file being written is not listed yet.
         while recorder.poll() is None and not list(kept.glob("estimates-*")):
             pass
         recorder.kill()
@@ -99,7 +99,7 @@ def dpstream_locally(capsys: pytest.CaptureFixture[str], *arguments: object) -> 
 
 
 def check_against_topic(servers: str, name: str, recording: Recording) -> None:
-    """Check that the recorded estimates equal the topic's records byte by byte."""
+    """Check that the recorded estimates are identical to the topic's records."""
     with Cluster(Connection((servers,))) as cluster:
         job = find_deployed(cluster, name)
         values = [record.value for record in cluster.read(job.topic(Role.ESTIMATES))]

@@ -1,4 +1,4 @@
-"""Redrive adds a late producer to its window, and ``status`` follows."""
+"""Test that redrive adds a late producer to its window, as ``status`` shows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Re
 
 
 def send(cluster: Cluster, job: DeployedJob, log: MemoryLog) -> int:
-    """Send a producer's in-memory records without its registration, and return their number."""
+    """Send a producer's records without its registration, and return their number."""
     values = [
         (partition, value)
         for partition in range(2)
@@ -81,7 +81,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> list[Manifest]:
     return [decode_manifest(record.value) for record in cluster.read(job.topic(Role.MANIFESTS))]
 
 
-def test_redrive_counts_reports_registered_late(
+def test_redrive_counts_reports_of_a_producer_registered_late(
     cluster: Cluster,
     job: DeployedJob,
     dpstream: Commands,

@@ -1,4 +1,4 @@
-"""Live job on a real broker, and replays from its topics and a recording, run concurrently."""
+"""Test replays from the topics and a recording of a job, alongside the live job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Start: TypeAlias = Callable[..., subprocess.Popen[bytes]]
 
 @contextmanager
 def processes(home: Path, servers: str) -> Iterator[Start]:
-    """Return a function that starts commands as processes, ended at exit."""
+    """Function that starts commands as processes, which end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start_process(*arguments: str) -> subprocess.Popen[bytes]:
@@ -58,7 +58,7 @@ def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
 
 
 def wait_until_published(servers: str, name: str, epochs: int = EPOCHS) -> None:
-    """Wait for the first `epochs` publications of a job, which may not be deployed yet."""
+    """Wait for the first `epochs` estimates of a job, which might not be deployed yet."""
     deadline = time.monotonic() + TIMEOUT
 
     def wait(seconds: float) -> None:
@@ -89,7 +89,7 @@ def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
     return name
 
 
-def test_replays_equal_the_live_job(
+def test_replays_reproduce_the_live_job(
     dpstream: Commands,
     start: Start,
     bootstrap_servers: str,
@@ -99,7 +99,7 @@ def test_replays_equal_the_live_job(
     planned = dpstream("replay", live, "--partitions", 3, "--dry-run", "--json").json
     assert (planned["reads"]["windows"], planned["reads"]["records"]) == (EPOCHS, EPOCHS)
 
-    # Own workers and a different number of partitions.
+    # The replay has its own workers and another number of partitions.
     done = dpstream("replay", live, "--partitions", 3)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, f"{live}-replay").code == 0
@@ -107,7 +107,7 @@ def test_replays_equal_the_live_job(
     assert rejected.code == 1
     assert "is a finished replay" in rejected.errors
 
-    # Two aggregate workers run externally.
+    # Two aggregate workers run in addition.
     name = f"{live}-two"
     written = dpstream("replay", live, "--new-name", name, "--partitions", 5, "--no-workers")
     assert written.code == 0, written.errors
@@ -117,20 +117,20 @@ def test_replays_equal_the_live_job(
     wait_until_published(bootstrap_servers, name)
     assert dpstream("diff", live, name).code == 0
 
-    # From a recording.
+    # Replay the recording.
     folder, name = tmp_path / "recorded", f"{live}-recorded"
     assert dpstream("record", live, "--output", folder).code == 0
     done = dpstream("replay", folder, "--new-name", name, "--partitions", 1)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, name).code == 0
 
-    # Only some epochs: earlier counts are copied.
+    # Replay only some epochs; earlier counts are copied.
     name = f"{live}-part"
     done = dpstream("replay", live, "--new-name", name, "--from-epoch", 7, "--to-epoch", EPOCHS - 1)
     assert done.code == 0, done.errors
     assert dpstream("diff", live, name, "--epochs", f"1..{EPOCHS - 1}").code == 0
 
-    # In memory.
+    # Replay in memory.
     assert (
         dpstream("replay", live, "--in-memory", "--format", "csv").output
         == dpstream("estimates", live, "--format", "csv").output

@@ -1,4 +1,4 @@
-"""Restart all workers one at a time while epochs arrive, without visible effect."""
+"""Test that restarting all workers one at a time has no visible effect on estimates."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_rolling_restart_delays_estimates_by_less_than_15_s(
 
 
 def restart(name: str, processes: Processes, published: Published) -> None:
-    """Restart a worker like an operator, then wait until it is ready and estimates resume."""
+    """Restart a worker as an operator would; wait until it is ready and estimates resume."""
     before = processes.said(name, "partitions:")
     processes.signal(name, signal.SIGTERM)
     assert processes.running[name].wait(TIMEOUT) == 0

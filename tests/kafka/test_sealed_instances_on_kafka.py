@@ -1,6 +1,6 @@
-"""Sealed parallel shufflers on a real broker: its disk and one key reveal no report.
+"""Test sealed parallel shufflers on a real broker: its disk and one key reveal no report.
 
-One of them is killed while windows flow.
+One shuffler is killed while windows are processed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Ciphertexts: TypeAlias = set[tuple[int, bytes]]
 
 
 @pytest.mark.verify
-def test_captured_instance_decrypts_no_report(
+def test_compromised_shuffler_decrypts_no_report(
     broker: LocalKafka,
     bootstrap_servers: str,
     job_name: str,
@@ -95,13 +95,13 @@ def test_captured_instance_decrypts_no_report(
     reports = reports_in_ciphertexts(job, tmp_path, "aggregator", ciphertexts)
     assert reports is not None
     assert reports < len(ciphertexts), "cover traffic is among them"
-    # The bits of every device are kept in two reports each more often than not.
+    # Two reports of each device keep its bits more often than not.
     assert reports > EPOCHS * 2 * USERS
     check_disk_after(broker, job, drawn)
 
 
 def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
-    """Report as two gateways, with only ash and only oak, before any stage runs."""
+    """Report as two gateways, one with only ash and one with only oak, before stages run."""
     for name, value in (("north", "ash"), ("south", "oak")):
         users = {f"{name}{number}": value for number in range(USERS)}
         with open_producer(cluster, job, folder / name, name=name) as producer:
@@ -114,7 +114,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
 def opened_by_instances(
     job: DeployedJob, folder: Path, raw: dict[Role, list[bytes]]
 ) -> dict[Role, Ciphertexts]:
-    """Return the ciphertexts in each shuffler's topic, checking that no other key opens them."""
+    """Return the ciphertexts in each shuffler's topic; check that no other key decrypts them."""
     drawn: dict[Role, Ciphertexts] = {}
     for role, party in zip(job.route.reports, ("first", "second"), strict=True):
         batches = [value for value in raw[role] if kind_of(value) is not RecordType.PUNCTUATION]
@@ -142,7 +142,7 @@ def opened_by_instances(
 def reports_in_ciphertexts(
     job: DeployedJob, folder: Path, party: str, ciphertexts: Ciphertexts
 ) -> int | None:
-    """Return the number of reports in ciphertexts a party opens, without cover traffic, or None."""
+    """Return the number of reports (without cover traffic) that a party decrypts, or None."""
     key = read_private_key(folder / party / f"{party}.key")
     opened = reports = 0
     for epoch, row in ciphertexts:

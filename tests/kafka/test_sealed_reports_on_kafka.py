@@ -1,4 +1,4 @@
-"""Sealed reports on a real broker: its disk and a subset of the keys reveal no report."""
+"""Test sealed reports on a real broker: its disk and a subset of the keys reveal no report."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_no_single_party_reads_a_sealed_report(
         raw = send(cluster, job, tmp_path)
         with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
             released(cluster, job, 1)
-            # Another worker takes over and rewrites the unfinished window.
+            # Another worker takes over, and rewrites the unfinished window.
             first["shuffle-2"].kill()
             with worker(job, "shuffle-2", bootstrap_servers, tmp_path, PARTIES, name="second"):
-                # The first stage deletes what it has forwarded, so it is paused until that is read.
+                # The first stage deletes what it has forwarded, so it is paused until then.
                 first["shuffle"].send_signal(signal.SIGSTOP)
                 raw += send(cluster, job, tmp_path, epoch=2)
                 first["shuffle"].send_signal(signal.SIGCONT)
@@ -84,8 +84,8 @@ def test_no_single_party_reads_a_sealed_report(
     for party, key in keys.items():
         assert party == "stage-a" or not any(opens(job, sealed, key) for sealed in batches)
         assert count_opened(job, "stage 2", hop, key) == (len(hop) if party == "stage-b" else 0)
-        # The innermost ciphertexts open with the aggregator's key, once a stage has opened the
-        # outer ones.
+        # The aggregator's key decrypts the inner ciphertexts, once a stage has decrypted the outer
+        # ones.
         assert count_opened(job, "aggregate", hop, key) == 0
         read = count_opened(job, "aggregate", shuffled, key)
         assert read == (len(shuffled) if party == "aggregator" else 0)
@@ -100,7 +100,7 @@ def test_no_single_party_reads_a_sealed_report(
 
 
 def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> list[bytes]:
-    """Report as two gateways, with only ash and only oak, and return their records."""
+    """Report as two gateways, one with only ash and one with only oak; return the records."""
     before = cluster.end_offsets(job.topic(Role.REPORTS))[0]
     for name, value in (("north", "ash"), ("south", "oak")):
         users = {f"{name}{number}": value for number in range(USERS)}
@@ -115,7 +115,7 @@ def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int = 1) -> li
 
 
 def check_sizes(raw: list[bytes]) -> None:
-    """Check that the gateways' records have equal lengths, whatever their users' items."""
+    """Check that the gateways' records have the same lengths, whatever their users' items."""
     sizes = [len(value) for value in raw if kind_of(value) is RecordType.SEALED_BATCH]
     half = len(sizes) // 4
     assert sizes[:half] == sizes[half : 2 * half] == sizes[2 * half : 3 * half]
@@ -147,7 +147,7 @@ def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> 
 def count_opened(
     job: DeployedJob, party: str, rows: set[tuple[int, bytes]], key: X25519PrivateKey
 ) -> int:
-    """Count the ciphertexts a key opens, checking that contents are reports or cover traffic."""
+    """Count the ciphertexts that a key decrypts; check that they are reports or cover traffic."""
     opened = 0
     for epoch, row in rows:
         values = np.frombuffer(row, "<u8").reshape(1, -1)

@@ -1,4 +1,4 @@
-"""Live page on a real broker: latency of estimates, and an outage."""
+"""Test the live page on a real broker: latency of estimates, and an outage."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def publish(cluster: Cluster, job: DeployedJob, epoch: int) -> None:
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 
 
-def test_page_waits_for_a_job_behind_a_long_history(bootstrap_servers: str, job_name: str) -> None:
-    """``dpstream.jobs`` exceeds one poll, but the first message must cover all jobs."""
+def test_page_finds_a_job_behind_a_long_history(bootstrap_servers: str, job_name: str) -> None:
+    """``dpstream.jobs`` exceeds one poll, but the first message must contain all jobs."""
     connection = Connection((bootstrap_servers,))
     with Cluster(connection) as cluster:
         cluster.create_topics([jobs_topic(1)])
@@ -90,8 +90,8 @@ def test_page_sends_estimates_within_a_second(bootstrap_servers: str, job_name: 
                     assert (await messages(viewer, "epoch"))["epoch"] == epoch
                     delays.append(time.monotonic() - sent)
                     served.site.look_who_watches()
-            # Another viewer: the first may have received it while waiting for an epoch, and
-            # constant values are sent once.
+            # Use another viewer: the first one might have received the constants, which are
+            # sent once.
             async with client.ws_connect(f"{address}ws?job={job.name}") as viewer:
                 served.site.look_who_watches()
                 pipeline = await messages(viewer, "pipeline")
@@ -109,13 +109,13 @@ def test_page_sends_estimates_within_a_second(bootstrap_servers: str, job_name: 
         "from sent by a publisher to received by a viewer: "
         f"median {1000 * delays[EPOCHS // 2]:.0f} ms, at most {1000 * delays[-1]:.0f} ms"
     )
-    # A generous limit: the delay is some tens of milliseconds on an idle machine.
+    # The limit is generous: on an idle machine, the delay is tens of milliseconds.
     assert delays[EPOCHS // 2] < 1
 
 
 @asynccontextmanager
 async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Until]:
-    """Read all messages to a viewer, because an unresponsive viewer is disconnected."""
+    """Read all messages to a viewer, because the server disconnects unresponsive viewers."""
     received: list[dict[str, Any]] = []
 
     async def read() -> None:

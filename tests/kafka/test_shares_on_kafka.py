@@ -1,4 +1,4 @@
-"""Tables in two shares on a real broker: its disk and one party's key reveal nothing."""
+"""Test tables in two shares on a real broker: its disk and one party's key reveal nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_shares_reveal_no_count_of_a_producer(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One party is killed while the other continues, and restarts."""
+    """One party is killed and restarted while the other one continues."""
     monkeypatch.chdir(tmp_path)
     items = ", ".join(f"item {number}" for number in range(ITEMS))
     text = JOB.format(name=job_name, items=items)
@@ -79,7 +79,7 @@ def test_shares_reveal_no_count_of_a_producer(
 
 
 def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
-    """Check that each party's sums are random and that together they are nearly all users' ash."""
+    """Check that each party's sums look random, and that together nearly all users have ash."""
     form = job.table_format
     for ours, theirs in zip(*(kept[role] for role in SUMS), strict=True):
         first, second = (
@@ -96,7 +96,7 @@ def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
 
 
 def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: list[bytes]) -> None:
-    """Check that data on the broker's disk opens with its own party's key alone."""
+    """Check that only a party's own key decrypts its data on the broker's disk."""
     topic = job.topic(Role.SHUFFLED)
     files = list(broker.directory.rglob(f"{topic}-0/*.log"))
     disk = b"".join(path.read_bytes() for path in files)

@@ -1,4 +1,4 @@
-"""Noisy sums on a real broker: a window rewritten after a kill has the same sum."""
+"""Test noisy sums on a real broker: a window rewritten after a kill has the same sum."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 # Far longer than any expected wait.
 TIMEOUT = 120.0
 USERS, EPOCHS = 300, 3
-# Before the record, when it is sent, and when it has arrived but is not committed; several times.
+# Before the record, when it is sent, and when it has arrived but is not committed.
 DEATHS = (0, -1, 1, -1, 2, -1)
 
 
@@ -80,7 +80,7 @@ def test_rewritten_window_has_the_same_sum_and_replays_agree(
 
 
 def user_values(epoch: int) -> list[int]:
-    """Return values: a third of the users have 1 at first, and gradually a further third."""
+    """Return values: a third of users have 1 at first, and gradually another third."""
     return [int(user % 3 == 0 or user < 100 * (epoch - 1)) for user in range(USERS)]
 
 
@@ -110,14 +110,14 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(key.generator(job.deployment, 1))
     ones = sum(user_values(1))
-    # The messages of the first epoch are known up to the rounding of each word.
+    # The messages of the first epoch are known up to the rounding of each message.
     exact = STEPS * (ones * (0.5 + law.boost) - (USERS - ones) * 0.5)
     assert abs(written[1][0] - SUM_ZERO - noise - exact) <= USERS
     assert law.deviation > USERS, "noise is more than rounding"
 
 
 def wait_for_estimates(cluster: Cluster, job: DeployedJob) -> dict[int, bytes]:
-    """Return the publications of every epoch, without the deployment's identity."""
+    """Return the estimates of all epochs, without the ID of the deployment."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         published, found = FirstEstimates(job), {}

@@ -1,4 +1,4 @@
-"""Supervisors on a real broker: workers follow the jobs without affecting other jobs."""
+"""Test supervisors on a real broker: workers start and stop with their own jobs only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.small_run import EPOCHS, job_text, write_changes
 
 STAGES = ("shuffle", "aggregate", "publish")
 TIMEOUT = 90.0
-"""Far longer than any expected wait."""
+"""Timeout in seconds, far longer than any expected wait."""
 
 
 class Supervisor:
@@ -196,7 +196,7 @@ def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
         assert supervisor.total("dpstream_worker_restarts_total", dpstream_job=two.name) == 0
         assert "the worker was killed by signal 9" in " ".join(supervisor.lines(one.name))
 
-    # As if only operator-specific keys were changed.
+    # Rewrite the job's record, as if only operator settings had changed.
     restarted = operator.children(one)
     shuffle = one.shuffle.model_copy(update={"grace": 2 * one.shuffle.grace})
     changed = one.model_copy(update={"shuffle": shuffle})
@@ -228,8 +228,8 @@ def test_workers_start_and_stop_with_their_jobs(operator: Operator) -> None:
 
 
 @pytest.mark.verify
-def test_failing_job_does_not_affect_others(operator: Operator, job_name: str) -> None:
-    """Its noise key is on another machine, and the other job was deployed earlier."""
+def test_failing_job_does_not_affect_other_jobs(operator: Operator, job_name: str) -> None:
+    """The noise key of one job is missing on this machine."""
     shuffle = operator.supervisors["shuffle"]
     noisy = parse_job(
         f"name: {job_name}-noisy\nprotocol: shuffled_counts\n"

@@ -1,4 +1,4 @@
-"""Any broker of three may fail: acknowledged records are replicated, and offsets survive."""
+"""Test that any broker of three can fail without loss of acknowledged records or offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CELLS = 20_000
 EPOCHS = 48
 PARTITIONS = 4
 PRODUCERS = {"north": (0, 15_000), "south": (15_000, 5_000)}
-# Seconds: far longer than a leader election, far shorter than the clients' default metadata age.
+# Seconds, far more than a leader election, far less than the clients' default metadata age.
 READ_AGAIN = 120.0
 WORKERS = {"shuffle": 2, "aggregate": 1, "publish": 1}
 
@@ -42,7 +42,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
 def test_deploy_succeeds_when_brokers_learn_of_topics_late(
     brokers: ThreeBrokers,
 ) -> None:
-    """Whichever broker is queried next, and however soon after another."""
+    """The next request might go to a broker that does not know the topics yet."""
     for number in range(8):
         job = new_job(
             f"many-{number}",
@@ -63,7 +63,7 @@ def test_deploy_succeeds_when_brokers_learn_of_topics_late(
 
 
 @pytest.mark.verify
-def test_every_cell_is_one_when_a_broker_is_killed(
+def test_every_cell_count_is_one_when_a_broker_is_killed(
     brokers: ThreeBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

@@ -1,4 +1,4 @@
-"""Clocks, retention and early producers on a real broker."""
+"""Test clocks, retention and early producers on a real broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def manifests(cluster: Cluster, job: DeployedJob) -> dict[int, Manifest]:
 
 
 class Gateways:
-    """Four producers of a job with one device each, closed at the end."""
+    """Four producers of a job, with one device each."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob, folder: Path) -> None:
         self._opened = {
@@ -79,7 +79,7 @@ class Gateways:
 def test_retention_ignores_clocks_of_writers(
     cluster: Cluster, bootstrap_servers: str, job_name: str
 ) -> None:
-    """Records from 1973 or next year get the timestamp of their arrival."""
+    """Records dated 1973 or next year get the time of their arrival as timestamp."""
     job = deployed(cluster, job_name)
     before = time.time_ns() // 1_000_000
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
@@ -101,7 +101,7 @@ def test_redeployment_sets_log_append_time(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until then, workers and status report the problem."""
+    """Before the redeployment, workers and status report the problem."""
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
     reports = job.topic(Role.REPORTS)
@@ -127,14 +127,14 @@ def test_redeployment_sets_log_append_time(
     assert cluster.existing_topics([reports])[reports].configs[TIMESTAMP_TYPE] == LOG_APPEND_TIME
 
 
-def test_rewritten_window_has_the_time_of_rewriting(
+def test_rewritten_window_is_timestamped_when_rewritten(
     cluster: Cluster,
     start: Callable[..., subprocess.Popen[str]],
     job_name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Dated by its decision instead, it would be deleted by retention before it is read."""
+    """With the time of its manifest, retention would delete it before it is read."""
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     job = deployed(cluster, job_name)
     gateways = Gateways(cluster, job, tmp_path)
@@ -169,7 +169,7 @@ StartWithClock: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start_with_clock(bootstrap_servers: str, tmp_path: Path) -> Iterator[StartWithClock]:
-    """Return a function that starts commands with clocks some seconds ahead, ended at exit."""
+    """Function that starts commands with clocks `ahead` seconds ahead."""
     started: list[subprocess.Popen[str]] = []
     preload = compile_preload(tmp_path)
 
@@ -199,7 +199,7 @@ def start_with_clock(bootstrap_servers: str, tmp_path: Path) -> Iterator[StartWi
 def test_live_rows_use_the_brokers_clock(
     cluster: Cluster, start_with_clock: StartWithClock, job_name: str, tmp_path: Path
 ) -> None:
-    """With five-minute epochs it would close ten early; it closes none."""
+    """By its own clock, the producer would close ten five-minute epochs early."""
     began = datetime.now(UTC) - timedelta(minutes=7)
     job = deployed(cluster, job_name, start=began.isoformat(), length="PT5M")
     (tmp_path / "users.txt").write_text("ann\n")

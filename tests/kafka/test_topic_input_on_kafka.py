@@ -1,4 +1,4 @@
-"""Events of a real topic count once, however often their reader is killed."""
+"""Test that events of a real topic count once, however often their reader is killed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def put(cluster: Cluster, topic: str, events: Path) -> None:
 
 
 def run_killed(command: list[str]) -> list[str]:
-    """Run a command, kill it repeatedly after some lines, and finally let it end."""
+    """Run a command, kill it repeatedly after some lines, and finally let it finish."""
     chance = random.Random(SEED)
     lines: list[str] = []
     for kill in [True] * KILLS + [False]:
@@ -112,7 +112,7 @@ def run_killed(command: list[str]) -> list[str]:
 
 
 def published_of(cluster: Cluster, job: DeployedJob) -> list[EstimateRecord]:
-    """Return the stages' estimates from the producer's records, duplicates included."""
+    """Return the estimates that the stages compute from the producer's records."""
     stages = SimulatedCluster(job, seeded_generators(SEED))
     for role in (Role.PRODUCERS, Role.REPORTS):
         for partition in range(len(job.start_offsets[role])):

@@ -1,4 +1,4 @@
-"""Topics that others created or enlarged are used, or rejected with instructions."""
+"""Test that topics created or changed by other programs are used, or rejected with a fix."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def job(job_name: str) -> Job:
 
 
 def rejection_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
-    """Start a worker that ends by itself, and return the line with the reason."""
+    """Start a worker that exits by itself, and return the line with the reason."""
     (servers,) = cluster.connection.bootstrap_servers
     worker = subprocess.run(
         [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, job.name, "--name", "w1"],
@@ -108,7 +108,7 @@ def test_suitable_existing_topic_is_used(
     assert job.name in read_jobs(cluster).jobs
 
 
-def test_worker_and_status_name_records_lost_to_retention(
+def test_worker_and_status_report_records_lost_to_retention(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -126,7 +126,7 @@ def test_worker_and_status_name_records_lost_to_retention(
     assert "Stage shuffle lost records: unprocessed data in partition 1" in (status.issues[0])
 
 
-def test_status_names_added_partitions_and_deleted_topics(
+def test_status_reports_added_partitions_and_deleted_topics(
     cluster: Cluster, admin: KafkaAdminClient, job: Job
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -176,7 +176,7 @@ def test_recreated_topic_is_rejected_by_all_workers(
         pass
 
 
-def test_worker_and_status_name_an_emptied_topic(
+def test_worker_and_status_report_an_emptied_topic(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -189,7 +189,7 @@ def test_worker_and_status_name_an_emptied_topic(
     assert found in said
 
 
-def test_status_names_changed_topic_settings(cluster: Cluster, job: Job) -> None:
+def test_status_reports_changed_topic_settings(cluster: Cluster, job: Job) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
     changed = {
         job.topic(Role.REPORTS): {"cleanup.policy": "compact", "max.message.bytes": "300"},
@@ -211,7 +211,7 @@ def test_status_names_changed_topic_settings(cluster: Cluster, job: Job) -> None
     }
 
 
-def test_worker_and_status_name_an_old_copy_of_manifests(
+def test_worker_and_status_report_an_old_copy_of_manifests(
     cluster: Cluster, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -233,7 +233,7 @@ def test_producer_stores_offsets_of_its_reports(cluster: Cluster, job: Job, tmp_
         assert known == ends == [0, ends[1]]
 
 
-def test_oversized_record_is_named(cluster: Cluster, job: Job) -> None:
+def test_oversized_record_error_names_topic_and_size(cluster: Cluster, job: Job) -> None:
     deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
 
     def write() -> Steps[None]:
@@ -245,7 +245,7 @@ def test_oversized_record_is_named(cluster: Cluster, job: Job) -> None:
         KafkaTransport(cluster, job.name).run(write())
 
 
-def test_close_names_a_deleted_topic_and_keeps_the_draw(
+def test_close_reports_a_deleted_topic_and_keeps_the_drawn_reports(
     cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
 ) -> None:
     deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
@@ -261,7 +261,7 @@ def test_close_names_a_deleted_topic_and_keeps_the_draw(
         assert list(producer.store.outbox())
 
 
-def test_age_is_that_of_the_oldest_remaining_record(
+def test_lag_is_the_age_of_the_oldest_remaining_record(
     cluster: Cluster, admin: KafkaAdminClient, job_name: str
 ) -> None:
     admin.create_topics([NewTopic(job_name, 1, 1)])

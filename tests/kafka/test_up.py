@@ -1,4 +1,4 @@
-"""`dpstream up` on a real broker, to its end and stopped at any moment, leaves nothing behind."""
+"""Test that `dpstream up` leaves nothing behind when it finishes or is stopped at any moment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 120.0
-"""Far longer than any expected wait."""
+"""Timeout in seconds, far longer than any expected wait."""
 
 
 class Home:
@@ -41,7 +41,7 @@ class Home:
         self.kafka = self.state / "kafka"
 
     def processes(self) -> list[psutil.Process]:
-        """Return the processes with this state folder in their environment, without zombies."""
+        """Return all processes with this state folder in their environment, except zombies."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -52,7 +52,7 @@ class Home:
         return found
 
     def processes_of(self, command: str) -> list[psutil.Process]:
-        """Return the processes of a dpstream command. Forked ones have its name."""
+        """Return the processes of a dpstream command; forked processes have its name."""
         return [process for process in self.processes() if process.name() == command]
 
     @contextmanager
@@ -71,7 +71,7 @@ class Home:
 
 
 def heed_all_signals() -> None:
-    """Reset signals that nohup or a background shell ignores, which child processes inherit."""
+    """Reset signals that nohup or a background shell ignores, as child processes inherit it."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -128,7 +128,7 @@ def home(tmp_path: Path, job_name: str) -> Iterator[Home]:
 
 @pytest.fixture
 def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
-    """State folder whose broker, shared by all tests, already runs and stays running."""
+    """State folder with a broker that already runs, stays running, and is shared by tests."""
     home.state.mkdir()
     home.kafka.symlink_to(broker.directory)
     pid = broker.status().pid
@@ -137,7 +137,7 @@ def served_home(home: Home, broker: LocalKafka) -> Iterator[Home]:
 
 
 @pytest.mark.verify
-def test_killed_run_leaves_nothing_and_next_one_recovers(
+def test_killed_run_leaves_no_process_and_the_next_run_recovers(
     home: Home,
 ) -> None:
     with home.up("--rate", "1") as up:
@@ -161,7 +161,7 @@ def test_killed_run_leaves_nothing_and_next_one_recovers(
         up.wait_for_output("the local Kafka crashed")
         producer.resume()
         up.wait_for_output("stopping")
-        # The work is finished: a late signal must not harm either.
+        # The work is finished, and a late signal must not do harm.
         up.process.send_signal(signal.SIGINT)
         result = up.result()
     home.assert_nothing_is_left()
@@ -175,7 +175,7 @@ def test_killed_run_leaves_nothing_and_next_one_recovers(
     assert Path(result["files"]["plot"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_during_broker_start_leaves_nothing(home: Home) -> None:
+def test_ctrl_c_during_broker_start_leaves_no_process(home: Home) -> None:
     with home.up() as up:
         up.wait_for_output("starting Apache Kafka")
         code, output = up.end(signal.SIGINT)
@@ -192,10 +192,10 @@ def test_ctrl_c_during_broker_start_leaves_nothing(home: Home) -> None:
         pytest.param("epoch 2 ", signal.SIGINT, marks=pytest.mark.verify),
     ],
 )
-def test_signal_at_any_step_leaves_nothing(
+def test_signal_at_any_step_leaves_no_process(
     served_home: Home, moment: str, number: signal.Signals
 ) -> None:
-    # Slow enough to be running when the signal comes.
+    # The run is slow enough to be in progress when the signal arrives.
     with served_home.up("--rate", "1") as up:
         up.wait_for_output(moment)
         code, _ = up.end(number)
@@ -203,7 +203,7 @@ def test_signal_at_any_step_leaves_nothing(
     served_home.assert_nothing_is_left()
 
 
-def test_killed_worker_restarts_and_second_run_waits(
+def test_killed_worker_restarts_and_second_run_is_rejected(
     served_home: Home,
 ) -> None:
     with served_home.up("--rate", "1") as up:
@@ -248,7 +248,7 @@ def test_shuffler_noise_is_the_same_after_a_kill(
 
 
 def windows_written(home: Home) -> set[tuple[int, bytes]]:
-    """Return the distinct windows written, by epoch. Each window of this small job is one chunk."""
+    """Return the distinct windows written, by epoch; here, each window is one chunk."""
     servers = LocalKafka(home.kafka).status().bootstrap_servers
     assert servers is not None
     with Cluster(Connection((servers,))) as cluster:

@@ -1,4 +1,4 @@
-"""A worker loses and repeats no record under kills, stops and pauses."""
+"""Test that a worker neither loses nor repeats records under kills, stops and pauses."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.support.echo import PARTITIONS, Echo
 
 
 def test_records_are_copied_once_across_kills_and_rebalances(echo: Echo) -> None:
-    """Partitions move between two workers that are killed in turn during work."""
+    """Partitions move between two busy workers that are killed in turn."""
     portion = 200
 
     def authors() -> set[str]:
@@ -73,7 +73,7 @@ def status(echo: Echo) -> dict[str, object]:
 
 
 def test_worker_logs_an_outage_once_and_resumes(echo: Echo, broker: LocalKafka) -> None:
-    """The broker is killed under a busy worker, and another worker is started meanwhile."""
+    """The broker is killed while a worker is busy, and another worker starts meanwhile."""
     count = 500
     echo.produce(count)
     busy = echo.start("busy", work=0.01)
@@ -113,7 +113,7 @@ def test_missing_topic_error_states_the_remedy(echo: Echo) -> None:
     )
 
 
-def test_worker_exits_naming_a_deleted_position(echo: Echo) -> None:
+def test_worker_exits_when_its_position_is_deleted(echo: Echo) -> None:
     echo.produce(100)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
@@ -131,7 +131,7 @@ def test_worker_exits_naming_a_deleted_position(echo: Echo) -> None:
     assert "to 149 are needed but were deleted (the log starts at 150)" in error
 
 
-def test_externally_advanced_offsets_lose_nothing(echo: Echo) -> None:
+def test_externally_advanced_offsets_lose_no_records(echo: Echo) -> None:
     echo.produce(100)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
@@ -144,7 +144,7 @@ def test_externally_advanced_offsets_lose_nothing(echo: Echo) -> None:
         TopicPartition(echo.topic(Role.REPORTS), partition): OffsetAndMetadata(200, "", -1)
         for partition in range(PARTITIONS)
     }
-    # Kafka rejects it while the killed worker is still a group member.
+    # Kafka rejects the change while the killed worker is still a group member.
     echo.wait_until(
         lambda: set(admin.alter_group_offsets(group, ends).values()) == {NoError},
         "the offsets are set",
@@ -158,7 +158,7 @@ def test_externally_advanced_offsets_lose_nothing(echo: Echo) -> None:
 
 
 def test_resumed_worker_restores_before_copying(echo: Echo) -> None:
-    """The pause exceeds the session timeout, with buffered records that others copy meanwhile."""
+    """The pause exceeds the session timeout; other workers copy its buffered records."""
     count = 400
     echo.produce(count)
     paused = echo.start("paused", work=0.005)
@@ -178,8 +178,8 @@ def test_resumed_worker_restores_before_copying(echo: Echo) -> None:
     echo.wait_until(lambda: echo.copied() >= count * PARTITIONS, "all records are copied")
     for partition in range(PARTITIONS):
         copies = echo.copies(partition)
-        # Records passed to its Kafka client before the pause are still sent, so a few may be
-        # duplicated. None was started under the partitions it had lost.
+        # Records passed to its Kafka client before the pause are still sent, so a few might be
+        # duplicated. No copy was started after its partitions were lost.
         assert {offset for offset, *_ in copies} == set(range(count))
         assert not [
             offset
@@ -189,7 +189,7 @@ def test_resumed_worker_restores_before_copying(echo: Echo) -> None:
 
 
 def test_worker_rejoins_when_no_member_has_partitions(echo: Echo) -> None:
-    """Under its own name Kafka would return its former assignment within the session timeout."""
+    """Under the same instance ID, Kafka would return its earlier assignment."""
     echo.produce(10)
     worker = echo.start("only", script="unassigned_worker.py")
     echo.wait_until(lambda: worker.said("partitions: none") == 1, "the group gives it nothing")

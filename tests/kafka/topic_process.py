@@ -1,7 +1,7 @@
-"""Producer of a topic of events, as a killable process.
+"""Run a producer that reads a topic of events, as a killable process.
 
 Arguments: job, topic, servers, state folder, producer registry file, seed, last epoch. It prints a
-line whenever something has become durable.
+line whenever it has stored progress.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpstream.pipeline.kafka.memory import seeded_generators
 
 
 class SmallSlices(EventTopic):
-    """Read few events at a time, so that they span many transactions."""
+    """Read few events at a time, so that reading takes many transactions."""
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
         return super().read(partition, start, min(stop, start + 2_000))

@@ -1,4 +1,4 @@
-"""Echo worker whose group assigns partitions to no member, as if Kafka did not know the topic.
+"""Run an echo worker whose group assigns no partitions, as if Kafka did not know the topic.
 
 Run as a script, with the arguments of `echo_worker`.
 """

@@ -1,1 +1,1 @@
-"""Run the compose file of the folder docker in real containers."""
+"""Run docker/compose.yaml in real containers."""

@@ -1,4 +1,4 @@
-"""Podman with separate storage, networks and settings: everything else stays untouched."""
+"""Run podman with separate storage, networks and settings, without touching any others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COMPOSE: Final = Path(__file__).parents[3] / "docker" / "compose.yaml"
 PROJECT: Final = "dpstream"
 _TIMEOUT: Final = 3600.0
 _ROUNDS: Final = 20
-# Some kernels and outer containers reject podman's defaults: crun's cgroups, and limits above their
-# own.
+# Some kernels and outer containers reject podman's defaults: crun's cgroups, and limits above the
+# outer limits.
 _SETTINGS: Final = """\
 [engine]
 runtime = "runc"
@@ -38,7 +38,7 @@ runroot = "{folder}/run"
 
 
 class EndToEndError(Exception):
-    """A check failed. The message explains it."""
+    """A check has failed; the message gives the reason."""
 
 
 class Podman:
@@ -94,7 +94,7 @@ class Podman:
 
     def clean(self, images: bool) -> None:
         """Remove containers, networks and volumes, and optionally the images with their folder."""
-        # Containers with dependents cannot be removed before these.
+        # A container cannot be removed before its dependents.
         for _ in range(_ROUNDS):
             if not self.run("ps", "--all", "--quiet").split():
                 break

@@ -1,4 +1,4 @@
-"""Images: the project's from its Dockerfile, the others assembled from packages as stand-ins."""
+"""Build images: this project's from its Dockerfile, all others as stand-ins from packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.docker.end_to_end.engine import COMPOSE, EndToEndError, Podman
 
 DOCKERFILE: Final = COMPOSE.parent / "Dockerfile"
 STAND_INS: Final = Path(__file__).parent / "stand-ins"
-# The suite with nginx 1.27.3 or later, which the proxy's settings require.
+# A Debian suite with nginx 1.27.3 or later, which the proxy's settings require.
 _NEWEST: Final = "sid"
 # Mirror settings of this machine and their certificates, which are not stored in images.
 _OF_THIS_MACHINE: Final = ("/etc/ssl/certs", "/etc/pip.conf")
@@ -54,7 +54,7 @@ def image_names() -> dict[str, str]:
 
 
 def _import_system(podman: Podman, folder: Path, suite: str, name: str, python: bool) -> None:
-    """Import a small Debian, with ``python`` one with pip and a ``python`` in /usr/local."""
+    """Import a small Debian image; with `python`, include pip and a python in /usr/local."""
     root = folder / f"{suite}-system"
     shutil.rmtree(root, ignore_errors=True)
     packages = "ca-certificates" + (",python3,python3-venv,python3-pip" if python else "")
@@ -116,7 +116,7 @@ def _build_of_debian(podman: Podman, kind: str, name: str) -> None:
 
 
 def _build(podman: Podman, dockerfile: Path, name: str, context: Path) -> None:
-    # Docker's format keeps health checks, which podman's own cannot store.
+    # Docker's image format stores health checks; podman's own does not.
     mounts = [f"--volume={path}:{path}:ro" for path in _OF_THIS_MACHINE if Path(path).exists()]
     ignored = dockerfile.with_name(f"{dockerfile.name}.dockerignore")
     podman.run(

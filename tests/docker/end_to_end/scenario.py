@@ -26,7 +26,7 @@ PRODUCED_JOB: Final = "oulad-weekly"
 BROKERS: Final = ("kafka-1", "kafka-2", "kafka-3")
 DEPLOYS: Final = ("deploy", "deploy-devices")
 STAGES: Final = ("shuffle", "aggregate", "publish")
-# Seconds for a container to start on a busy machine, never a measurement.
+# Upper bound in seconds for a container to start on a busy machine.
 _TIMEOUT: Final = 900.0
 _PAUSE: Final = 1.0
 
@@ -34,7 +34,7 @@ PrintMessage = Callable[[str], None]
 
 
 def run_scenario(podman: Podman, print_message: PrintMessage) -> None:
-    """Start the whole file, break it, stop it, and restart it, or raise `EndToEndError`."""
+    """Start all services, break, stop and restart them; raise `EndToEndError` on failure."""
     _see_that_ports_are_free()
     _start(podman, print_message, deploy=True)
     _see_results(print_message)
@@ -110,7 +110,7 @@ def _see_metrics(print_message: PrintMessage) -> None:
         targets = _json(f"{PROMETHEUS}/api/v1/targets")["data"]["activeTargets"]
         return sorted(each["labels"]["instance"] for each in targets if each["health"] == "up")
 
-    # One of each stage, two collectors, and Prometheus itself.
+    # One worker of each stage, two collectors, and Prometheus itself.
     _wait_until(lambda: len(up()) == len(STAGES) + 3, "not every target of Prometheus is up")
     print_message(f"Prometheus' targets that are up: {', '.join(up())}")
     _wait_until(
@@ -161,7 +161,7 @@ def _start_again(podman: Podman, print_message: PrintMessage) -> None:
     if podman.run("ps", "--quiet", "--all").split():
         raise EndToEndError("containers are left after podman-compose down")
     print_message("the stack is stopped, and its containers are gone")
-    # The jobs exist: the deployment reports it and fails.
+    # The jobs are deployed already: the deployment reports this and fails.
     _start(podman, print_message, deploy=False)
     for job, known in before.items():
         _wait_until(

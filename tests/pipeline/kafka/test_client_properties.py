@@ -1,4 +1,4 @@
-"""Test that every security setting of a client.properties is honored or rejected.
+"""Test that every security setting of a client.properties file is applied or rejected.
 
 TLS is tested by in-memory handshakes with the keys in ``tls/`` (made by ``tls/make.sh``).
 """
@@ -75,7 +75,7 @@ class TestPlaintext:
         assert found.client_id == "weekly"
         assert (found.tls, found.login, found.warnings) == (None, None, ())
 
-    def test_servers_may_come_from_the_command_line(self, file: Path) -> None:
+    def test_servers_can_come_from_the_command_line(self, file: Path) -> None:
         assert read(file, "").bootstrap_servers == ()
 
     @pytest.mark.parametrize("servers", ["a", "PLAINTEXT://a:9092", " "])
@@ -100,7 +100,7 @@ class TestPlaintext:
         ("protocol", "line"),
         [("PLAINTEXT", "sasl.mechanism=PLAIN"), ("SASL_PLAINTEXT", "ssl.keystore.location=me.pem")],
     )
-    def test_security_without_effect_is_rejected(
+    def test_security_settings_without_effect_are_rejected(
         self, file: Path, protocol: str, line: str
     ) -> None:
         message = rejection(file, f"security.protocol={protocol}", line)
@@ -206,7 +206,7 @@ class TestSasl:
 
 
 class TestTls:
-    def test_only_the_authority_of_the_file_is_trusted(self, file: Path) -> None:
+    def test_only_the_certificate_authority_in_the_file_is_trusted(self, file: Path) -> None:
         trusting = read(file, "security.protocol=SSL", f"ssl.truststore.location={TLS}/ca.pem")
         assert trusting.tls is not None
         assert handshake(trusting.tls) == "TLSv1.3"
@@ -215,7 +215,7 @@ class TestTls:
         with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
             handshake(default.tls)
 
-    def test_inline_authority_is_trusted(self, file: Path) -> None:
+    def test_inline_certificate_authority_is_trusted(self, file: Path) -> None:
         found = read(
             file,
             "security.protocol=SSL",
@@ -245,7 +245,7 @@ class TestTls:
         assert old.tls is not None
         assert handshake(old.tls) == "TLSv1.2"
         message = rejection(file, *lines, "ssl.enabled.protocols=TLSv1.1,TLSv1.2")
-        assert "expected TLSv1.2 and TLSv1.3" in message
+        assert "expected TLSv1.2, TLSv1.3 or both" in message
 
     @pytest.mark.parametrize("inline", [False, True])
     @pytest.mark.parametrize(
@@ -302,12 +302,13 @@ class TestTls:
             f"ssl.{store}.location={jks}",
         )
         assert (
-            f"FILE, line 3: {jks} must be PEM with ssl.{store}.type=PEM. To convert it:" in message
+            f"FILE, line 3: {jks} must be a PEM file, with ssl.{store}.type=PEM. To convert it:"
+            in message
         )
         assert "keytool" in message
         assert "changeit" not in message
 
         shutil.copy(TLS / "client.pem", jks)
         lines = ("security.protocol=SSL", f"ssl.{store}.location={jks}")
-        assert "must be PEM" in rejection(file, *lines, f"ssl.{store}.type=JKS")
+        assert "must be a PEM file" in rejection(file, *lines, f"ssl.{store}.type=JKS")
         assert read(file, *lines, f"ssl.{store}.type=pem").tls is not None

@@ -16,7 +16,7 @@ from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed, floo
         (None, None, 0),
         (SimpleNamespace(offset=-1, metadata=""), None, 0),
         (SimpleNamespace(offset=7, metadata=COMMITTED_BY), Committed(7), 7),
-        # Tools that set offsets forward leave no metadata, or their own.
+        # Tools that set offsets leave metadata empty, or write their own.
         (SimpleNamespace(offset=7, metadata=""), Committed(7, own=False), 0),
         (SimpleNamespace(offset=7, metadata=None), Committed(7, own=False), 0),
         (SimpleNamespace(offset=7, metadata="reset"), Committed(7, own=False), 0),

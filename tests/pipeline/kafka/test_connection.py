@@ -73,7 +73,7 @@ def test_all_clients_get_the_same_settings(
     assert login_of(dict(passed_on)) == login
 
 
-def test_option_precedes_environment_and_file(
+def test_option_overrides_environment_and_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "client.properties"

@@ -1,4 +1,4 @@
-"""Test that private names of Kafka clients in use exist, and are used in one place."""
+"""Test that the private names of Kafka clients exist, and are used in only one module."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_broken_connection_is_retried(repository: Repository, tmp_path: Path) ->
     assert repository.requests["one"] == jars.ATTEMPTS
 
 
-def test_jar_with_another_checksum_is_rejected(repository: Repository, tmp_path: Path) -> None:
+def test_jar_with_a_wrong_checksum_is_rejected(repository: Repository, tmp_path: Path) -> None:
     repository.replaced["two"] = b"malice"
     with pytest.raises(LocalKafkaError, match=r"two-1.0.jar: wrong SHA-256 checksum"):
         kafka_jars(silent, tmp_path)

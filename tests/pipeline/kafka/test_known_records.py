@@ -1,4 +1,4 @@
-"""Test that records written or read are returned from memory at exactly their offsets."""
+"""Test that the cache returns written and read records only at their own offsets."""
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.kafka.workers.kafka_log import KnownRecords
@@ -31,11 +31,11 @@ def test_consecutive_records_are_returned_once() -> None:
     assert offsets_of(kept(7, 8, 9), 8, 20) == [8, 9]
 
 
-def test_foreign_records_are_not_skipped() -> None:
+def test_records_missing_from_the_cache_are_not_skipped() -> None:
     assert not kept(7, 8, 9).take(HERE, 6, 10)
     assert not kept(7, 8, 9).take(HERE, 10, 12)
     assert not kept(7, 8, 9).take(HERE, 8, 8)
-    # Between 8 and 10 lies a record of another writer.
+    # Offset 9 is a record of another writer.
     known = kept(7, 8, 10)
     assert not known.take(HERE, 7, 11)
     assert offsets_of(kept(7, 8, 10), 10, 11) == [10]

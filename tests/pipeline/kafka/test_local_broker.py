@@ -1,4 +1,4 @@
-"""Test decisions of the local broker before one is started."""
+"""Test decisions of the local broker that do not need a running broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 
 
-def test_broker_on_another_port_is_reported(
+def test_start_on_another_port_is_rejected_while_the_broker_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "server.properties").write_text(

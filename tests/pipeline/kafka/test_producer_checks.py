@@ -1,4 +1,4 @@
-"""Test that a starting producer reads few decisions, and finds the same as reading all."""
+"""Test that a starting producer detects old copies without reading all manifests."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def decided_logs(draw: st.DrawFn) -> tuple[int, list[tuple[int, bool, bool]]]:
     max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(decided_logs(), st.integers(0, LAST), st.integers(0, LAST))
-def test_start_finds_the_same_as_reading_all_manifests(
+def test_start_detects_the_same_old_copies_as_reading_all_manifests(
     log: tuple[int, list[tuple[int, bool, bool]]], closed: int, later: int
 ) -> None:
     first, decisions = log
@@ -151,12 +151,12 @@ def test_start_finds_the_same_as_reading_all_manifests(
     assert len(list(whole.decided.below(LAST + 1))) == known, "all count"
     for index, folder in enumerate((north, south)):
         assert folder.is_old_copy(closed) == (whole.last_in(index) > closed)
-        # Records that an earlier start read and accepted add no information.
+        # Records that an earlier start has read and accepted add no information.
         again = max(closed, later)
         assert folder.is_old_copy(again) == (whole.last_in(index) > again)
 
 
-def test_next_start_finds_later_manifests() -> None:
+def test_next_start_reads_later_manifests() -> None:
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)
     decide(cluster, 1, True, True)
@@ -187,17 +187,17 @@ def test_first_start_reads_only_the_registry(tmp_path: Path) -> None:
     assert set(south.before.values()) == {LAST - 1}
     assert not south.is_old_copy(0)
     assert (cluster.manifests_read, cluster.reports_read) == (0, 0)
-    # From there on it reads.
+    # It reads the records after that offset.
     south.before = {}
     decide(cluster, LAST, False, True)
     assert south.is_old_copy(0)
     assert cluster.manifests_read == 1
-    # For existing state, earlier writes are unknown.
+    # If the state already exists, its earlier writes are unknown.
     file.touch()
     assert ends_before(cast(Cluster, cluster), JOB, file) == {}
 
 
-def test_producer_starts_with_a_full_disk() -> None:
+def test_producer_starts_on_a_full_disk() -> None:
     cluster = new_cluster()
     north = Folder("north", cluster)
     decide(cluster, 1, True)
@@ -209,8 +209,8 @@ def test_producer_starts_with_a_full_disk() -> None:
     assert not north.is_old_copy(1)
 
 
-def test_start_names_lost_acknowledged_reports() -> None:
-    """Only producers can detect that a cluster was restored from an older copy."""
+def test_start_reports_the_loss_of_acknowledged_reports() -> None:
+    """Only producers can detect that a cluster was restored from an earlier copy."""
     cluster = new_cluster()
     north, _ = (Folder(name, cluster) for name in NAMES)
     sent(cluster, north, 1)

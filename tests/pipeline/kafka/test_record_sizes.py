@@ -1,4 +1,4 @@
-"""Test record sizes: never above the computed bound, and rejected if that is too large."""
+"""Test that records never exceed the computed size, and that excessive sizes are rejected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_records_stay_within_the_computed_size(case: Case) -> None:
     for role, size in written.items():
         assert size <= largest[job.topic(role)], role
     assert len(job.to_bytes()) <= largest[JOBS_TOPIC]
-    # If only numbers vary in length, the bound is not far too large.
+    # If only the lengths of numbers vary, the bound is not far too large.
     assert largest[job.topic(Role.ESTIMATES)] < written[Role.ESTIMATES] + 10_000
 
 
@@ -86,7 +86,7 @@ def labels(count: int) -> list[str]:
     return [f"{number:x}" for number in range(count)]
 
 
-def test_size_assumes_the_longest_item_numbers() -> None:
+def test_estimate_size_bound_covers_the_longest_numbers() -> None:
     job = deploy_job(
         job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
     )
@@ -104,7 +104,7 @@ def test_size_assumes_the_longest_item_numbers() -> None:
 def test_oversized_records_are_rejected_before_charging(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Protocols of other packages may have larger domains; here numbers have as many digits."""
+    """Protocols of other packages might have larger domains, simulated here by more digits."""
     monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_USERS", 10**260)
     job = job_of("hadamard_values", max_changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:

@@ -19,7 +19,7 @@ from dpstream.pipeline.kafka.silent_peers import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
 
 
-def test_stalled_sockets_and_calls_time_out() -> None:
+def test_stalled_sockets_and_connection_attempts_time_out() -> None:
     with socket.socket() as given:
         for option in socket_options():
             given.setsockopt(*option)
@@ -46,7 +46,9 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> None:
     close_silent_connections()
 
 
-def test_unanswered_call_times_out(closing: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unanswered_connection_attempt_times_out(
+    closing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(silent_peers, "CALL_SECONDS", 0.02)
 
     async def call(port: int) -> None:

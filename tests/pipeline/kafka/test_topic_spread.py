@@ -1,4 +1,4 @@
-"""Test waiting until a created topic is visible on every broker."""
+"""Test that a created topic is awaited on every broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WANTED = TopicSettings("a.reports", 2, 3, {"cleanup.policy": "delete"})
 
 @dataclass
 class Broker:
-    """Broker that reports a new topic only after `lag` requests for it."""
+    """Broker that reports a new topic only after it was requested `lag` times."""
 
     node_id: int
     lag: int = 0
@@ -129,10 +129,10 @@ UNANSWERED = (
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", UNANSWERED, ids=lambda fault: type(fault).__name__)
 @pytest.mark.parametrize("carries_out", [True, False])
-def test_topics_with_unknown_creation_are_looked_up(
+def test_topics_are_looked_up_after_an_unanswered_creation(
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the response is delayed longer than brokers take to settle."""
+    """Even if the response takes longer than brokers need to settle."""
     monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SETTLING_SECONDS", -1.0)
     brokers = Brokers(0, 1, 2)
     brokers.faults, brokers.carries_out = [fault], carries_out
@@ -142,8 +142,8 @@ def test_topics_with_unknown_creation_are_looked_up(
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_created_differently_are_rejected() -> None:
-    """A topic created by an unanswered request is compared like any existing one."""
+def test_topics_created_with_other_settings_are_rejected() -> None:
+    """A topic created by an unanswered request is checked like any existing topic."""
     brokers = Brokers(0)
     brokers.faults = [KafkaTimeoutError("no answer within 30 s")]
     wanted = TopicSettings(WANTED.name, 7, 3, WANTED.configs)

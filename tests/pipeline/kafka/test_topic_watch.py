@@ -59,10 +59,10 @@ def test_added_partitions_are_reported_once() -> None:
         (Role.PARTIALS, {"estimates": 0}, "topic small.estimates no longer exists"),
     ],
 )
-def test_topic_missing_in_several_polls_is_deleted(
+def test_topic_missing_in_several_polls_counts_as_deleted(
     role: Role, changed: Mapping[str, int], message: str
 ) -> None:
-    """A broker that has just restarted may not know all topics yet."""
+    """A broker that has just restarted might not know all topics yet."""
     watch = TopicWatch(JOB, role, USED[role])
     for _ in range(2):
         watch.see_partitions(counts(**changed))
@@ -78,8 +78,8 @@ def test_topic_missing_in_several_polls_is_deleted(
 @pytest.mark.parametrize(
     ("ends", "reached", "message"),
     [
-        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but 4 was reached before"),
-        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but 5 was reached before"),
+        ({0: 9, 1: 3}, {1: 4}, "partition 1 ends at offset 3, but offset 4 was reached before"),
+        ({0: 4, 1: 0}, {}, "partition 0 ends at offset 4, but offset 5 was reached before"),
     ],
 )
 def test_shorter_log_means_a_recreated_topic(
@@ -93,7 +93,7 @@ def test_shorter_log_means_a_recreated_topic(
     watch.see_ends(ends, reached)
     with pytest.raises(WorkerError, match=message) as caught:
         watch.see_ends(ends, reached)
-    # A new leader that lags behind must not make operators delete topics.
+    # If a new leader lags behind, operators must not be advised to delete topics.
     assert "While a broker is down" in str(caught.value)
 
 
@@ -105,13 +105,13 @@ def test_heartbeat_omits_secret_record_counts() -> None:
     assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False
 
 
-def test_another_topic_id_means_a_recreated_topic() -> None:
+def test_changed_topic_id_means_a_recreated_topic() -> None:
     ids = {role: f"id of {role}" for role in JOB.start_offsets if role is not Role.STATUS}
     job = JOB.model_copy(update={"topic_ids": ids})
     found = {job.topic(role): named for role, named in ids.items()}
     watch = TopicWatch(job, Role.REPORTS, USED[Role.REPORTS])
     watch.see_ids(found)
-    # A topic that is missing, or used only by others, was not recreated.
+    # A topic that is missing, or used only by other stages, does not count as recreated.
     watch.see_ids({"small.status": "new"})
     watch.see_ids(found | {"small.estimates": "new"})
     with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and recreated"):

@@ -1,4 +1,4 @@
-"""Test topic existence checks that request one topic, whatever else the cluster has."""
+"""Test that an existence check requests a single topic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_topic_exists_unless_unknown_or_invalid(code: int, there: bool) -> None:
     assert cluster_that_answers(code).exists("a.reports") is there
 
 
-def test_unauthorized_topic_may_exist() -> None:
+def test_topic_without_access_raises_an_access_error() -> None:
     with pytest.raises(AccessError) as caught:
         cluster_that_answers(TopicAuthorizationFailedError.errno).exists("a.reports")
     assert caught.value.name == "a.reports"

@@ -1,4 +1,4 @@
-"""Test that an execution runs a stage only within its assignment."""
+"""Test that an execution runs a stage only during its partition assignment."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -77,7 +77,7 @@ class ScriptedStage:
 class World:
     """Log and consumer group as seen by an execution.
 
-    `flushed` and `deleted` block a flush and a deletion until they are set.
+    A flush waits until `flushed` is set, and a deletion until `deleted` is set.
     """
 
     stage: ScriptedStage = field(default_factory=ScriptedStage)
@@ -175,7 +175,7 @@ class World:
         self.carried_out.clear()
 
 
-async def test_restores_every_partition_before_records_flow() -> None:
+async def test_execution_restores_every_partition_before_records_flow() -> None:
     world = World(committed_offsets={1: 40})
     await world.execution.record(1, 40, b"")
     await world.execution.tick()
@@ -186,7 +186,7 @@ async def test_restores_every_partition_before_records_flow() -> None:
 
 
 async def test_position_survives_a_lost_group_offset() -> None:
-    """Deleting a topic deletes its offsets too, so no other trace of them exists."""
+    """Deleting a topic also deletes its committed offsets, of which no other trace exists."""
     world = World(committed_offsets={0: 40, 1: 7})
     await world.own(0, 1)
     world.committed_offsets = {1: 9}
@@ -195,7 +195,7 @@ async def test_position_survives_a_lost_group_offset() -> None:
     assert world.execution.reached == {0: 40, 1: 9}
 
 
-async def test_shows_each_record_once_and_in_order() -> None:
+async def test_execution_passes_each_record_once_and_in_order() -> None:
     world = World()
     await world.own(0)
     for offset in (0, 1, 1, 0, 2):
@@ -210,8 +210,8 @@ async def test_shows_each_record_once_and_in_order() -> None:
     assert world.execution.records == 3
 
 
-async def test_revoked_partition_performs_no_further_actions() -> None:
-    """The flush never ends: the broker is unavailable, and the partition is reassigned."""
+async def test_revoked_assignment_carries_out_no_further_actions() -> None:
+    """A flush never ends because the broker is unavailable; the partition is reassigned."""
     stage = ScriptedStage(
         on_record=(Append(Role.SHUFFLED, 0, b""), Flush(), Commit(Role.REPORTS, 0, 1))
     )
@@ -231,7 +231,7 @@ async def test_revoked_partition_performs_no_further_actions() -> None:
     assert "tick" not in stage.seen
 
 
-async def test_interrupted_restoration_starts_over() -> None:
+async def test_restoration_restarts_when_partitions_are_reassigned() -> None:
     stage = ScriptedStage(on_assign=(Flush(),))
     world = World(stage)
     world.flushed.clear()
@@ -269,7 +269,7 @@ async def test_pause_checks_the_assignment_before_the_next_record() -> None:
     assert world.confirmations == 1
 
 
-async def test_pause_between_two_actions_stops_the_second() -> None:
+async def test_action_is_skipped_when_partitions_are_lost_in_a_pause() -> None:
     class Paused(ScriptedStage):
         def record(
             self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
@@ -285,7 +285,7 @@ async def test_pause_between_two_actions_stops_the_second() -> None:
     assert world.carried_out == ["append", "forget"]
 
 
-async def test_position_deleted_before_restoration_is_an_error_that_names_it() -> None:
+async def test_error_names_a_position_deleted_before_restoration() -> None:
     world = World(committed_offsets={3: 10}, first={3: 20})
     await world.own(3)
     [error] = world.failures
@@ -295,8 +295,8 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
     assert not world.execution.restored
 
 
-async def test_offset_of_another_program_is_not_trusted() -> None:
-    """Even far above the finished offset: the topic still contains unfinished records."""
+async def test_offset_committed_by_another_program_is_ignored() -> None:
+    """The offset is far above the finished one; the topic still has unfinished records."""
     world = World(committed_offsets={1: 40}, set_by_others=True)
     world.execution.assigned([1])
     await until(lambda: world.execution.restored or world.failures)
@@ -305,7 +305,7 @@ async def test_offset_of_another_program_is_not_trusted() -> None:
     assert any("another program set offset 40" in line for line in world.reports)
 
 
-async def test_offset_of_another_program_is_an_error_where_records_are_missing() -> None:
+async def test_missing_records_are_an_error_despite_a_foreign_offset() -> None:
     world = World(committed_offsets={1: 40}, set_by_others=True, first={1: 20})
     await world.own(1)
     [error] = world.failures
@@ -313,7 +313,7 @@ async def test_offset_of_another_program_is_an_error_where_records_are_missing()
     assert not world.execution.restored
 
 
-async def test_position_deleted_while_running_is_an_error_that_names_it() -> None:
+async def test_error_names_a_position_deleted_while_running() -> None:
     world = World()
     await world.own(0)
     world.first[0] = 8
@@ -332,8 +332,8 @@ async def test_records_skipped_by_faust_end_the_worker() -> None:
     assert "expected offset 0, got 2, although no record is lost" in str(error)
 
 
-async def test_deletions_of_a_successor_are_no_error() -> None:
-    """A worker that does not yet know of its replacement reads records its successor deleted."""
+async def test_deletions_by_a_successor_are_not_an_error() -> None:
+    """A worker that does not know yet that it was replaced reads records that are deleted."""
     stage = ScriptedStage(on_record=(ReadRange(Role.REPORTS, 0, 0, 4),))
     world = World(stage)
     await world.own(0)
@@ -344,7 +344,7 @@ async def test_deletions_of_a_successor_are_no_error() -> None:
     assert not world.execution.restored
 
 
-async def test_unanswered_deletion_blocks_nothing() -> None:
+async def test_unanswered_deletion_does_not_block_records() -> None:
     stage = ScriptedStage()
     world = World(stage)
     await world.own(0, 1)
@@ -366,7 +366,7 @@ async def test_unanswered_deletion_blocks_nothing() -> None:
     assert world.failures == []
 
 
-async def test_unknown_deletion_error_ends_the_worker() -> None:
+async def test_unexpected_deletion_error_ends_the_worker() -> None:
     stage = ScriptedStage(on_record=(DeleteBelow(Role.REPORTS, 0, 1),))
     world = World(stage, delete_error=ArithmeticError("broken"))
     await world.own(0)
@@ -375,7 +375,7 @@ async def test_unknown_deletion_error_ends_the_worker() -> None:
     assert isinstance(world.failures[0], ArithmeticError)
 
 
-async def test_stage_that_raises_ends_the_worker() -> None:
+async def test_exception_in_a_stage_ends_the_worker() -> None:
     class Broken(ScriptedStage):
         def tick(self, now: float) -> Steps[None]:
             yield Flush()

@@ -1,4 +1,4 @@
-"""Test metrics: they describe the work of every stage, and no user's reports."""
+"""Test that metrics describe the work of every stage, but no user's reports."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Watched:
 
 
 def values_of(families: Iterable[Metric]) -> dict[str, float]:
-    """Return every sample: its name and labels except job and stage, and its value."""
+    """Return the value of every sample by its name and its labels except job and stage."""
     found = {}
     for family in families:
         for sample in family.samples:
@@ -190,7 +190,7 @@ def test_number_of_time_series_does_not_grow_with_epochs(tmp_path: Path) -> None
 
 
 def test_metrics_are_independent_of_secret_message_counts(tmp_path: Path) -> None:
-    """Devices of `shuffled_counts` whose value is 0 have no message; all others have one."""
+    """A device of `shuffled_counts` sends a message only if its value is 1."""
     silent = Watched(shuffled_job(), tmp_path / "silent", value=0)
     talking = Watched(shuffled_job(), tmp_path / "talking", value=1)
     raw = [
@@ -229,17 +229,17 @@ def test_metrics_include_the_thresholds_of_alerts() -> None:
         assert values["dpstream_minimum_contributors"] == 10
         assert values["dpstream_epsilon unit=stream"] == job.guarantee.epsilon
         assert values["dpstream_delta unit=stream"] == 0
-    # Epochs without times have no length; February of 2024 had 29 days.
+    # Epochs without a calendar have no length; February 2024 had 29 days.
     assert "dpstream_epoch_seconds" not in found[0]
     assert found[1]["dpstream_epoch_seconds"] == 29 * 86_400
 
 
-def test_lag_is_that_of_the_oldest_record_not_committed() -> None:
+def test_lag_is_the_age_of_the_oldest_uncommitted_record() -> None:
     history = EndHistory()
     for now, end in ((0, 5), (60, 5), (61, 15), (100, 15)):
         history.note(now, end)
     assert history.lag_seconds(100, 15) == 0
-    # The first minute has no writes.
+    # Nothing is written during the first minute.
     assert history.lag_seconds(100, 5) == 40
     assert history.lag_seconds(100, 10) == 39.5
     assert history.lag_seconds(100, 4) == 100

@@ -1,4 +1,4 @@
-"""Test that the watchdog ends exactly the workers that could continue and do not."""
+"""Test that the watchdog ends workers that could make progress but do not, and no others."""
 
 import pytest
 

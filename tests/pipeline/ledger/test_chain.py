@@ -73,14 +73,14 @@ def test_invalid_entries_are_rejected(change: dict[str, object]) -> None:
         read_entry(record)
 
 
-def test_entry_rejects_equivalent_encodings() -> None:
+def test_equivalent_encodings_of_an_entry_are_rejected() -> None:
     record = draft(1).under(GENESIS, nonce="n", software="9")
     for other in (record + b" ", record.replace(b":", b": ", 1), b"", b"[]", b"[" * 9_999, b"\xff"):
         with pytest.raises(CodecError):
             read_entry(other)
 
 
-def test_chain_counts_entries_from_first_to_last() -> None:
+def test_chain_accepts_entries_from_first_to_last() -> None:
     records = log_of(5)
     chain = chain_of(records)
     assert charged(chain) == [0, 1, 2, 3, 4]
@@ -122,7 +122,7 @@ def test_interleaved_writers_leave_one_chain(
         if deaths and data.draw(st.booleans()):
             deaths -= 1
             record = requested[writer]
-            # Whether the record in flight was stored is unknown.
+            # The record in flight might have been stored or not.
             if record is not None and data.draw(st.booleans()):
                 log.append(record)
             writers[writer] = begin(writer)
@@ -147,7 +147,7 @@ def test_interleaved_writers_leave_one_chain(
 
 
 def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the log with one digit of a record's time, or nonce, changed, for all but the last."""
+    """Yield, for each record but the last, the log with one digit of its time or nonce changed."""
     for place, record in enumerate(records[:-1]):
         for key in (b'"at":', b'"nonce":"'):
             at = record.index(key) + len(key)
@@ -186,7 +186,7 @@ def test_cut_in_the_middle_is_detected(place: int) -> None:
     assert set(problems(chain)[1:]) <= {ChainProblem.FORKED}
 
 
-def test_cut_at_the_start_is_detected_and_the_rest_counts() -> None:
+def test_cut_at_the_start_is_detected_and_the_rest_stays_valid() -> None:
     records = log_of(5)
     chain = chain_of(records[2:], first=2)
     assert problems(chain) == [ChainProblem.CUT]
@@ -237,7 +237,7 @@ def test_insertion_is_detected(place: int) -> None:
     assert charged(chain) == [0, 1, 2, 3, 4]
 
 
-def test_garbage_and_keys_are_reported_without_charges() -> None:
+def test_garbage_and_keyed_records_are_reported_and_not_charged() -> None:
     records = log_of(2)
     assert problems(chain_of([*records, b"garbage"])) == [ChainProblem.UNREADABLE]
     chain = chain_of(records)
@@ -251,7 +251,7 @@ def test_garbage_and_keys_are_reported_without_charges() -> None:
     assert "the entry has version 2; expected 1" in oddity.detail
 
 
-def test_accepted_loss_unblocks_and_stays_reported() -> None:
+def test_accepted_loss_unblocks_writing_and_stays_reported() -> None:
     records = [*log_of(2), b"garbage"]
     chain = chain_of(records)
     assert chain.damage
@@ -266,10 +266,10 @@ def test_accepted_loss_unblocks_and_stays_reported() -> None:
 
 
 PRODUCER_OF = (0, 0, 1)
-"""Producer of each of three devices."""
+"""Index of the producer of each of three devices."""
 
 Window = tuple[tuple[bool, ...], tuple[bool, ...]]
-"""Flags: included producers, and absent devices."""
+"""Flags of the included producers, and flags of the absent devices."""
 
 
 def manifest(inside: Sequence[bool], populations: Sequence[int], contributors: int) -> Manifest:

@@ -1,4 +1,4 @@
-"""Test that the last user of the temporary local broker knows that it is the last."""
+"""Test that the last user of the temporary local broker is recognized as the last."""
 
 from __future__ import annotations
 
@@ -88,21 +88,21 @@ def keep(monkeypatch: pytest.MonkeyPatch, folder: Path, broker: Broker) -> None:
         managed_broker.main()
 
 
-def test_last_manager_stops_the_broker_any_of_them_started(
+def test_last_manager_stops_a_broker_that_any_manager_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broker = Broker(None)
     page = BrokerUsers(tmp_path)
-    # The one that started it ends while another, whose page stays open, uses it.
+    # The manager that started it exits while another one, whose page stays open, uses it.
     keep(monkeypatch, tmp_path, broker)
     assert broker.stopped == []
     assert page.leave()
-    # The one that found it running is the last.
+    # The manager that found it running is the last.
     keep(monkeypatch, tmp_path, broker)
     assert len(broker.stopped) == 1
 
 
-def test_broker_running_before_is_left_running(
+def test_broker_that_already_ran_keeps_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     by_hand = Broker(99)

@@ -1,4 +1,4 @@
-"""Test progress and completion messages of a drain."""
+"""Test the progress and the completion of a drain."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Topics:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Iterator[Topics]:
-    """Deploy a job whose windows wait an hour; the south is registered and missing."""
+    """Deploy a job whose windows wait an hour; the registered producer "south" is missing."""
     values = {
         "name": "drained",
         "protocol": cells.NAME,
@@ -120,7 +120,7 @@ def test_second_drain_joins_the_first(topics: Topics) -> None:
 
 
 def test_incomplete_drain_request_is_repeated(topics: Topics) -> None:
-    """The earlier command was killed before it wrote the phase."""
+    """The earlier command was killed before it wrote the job's phase."""
     world, job = topics.world, topics.world.job
     start_drain(topics.cluster, job, NOW)
     topics.jobs.pop()
@@ -155,7 +155,7 @@ def test_job_without_open_epochs_is_drained_immediately(topics: Topics) -> None:
 
 
 def test_drain_ignores_epochs_after_its_start(topics: Topics) -> None:
-    """Epoch 4 is released complete, but stays unpublished: epoch 3 waits for the south."""
+    """Epoch 4 is released, but not published, because epoch 3 waits for the south."""
     world, job = topics.world, topics.world.job
     world.close_epoch("north", 1)
     watch = DrainWatch(topics.cluster, job, start_drain(topics.cluster, job, NOW))
@@ -172,7 +172,7 @@ def replaced(job: DeployedJob) -> bytes:
     return job.model_copy(update={"deployment": bytes(16)}).to_bytes()
 
 
-def test_drain_keeps_a_concurrent_decision(topics: Topics) -> None:
+def test_end_of_a_drain_is_rejected_after_a_concurrent_change(topics: Topics) -> None:
     job = topics.world.job
     start_drain(topics.cluster, job, NOW)
     set_phase(topics.cluster, job, Phase.RUNNING, NOW)

@@ -1,4 +1,4 @@
-"""Test that forked children behave like started ones: every test runs both."""
+"""Test that forked processes behave like started ones: every test runs both kinds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TIMEOUT = 60.0
 MODULE = "tests.support.forked"
 WAYS = ("forked", "started")
 DRAWN = ("from an inherited generator", "from a new generator")
-"""Random numbers of a process."""
+"""Random numbers that a process prints."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_forked_process_matches_a_started_one(forks: Forks, tmp_path: Path) -> N
     seen = []
     for start in (forks.start, start_process):
         with RestartedProcesses(print, start=start) as processes:
-            # An earlier child, whose sockets the other must not inherit.
+            # The next process must not inherit the sockets of this one.
             wait_until_ready(run(processes, tmp_path, "sleep"))
             child = run(processes, tmp_path, "describe", "--name", "a b")
             seen.append(described(child) | {"number": child.process.pid})
@@ -117,7 +117,7 @@ def test_exit_codes_reasons_and_logs_are_reported(start: Starter, tmp_path: Path
     ("what", "timeout", "number"),
     thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", TIMEOUT, signal.SIGTERM)], 2),
 )
-def test_close_leaves_no_process(
+def test_close_leaves_no_forked_process(
     start: Starter, tmp_path: Path, what: str, timeout: float, number: int
 ) -> None:
     with RestartedProcesses(print, start=start, timeout=timeout) as processes:
@@ -127,12 +127,12 @@ def test_close_leaves_no_process(
             child.process.wait(0.0)
     assert child.process.returncode == -number
     assert not psutil.pid_exists(child.process.pid)
-    # It has ended, and its PID may be reused by now.
+    # It has ended, and its PID might have been reused.
     child.process.terminate()
     child.process.kill()
 
 
-def test_process_exits_when_its_parent_end_closes(start: Starter, tmp_path: Path) -> None:
+def test_process_exits_when_its_parent_death_watch_closes(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
@@ -155,7 +155,7 @@ def test_killed_process_is_forked_again(forks: Forks, tmp_path: Path) -> None:
     assert len(messages) == 1
 
 
-def test_killed_forker_leaves_children_and_starts_others(
+def test_children_keep_running_and_start_without_a_killed_forker(
     tmp_path: Path,
 ) -> None:
     with (
@@ -174,7 +174,7 @@ def test_killed_forker_leaves_children_and_starts_others(
     assert [child.process.returncode for child in children] == [-signal.SIGKILL] * 2
 
 
-def test_unreported_exits_of_children_are_detected(
+def test_exits_are_detected_when_sigchld_is_ignored(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Programs started with SIGCHLD ignored pass that on to their children."""
@@ -196,11 +196,11 @@ def test_wait_returns_after_all_imports(tmp_path: Path) -> None:
     with Forks([MODULE], tmp_path / "forker") as forks:
         for _ in range(2):
             forks.wait()
-            # It has reported so already.
+            # The message from the forker is still there.
             assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
-def test_failed_import_is_logged_and_blocks_no_start(tmp_path: Path) -> None:
+def test_failed_import_is_logged_and_does_not_block_starts(tmp_path: Path) -> None:
     with Forks(["pipeline.no_such_module"], tmp_path / "forker") as forks:
         forks.wait()
         with RestartedProcesses(print, start=forks.start) as processes:
@@ -230,7 +230,7 @@ def test_printed_lines_are_forwarded(forks: Forks, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_descriptors_are_passed_by_name(forks: Forks, way: str) -> None:
+def test_descriptors_are_passed_in_environment_variables(forks: Forks, way: str) -> None:
     printed: list[str] = []
     start: Starter = forks.start if way == "forked" else start_process
     reading, writing = os.pipe()
@@ -243,7 +243,7 @@ def test_descriptors_are_passed_by_name(forks: Forks, way: str) -> None:
     process.let_go()
 
 
-def test_only_own_modules_are_forked(forks: Forks, tmp_path: Path) -> None:
+def test_command_outside_the_package_is_rejected(forks: Forks, tmp_path: Path) -> None:
     with (
         RestartedProcesses(print, start=forks.start) as processes,
         pytest.raises(ValueError, match="does not start with"),

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return private_folder(worker_folder(JOB.name, "publish", "w"))
 
 
-def test_note_applies_to_the_version_that_wrote_it(folder: Path) -> None:
+def test_note_applies_only_to_the_version_that_wrote_it(folder: Path) -> None:
     assert noted_idle_job(JOB, VERSION, "publish", "w") is None
     IdleNote(ENDS, VERSION.hex(), idle_heartbeat(stage="publish")).write(folder, "metrics 1")
     idle_job = noted_idle_job(JOB, VERSION, "publish", "w")
@@ -145,7 +145,7 @@ def test_changed_end_offset_wakes_a_job_once(
     assert woken == [JOB.name]
 
 
-def test_expired_timer_wakes_a_job_unless_cancelled() -> None:
+def test_expired_timer_wakes_a_job_unless_it_was_removed() -> None:
     broker, woken = Broker(), list[str]()
     watch = IdleMonitor("publish", "w", woken.append)
     watch.add(idle(seconds=-1.0), reported=True)
@@ -158,7 +158,7 @@ def test_expired_timer_wakes_a_job_unless_cancelled() -> None:
     assert woken == [JOB.name]
 
 
-def test_failed_heartbeat_of_an_idle_job_blocks_nothing() -> None:
+def test_failed_heartbeat_of_an_idle_job_does_not_block_others() -> None:
     broker, woken = Broker(), list[str]()
     del broker.topics[JOB.topic(Role.STATUS)]
     watch = IdleMonitor("publish", "w", woken.append)
@@ -177,7 +177,7 @@ def test_idle_worker_is_up_while_its_heartbeats_arrive(age: int, up: bool) -> No
     assert (worker.idle, worker.up) == (True, up)
 
 
-def test_job_without_a_run_is_idle_until_records_arrive() -> None:
+def test_job_that_never_ran_is_idle_until_records_arrive() -> None:
     idle_job = initial_idle_job(JOB, "shuffle", "w")
     assert idle_job is not None
     assert idle_job.condition.ends[Role.REPORTS] == JOB.start_offsets[Role.REPORTS]

@@ -1,4 +1,4 @@
-"""Test that rejected reports are requeued after a fix: once, and only where they still count."""
+"""Test that rejected reports are requeued after a fix: once, and only if they are admitted."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_late_registration_is_counted_after_redrive(
 def test_record_requeued_twice_counts_once(
     counted: LateRegistrationScenario, tmp_path: Path
 ) -> None:
-    """The process ends after everything was acknowledged, before it could record that."""
+    """The process exits after all records are acknowledged, before it can write markers."""
     undisturbed = LateRegistrationScenario(COUNTED, tmp_path / "undisturbed")
     undisturbed.register()
     undisturbed.north(1)
@@ -113,10 +113,10 @@ def test_finalized_epoch_accepts_no_requeued_records(counted: LateRegistrationSc
     assert counted.world.manifests()[2].contributors == 2 * HALF
 
 
-def test_dead_letters_of_a_future_epoch_stay(
+def test_dead_letters_of_a_future_epoch_are_not_requeued(
     counted: LateRegistrationScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requeued too early they would only be rejected again."""
+    """If they were requeued too early, they would be rejected again."""
     counted.register()
     counted.north(1)
     counted.send(1, shift=1)
@@ -163,7 +163,7 @@ def foreign(scenario: LateRegistrationScenario) -> None:
     ("corrupt", "why"),
     [(damage, "unreadable: cannot be fixed"), (foreign, "deployment: cannot be fixed")],
 )
-def test_incurable_dead_letters_stay(
+def test_dead_letters_that_stay_invalid_are_not_requeued(
     counted: LateRegistrationScenario, corrupt: Callable[[LateRegistrationScenario], None], why: str
 ) -> None:
     counted.register()

@@ -20,7 +20,7 @@ from tests.support.late_registration import COUNTED, HALF, HIDDEN, LateRegistrat
 from tests.support.sealing import all_keys, sealed_section
 
 KEYS = [[2], [3]]
-LACKING = "another shuffler lacks its share of it"
+LACKING = "another shuffler lacks its part"
 
 
 def job_text(text: str, *, sealed: bool) -> str:
@@ -38,7 +38,7 @@ def made(folder: Path, text: str = HIDDEN, *, sealed: bool = False) -> LateRegis
 
 @pytest.fixture(params=[False, True], ids=["open", "sealed"])
 def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LateRegistrationScenario]:
-    # Sealed, with few reports per batch: all of them are in a box.
+    # Reports are sealed, with few reports per batch: each batch is a single ciphertext.
     each = made(tmp_path, COUNTED if request.param else HIDDEN, sealed=request.param)
     yield each
     each.world.shut()
@@ -52,7 +52,7 @@ def whole(scenario: LateRegistrationScenario, *epochs: int) -> None:
     assert all(manifests[epoch].window_status is WindowStatus.RELEASED for epoch in epochs)
 
 
-def test_late_registration_is_counted_with_all_its_parts(
+def test_late_registration_is_counted_with_parts_of_all_shufflers(
     scenario: LateRegistrationScenario, tmp_path: Path
 ) -> None:
     sealed = scenario.job.sealed is not None
@@ -64,7 +64,7 @@ def test_late_registration_is_counted_with_all_its_parts(
         each.settle()
     assert len(scenario.world.log.values(Role.DEAD_LETTERS)) >= sent // 2
     if not sealed:
-        # Only the stage determines the sender of a sealed batch.
+        # Only the shuffler can determine the sender of a sealed batch.
         early = scenario.redrive()
         assert early.kept == {"enrollment is still not registered": sent}
         assert not early.requeued
@@ -94,7 +94,7 @@ def test_incomplete_parts_are_not_requeued(
     scenario.north(1)
     (missing, *_) = sent_by_south(scenario, Role.REPORTS_2)
     assert kind_of(missing) is not RecordType.PUNCTUATION
-    # Records in the other partition are rejected everywhere; some of them are lost.
+    # Records in the other partition are rejected by all shufflers; some of them are lost.
     for role in reversed(scenario.job.route.reports):
         for value in sent_by_south(scenario, role):
             if value != missing:

@@ -1,7 +1,7 @@
 """Test that reports requeued for noisy sums are released once, with one noise.
 
-The difference of two sums of nearly the same words with the same noise is a few words; the mean of
-two sums with different noises reveals more than either.
+The difference of two sums of nearly the same messages with the same noise reveals a few messages;
+the mean of two sums with different noises reveals more than either sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY = NoiseKey(bytes(range(32)))
 SUMMED = (
     "name: small\nprotocol: shuffled_counts\n"
     "parameters: {epsilon: 1, delta: 1e-6, max_changes: 1, dummies: shuffle}\n"
-    # All epochs are over before a story starts, so windows wait for the grace period only.
+    # All epochs have ended before a test starts, so windows wait only for the grace period.
     f"epochs: {{count: {EPOCHS}, start: '2023-01-01', length: PT1H}}\n"
     f"shuffle: {{producers: 2, minimum: {HALF}}}\ntopics: {{partitions: 2}}\n"
 )
@@ -73,7 +73,7 @@ def released(scenario: LateRegistrationScenario) -> dict[int, int]:
 
 
 def count_of(scenario: LateRegistrationScenario, epoch: int) -> float:
-    """Return the count of value 1 in a sum of the first epoch, without its noise."""
+    """Return the number of devices with value 1 in a sum of the first epoch, without noise."""
     law = scenario.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(KEY.generator(scenario.job.deployment, epoch))
@@ -81,7 +81,7 @@ def count_of(scenario: LateRegistrationScenario, epoch: int) -> float:
     return ((released(scenario)[epoch] - SUM_ZERO - noise) / STEPS + users / 2) / (1 + law.boost)
 
 
-def test_requeued_report_is_part_of_the_sum(
+def test_requeued_report_is_added_to_the_sum(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
     scenario.north(1, 2)
@@ -96,7 +96,7 @@ def test_requeued_report_is_part_of_the_sum(
     # A third of all devices have the value 1, and each message is off by at most one step.
     assert count_of(scenario, 1) == pytest.approx(2 * HALF / 3, abs=2 * HALF / STEPS)
     assert scenario.world.integers() == undisturbed.world.integers()
-    # Nor do later records change it.
+    # Later records do not change it either.
     assert scenario.redrive().requeued == {}
     scenario.send(1, 2)
     scenario.settle(later=61.0)
@@ -106,7 +106,7 @@ def test_requeued_report_is_part_of_the_sum(
 def test_report_requeued_twice_is_added_once(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
-    """The command ends after everything was acknowledged, before it could record that."""
+    """The command exits after all records are acknowledged, before it can write markers."""
     scenario.north(1, 2)
     sent = scenario.send(1, 2)
     scenario.settle()
@@ -121,7 +121,7 @@ def test_report_requeued_twice_is_added_once(
 def test_released_sum_never_changes(
     scenario: LateRegistrationScenario, undisturbed: LateRegistrationScenario
 ) -> None:
-    """South arrives after its epoch was released without it: requeued, or sent manually."""
+    """South's report arrives after its epoch was released: requeued, or sent manually."""
     scenario.north(1)
     first = scenario.send(1)
     scenario.settle()
@@ -135,13 +135,13 @@ def test_released_sum_never_changes(
     done = scenario.redrive()
     assert (done.requeued, done.kept) == ({}, {"epoch is already finalized": first})
     scenario.send(1)
-    # A restarted stage has only the written records.
+    # A restarted stage knows only the written records.
     scenario.world.kill("shuffle")
     scenario.settle(later=61.0)
     assert released(scenario) == before
     assert scenario.world.integers() == integers
     assert scenario.world.manifests()[1].contributors == HALF
-    # The next epoch includes everyone, with independent noise.
+    # The next epoch includes all producers, with independent noise.
     scenario.north(2)
     scenario.send(2)
     scenario.settle()

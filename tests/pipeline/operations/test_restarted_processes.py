@@ -1,4 +1,4 @@
-"""Test the processes of `dpstream up`: failed ones are restarted, and all end with it."""
+"""Test the processes of `dpstream up`: failed processes restart, and all end with it."""
 
 import os
 import re
@@ -134,7 +134,7 @@ def test_permanent_failure_is_not_restarted(tmp_path: Path) -> None:
             processes.check()
 
 
-def test_finite_process_may_exit(tmp_path: Path) -> None:
+def test_only_endless_processes_restart_after_exit_code_0(tmp_path: Path) -> None:
     messages: list[str] = []
     with RestartedProcesses(messages.append) as processes:
         finite = processes.start("produce", script(""), tmp_path / "finite", endless=False)
@@ -163,8 +163,8 @@ def test_command_runs_from_any_working_directory(
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
 
 
-def test_signals_are_recorded_without_stopping_anything(request: pytest.FixtureRequest) -> None:
-    # SIGINT is ignored if the tests run in the background of a script.
+def test_signals_are_recorded_without_an_interruption(request: pytest.FixtureRequest) -> None:
+    # SIGINT is ignored if the tests run in the background of a shell script.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
     before = [signal.getsignal(number) for number in STOPPING]

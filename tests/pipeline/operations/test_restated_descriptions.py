@@ -68,7 +68,7 @@ def test_unchanged_last_epoch_is_not_signed_again(cluster: Cluster) -> None:
     assert second.signed_description == first.signed_description
 
 
-def test_unknown_signing_key_changes_nothing(cluster: Cluster) -> None:
+def test_deploy_with_another_signing_key_changes_nothing(cluster: Cluster) -> None:
     first = deployed(cluster, job_with(5))
     signing_key_file().unlink()
     signing_key_at(signing_key_file())

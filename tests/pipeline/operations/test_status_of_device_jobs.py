@@ -1,4 +1,4 @@
-"""Test status of jobs whose devices report for themselves: collectors replace producers."""
+"""Test the status of jobs whose devices report through collectors, without producers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_rate_covers_the_last_two_heartbeats() -> None:
     assert (collector.acknowledged, collector.rejected, collector.waiting) == (130, {"late": 4}, 1)
 
 
-def test_reports_of_an_open_window_are_no_lag() -> None:
+def test_reports_of_an_open_window_do_not_count_as_lag() -> None:
     assert lag_seconds(JOB, status_of(UP, waiting=86_400.0)) == 0
     month = 32 * 86_400.0
     assert lag_seconds(JOB, status_of(UP, waiting=month)) == month

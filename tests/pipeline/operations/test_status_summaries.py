@@ -1,4 +1,4 @@
-"""Test that worker summaries of a long history equal the log."""
+"""Test that a worker's summary of a long history agrees with the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EPOCHS, AHEAD = 160, 6
 
 @pytest.fixture(autouse=True)
 def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reduce the epochs windows may be ahead, so that a short history acts as a long one."""
+    """Reduce the maximum lead of windows, so that a short history acts like a long one."""
     monkeypatch.setattr("dpstream.pipeline.stages.decision_log.EPOCHS_AHEAD", AHEAD)
     monkeypatch.setattr("dpstream.pipeline.stages.manifest_summaries.EPOCHS_AHEAD", AHEAD)
 
@@ -118,10 +118,10 @@ def _known(decisions: SummarizedDecisions) -> list[object]:
     ]
 
 
-def test_summary_is_rejected_when_an_epoch_may_be_open(job: DeployedJob) -> None:
+def test_summary_is_rejected_when_an_epoch_might_be_open(job: DeployedJob) -> None:
     in_order = sorted(decided(job, 1), key=lambda record: decode_manifest(record.value).epoch)
     ours = {decode_manifest(e.value).epoch: e.value for e in in_order if b"f" * 16 not in e.value}
-    # Epoch 95 is pending while another one is repeated.
+    # Epoch 95 is not finalized, while another epoch is repeated.
     values = [ours[epoch] for epoch in range(1, 95)] + 5 * AHEAD * [ours[96]]
     records = [LogRecord(offset, value) for offset, value in enumerate(values)]
     summary, found = summary_at(job, records, len(records)), SummarizedDecisions(job)
@@ -138,7 +138,7 @@ def test_summary_of_another_log_is_rejected(job: DeployedJob, kind: str) -> None
     summary, found = summary_at(job, records, 100), SummarizedDecisions(job)
     near = records[100 - found.enough : 100]
     match kind:
-        case "stale":  # of the log as it was before its end was rewritten
+        case "stale":  # The summary is of the log before its end was rewritten.
             near[-1] = LogRecord(99, records[100].value)
         case "other log":
             other = list(decided(job, 2))

@@ -154,7 +154,7 @@ def test_watch_shows_the_last_state_of_a_removed_job(
         watched([DeploymentError("job small is not deployed")], capsys)
 
 
-def test_unauthorized_jobs_are_named_and_others_shown(
+def test_unauthorized_jobs_are_named_and_other_jobs_shown(
     cluster: MemoryCluster,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -188,7 +188,7 @@ def test_unauthorized_jobs_are_named_and_others_shown(
     read = dpstream("status", "--json")
     assert [each["job"] for each in json.loads(read.output)] == ["first", "last"]
     assert "job hidden is not shown" in " ".join(read.errors.split())
-    # Stages that were never started require action here; hidden jobs do not.
+    # Stages that were never started require action; hidden jobs do not.
     assert result.code == read.code == 1
     assert dpstream("status", "hidden").code != 0
     secret.update(("first", "last"))

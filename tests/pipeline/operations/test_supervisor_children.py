@@ -106,7 +106,7 @@ def test_worker_is_terminated_and_then_killed(workers: Workers, heard: Heard) ->
     assert stubborn.ended() == (-signal.SIGKILL, "")
 
 
-def test_exit_reason_is_the_one_the_worker_reported(workers: Workers, heard: Heard) -> None:
+def test_exit_reason_comes_from_the_worker(workers: Workers, heard: Heard) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     worker = workers.start("failing", listening)
     heard.wait_for("failing", "error: the reason")

@@ -84,7 +84,7 @@ class Machine:
                 case Terminate(job) if job in self.stubborn:
                     assert job in self.running
                 case Terminate(job) | Kill(job):
-                    # Another process may have been faster.
+                    # The process might have exited already.
                     del self.running[job]
                     self.schedule.ended(job, self.now)
 
@@ -140,8 +140,8 @@ def test_immediate_failures_back_off(failures: int, lasting: float) -> None:
 
 
 @given(EVENTS)
-def test_starts_are_bounded_by_changes_and_time(events: list[Event]) -> None:
-    """Only an operator's command starts a worker immediately: any other start has back-off."""
+def test_number_of_starts_is_bounded_by_requests_and_time(events: list[Event]) -> None:
+    """Only an operator's request starts a worker at once; all other starts have back-off."""
     machine = Machine()
     words: Counter[str] = Counter()
     for event in events:

@@ -26,7 +26,7 @@ class Commands:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Write job, input and user list: three users with rows, two of them on a list of four."""
+    """Write a job, an input of three users, and a user list of four with two of these users."""
     job, rows, user_list = tmp_path / "job.yaml", tmp_path / "rows.csv", tmp_path / "user list"
     job.write_text(job_text())
     rows.write_text("user,epoch,value\nann,1,1\nbob,2,1\neve,3,1\n")

@@ -1,4 +1,4 @@
-"""Test that ``dpstream up`` asks before it ends jobs or charges again."""
+"""Test that ``dpstream up`` asks before it ends jobs or charges users again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster() -> Cluster:
     return cast(Cluster, MemoryCluster())
 
 
-def test_new_jobs_lose_nothing(cluster: Cluster) -> None:
+def test_new_jobs_cause_no_losses(cluster: Cluster) -> None:
     check_losses(cluster, [parse_job(job_text())])
 
 

@@ -49,12 +49,12 @@ def test_every_epoch_is_printed_with_its_ground_truth(outcome: Outcome) -> None:
     assert [row.epoch for row in rows] == list(range(1, EPOCHS + 1))
     assert rows[-1].headline.ground_truth == USERS
     assert all(row.estimate.value is not None and not row.notes for row in rows)
-    # Its numbers are truncated: next to the ground truth the flag would look like a ground truth
+    # The numbers shown are clipped: next to them, the flag would look like a ground truth
     # outside the interval.
     assert any(OUTSIDE in row.estimate.flags for row in rows)
 
 
-def test_error_compares_estimates_with_ground_truth(outcome: Outcome) -> None:
+def test_rmse_compares_estimates_with_the_ground_truth(outcome: Outcome) -> None:
     moved = [
         replace(
             row, ground_truths=np.round(row.intervals[0] - 10 * (-1) ** row.epoch).astype(np.int64)
@@ -116,7 +116,7 @@ def test_results_include_ground_truth_and_plot(outcome: Outcome, tmp_path: Path)
     assert files["plot"].read_bytes().startswith(b"\x89PNG")
 
 
-def test_model_job_has_no_ground_truth(tmp_path: Path) -> None:
+def test_learning_job_has_no_ground_truth(tmp_path: Path) -> None:
     tested = packed_examples(np.array([[1, 900, -300], [2, -900, 500]]))
     requested = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
     values = {

@@ -1,4 +1,4 @@
-"""Test required permissions by principal, and a cluster's excess permissions."""
+"""Test the privileges of each role, and the detection of excess ACLs on a cluster."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def who_may(operation: Operation, role: Role) -> set[str]:
         (Role.STATUS, {PAGE, OPERATOR}, {"shuffle", "aggregate", "publish"}),
     ],
 )
-def test_topic_is_accessible_to_its_roles_only(
+def test_topic_is_accessible_only_to_its_roles(
     role: Role, readers: set[str], writers: set[str]
 ) -> None:
     assert who_may(READ, role) == readers
@@ -108,7 +108,7 @@ def test_no_role_gets_cluster_or_wildcard_access() -> None:
             assert not (each.resource.prefixed and each.resource.kind is ResourceKind.TOPIC)
 
 
-def test_no_role_may_delete_ledger_records() -> None:
+def test_no_role_can_delete_ledger_records() -> None:
     ledger = Resource(ResourceKind.TOPIC, LEDGER_TOPIC)
     allowed = {
         operation for each in roles_of(JOB) for on, operation in may(JOB, each) if on == ledger
@@ -118,7 +118,7 @@ def test_no_role_may_delete_ledger_records() -> None:
     assert {each for each in roles_of(JOB) if (ledger, READ) in may(JOB, each)} == {PAGE, OPERATOR}
 
 
-def test_page_lists_the_privilege_table() -> None:
+def test_documentation_lists_the_privilege_table() -> None:
     page = Path(str(files("dpstream.pipeline.privileges").joinpath("README.md"))).read_text()
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -201,7 +201,7 @@ def test_missing_and_excess_acls_are_found() -> None:
     assert set(found.beyond) == {everything, prefix, reports}
 
 
-def test_principal_of_another_job_keeps_reading_the_jobs_topic() -> None:
+def test_principal_of_another_job_keeps_access_to_the_jobs_topic() -> None:
     other = Binding(ANN, Resource(ResourceKind.TOPIC, "other.estimates"), Operation.READ)
     assert removable(JOB, WANTED, {JOBS, ESTIMATES}) == (JOBS, ESTIMATES)
     assert removable(JOB, WANTED, {JOBS, ESTIMATES, other}) == (ESTIMATES,)
