@@ -1,12 +1,12 @@
 """Count the messages in each item's bucket: the finite Radon transform of the messages.
 
-A message with direction d and bucket c counts for the items of the line (or plane) <d, x> = c. Let
-directions begin with 1 (`dpstream.randomizers.affine_hashes`); others concern items without their
-lowest digit. A message then determines the lowest digit of an item from its upper digits.
+A message with direction d and bucket c counts for all items x with <d, x> = c: a line or a plane.
+The directions below begin with 1 (`dpstream.randomizers.affine_hashes`); all others ignore the
+lowest digit of items. A message then determines an item's lowest digit from its upper digits.
 
-The projection slice theorem covers all items at once. On the frequencies t d, t from 1 to s - 1,
-the Fourier transform over Z_s^m of the result is that of the buckets of direction d, times s^(m-1).
-At 0 it is the number of messages. The lowest digit of t d is t, so these are all.
+By the projection slice theorem, one transform covers all items. At the frequencies t d, t from 1 to
+s - 1, the Fourier transform over Z_s^m of the result is s^(m-1) times that of the buckets of d.
+At 0 it is s^(m-1) times the number of messages. It is 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from dpstream.randomizers.affine_hashes import AffineHashes
 
 MOST_TRANSFORMED: Final = 1 << 23
-"""Maximum number of vectors of a Fourier transform, which needs 30 bytes for each."""
+"""Maximum size of a Fourier transform, in vectors; each vector needs 30 bytes."""
 
 
-# Line-by-line steps that take as long as one vector of the transform.
+# Number of steps of `by_lines` that take as long as one vector of the transform.
 _TRANSFORM_COST = 8
 
 
-# Maximum distance of a transformed number from an integer.
+# Maximum rounding error of a transformed count: its distance from the nearest integer.
 _ROUNDING = 1e-3
 
 
@@ -39,9 +39,9 @@ def bucket_counts(
     counts: NDArray[np.int64],
     items: int,
 ) -> NDArray[np.int64]:
-    """Count the messages in each item's bucket, int64, shape (items,), by the faster method.
+    """Return the number of messages in each item's bucket, int64, shape (items,).
 
-    `words`, shape (rows,), strictly increase; `counts`, shape (rows,), has their multiplicities.
+    `words`, shape (n,), are distinct messages in ascending order, `counts` their multiplicities.
 
     >>> hashes = AffineHashes(buckets=3, digits=2)
     >>> words, counts = np.array([2, 3], np.uint8), np.array([7, 10])  # x_1 = 2; x_0 = 0
@@ -64,10 +64,10 @@ def bucket_counts(
 def by_lines(
     hashes: AffineHashes, words: NDArray[np.int64], counts: NDArray[np.int64], above: int
 ) -> NDArray[np.int64]:
-    """Count messages whose directions begin with 1: each names one item for any upper digits.
+    """Count messages whose directions begin with 1: each has one item per value of upper digits.
 
-    `words`, shape (rows,), are relative to the first message with such a direction. The result is
-    int64, shape (above * w,), where `above` is the number of upper parts of items.
+    `words`, shape (n,), are offsets from the first such message. The result is int64, shape
+    (above * w,), by the `above` values of the upper digits and the w values of the lowest digit.
     """
     sums_above = np.zeros((above, hashes.buckets), np.int64)
     digits = hashes.upper_digits(np.arange(above))
@@ -105,7 +105,7 @@ def by_transform(
     sums *= steps
     found = np.rint(sums)
     if np.abs(sums - found).max() > _ROUNDING:
-        raise ArithmeticError(f"sums over lines of {buckets} buckets are not whole numbers")
+        raise ArithmeticError(f"sums over lines of {buckets} buckets are not close to integers")
     return found.reshape(-1, buckets)[:above, : hashes.row].astype(np.int64).ravel()
 
 

@@ -37,8 +37,8 @@ class PrefixCounts(Counts):
 
     Attributes:
         cells: float64, shape (code.cells,); counts without the mean of the noise.
-        noise_variance: Of each cell.
-        held_variance: Upper bound on the variance that the users in a cell add to it.
+        noise_variance: Noise variance of each cell.
+        held_variance: Upper bound on the variance that a cell's own users add to its count.
     """
 
     code: PrefixCells
@@ -56,13 +56,13 @@ class PrefixCounts(Counts):
 
     @property
     def error_sample(self) -> NDArray[np.float64] | None:
-        """Sample of errors: other items hit an item's cell like any cell of the last level."""
+        """Sample of item errors: cells of the last level minus their median; None if unhashed."""
         if self.code.levels[-1].direct:
             return None
         return np.asarray(self._last_level - np.median(self._last_level), np.float64)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """Estimate items from the last level of prefixes, which contains whole items."""
+        """Estimate items from the last level, whose prefixes are whole items."""
         last, cells, errors = self.code.messages - 1, self._last_level, self.error_sample
         deviation, half_width = math.sqrt(self.noise_variance), 0.0
         usual = 0.0 if errors is None else float(np.median(cells))
@@ -100,15 +100,15 @@ FOUND: Final = 32
 
 @dataclass(frozen=True, eq=False)
 class CellWindow(CountedWindow):
-    """Cell counts and what is known of their noise.
+    """Cell counts with the parameters of their noise.
 
     Attributes:
         cells: float64, shape (code.cells,).
-        noise_variance: Of each cell.
-        contributors: Users who sent the messages; a total if there are several windows.
-        population: Users the estimates describe; a total if there are several windows.
-        estimator: Combines several rows into the estimate of an item; None selects the best.
-        allowance: For one-sided estimates, added to the smallest of an item's cells.
+        noise_variance: Noise variance of each cell.
+        contributors: Number of users who sent the messages, summed over all epochs.
+        population: Number of users the estimates describe, summed over all epochs.
+        estimator: Combination of an item's rows; None selects the best.
+        allowance: Amount added to the smallest of an item's cells in one-sided estimates.
     """
 
     code: CellCode
@@ -141,7 +141,7 @@ class CellWindow(CountedWindow):
                 found = GridCounts.from_cells(tree, self.cells, 0.0, noise, people, people)
                 return replace(found, reports=self.contributors)
             case _:
-                raise TypeError(f"cells of a code {self.code!r}")
+                raise TypeError(f"cannot estimate items from cells of code {self.code!r}")
 
     @property
     def published(self) -> ItemEstimates | HeavyHitters:

@@ -1,11 +1,11 @@
 """Standard errors of changes between two epochs whose estimates have correlated errors.
 
-Where estimates follow earlier ones, the next estimate contains most of the previous error. Their
-difference then has a smaller error than either of them. The correlation follows from the mechanism,
-participation and published estimates, without any report.
+An estimate that builds on the previous one contains most of its error. Their difference then has a
+smaller error than either of them. The correlation follows from the mechanism, participation and
+published estimates, without any report.
 
-Where estimates follow kernels, every later epoch contains a share of an estimate's error and of the
-boosts estimated with it. The recursion of the estimates, applied without symbols, gives the share.
+If devices boost changes, every later estimate contains a fraction of an estimate's error and of the
+error of its boosts. The recursion of the estimates, without received noise, gives this fraction.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
-"""Function from an epoch's reports, the devices enrolled and the approximate number of devices with
-value 1 to errors: variance of the received count, and standard deviation due to absent devices."""
+"""Function of the number of reports, of devices enrolled, and (roughly) of devices with value 1.
+It returns the received count's variance and its standard deviation due to absent devices."""
 
 
 class FollowedChanges:
-    """Exact errors of changes over `lag` epochs; see `ChangeErrors`.
+    """Compute exact standard errors of changes over `lag` epochs; see `ChangeErrors`.
 
-    Changes of absent devices at the two epochs are assumed to be independent. If the same devices
-    are absent at both, this part cancels as far as their values stay the same.
+    Errors due to absent devices are assumed independent between the two epochs. If the same devices
+    are absent at both, these errors cancel as far as their values stay the same.
     """
 
     def __init__(self, kernel: Kernel, received: ReceivedErrors, lag: int) -> None:
@@ -39,7 +39,7 @@ class FollowedChanges:
         self._followed = Followed()
         self._value = 0.0
         # One column per recent epoch, the latest first. Rows: covariance of its error with the
-        # current value, and with the current boosts; own variance; own deviation due to absence.
+        # current value and with the current boosts, its variance, its absence error.
         self._before = np.zeros((4, 0))
 
     def next(self, published: Published | None, population: int) -> float | None:
@@ -62,7 +62,7 @@ class FollowedChanges:
         return math.hypot(math.sqrt(noise), now.absence_error, absence_error) if variance else None
 
     def _after(self, reports: int, population: int) -> Followed:
-        """Propagate variances by one epoch. The value is published and need not be followed."""
+        """Propagate variances by one epoch. The value itself comes from the published estimate."""
         if not reports:
             return self._followed.without_reports(self._kernel.decay)
         variance, unseen = self._received(reports, population, self._value)
@@ -79,7 +79,7 @@ class FollowedChanges:
 
 
 class ChangeErrors(Protocol):
-    """Standard errors of changes over a fixed number of epochs, from the first of a horizon on."""
+    """Standard errors of changes over a fixed number of epochs, computed from epoch 1 onwards."""
 
     def next(self, published: Published | None, population: int) -> float | None:
         """Return the standard error of the next epoch's change; None without both estimates."""
@@ -87,10 +87,10 @@ class ChangeErrors(Protocol):
 
 
 class RetainedErrors:
-    """Errors of estimates that each contain a share of the previous one, and independent noise.
+    """Standard errors of changes where each error is a fraction of the previous one plus noise.
 
-    With a share of 0, errors of all epochs are independent. Errors due to absent devices are
-    treated like noise. If the same devices are always absent, errors have even more in common.
+    With a fraction of 0, errors of all epochs are independent. Errors due to absent devices are
+    treated like noise; if the same devices are always absent, they are correlated more strongly.
 
     >>> from dpstream.aggregators.estimate import Estimate
     >>> estimate = Estimate.around(100.0, 10.0, 19.6, reports=500, population=500)
@@ -100,7 +100,7 @@ class RetainedErrors:
 
     Args:
         lag: Number of epochs a change covers, at least 1.
-        kept: The share, in [0, 1). An epoch flagged `GAP`, without any reports, has share 1.
+        kept: The fraction, in [0, 1). It is 1 at an epoch flagged `GAP`, which has no reports.
     """
 
     def __init__(self, lag: int, kept: float) -> None:

@@ -1,9 +1,9 @@
 """Lower bounds on the number of changes users have made, from public reports alone.
 
 Intervals of `value_stream` and related protocols hold as long as users change at most k times.
-Reports cannot show whether they do: once changes are used up, the symbols have the distribution of
-a quieter population within the limit. Reports do show how much of the limit was used until then, by
-two lower bounds, each valid by itself:
+Reports cannot show whether they do: a device that has used up its changes reports like one whose
+value no longer changes. Reports do show how much of the limit was used before, by two lower bounds,
+each valid by itself:
 
 * Counts. If a count moves by n users between two epochs, at least n users changed. Consider a band
   that contains all true counts at once, except with probability `FALSE_ALARM` / 2. The least
@@ -11,7 +11,7 @@ two lower bounds, each valid by itself:
 * Squares of symbols, for `value_stream`. Their mean exceeds that of noise by theta g u^2 / r^2.
   Every change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4 over
   the following epochs. This detects changes that cancel in the counts. The sum of squares is tested
-  at eight epochs in every doubling of their number.
+    at eight epochs per doubling of the epoch number.
 
 Reference: Laurent and Massart, Annals of Statistics 28, 2000, Lemma 1 (bound of sums of squares).
 """
@@ -33,11 +33,11 @@ class ChangeUse(NamedTuple):
     """Evidence of changes after an epoch.
 
     Attributes:
-        settled: The count, in users, that fits all epochs so far with the least movement.
-        moved: That movement, in changes per user.
+        settled: Count, in users, at the end of the path through all bands that moves least.
+        moved: Length of that path, in changes per user.
         squares: Sum over epochs of the mean of u^2 - 1/4 over devices, including its noise.
         spread: Sum over epochs of 1 / reports.
-        fewest: Smallest number of reports of an epoch; 0 before the first.
+        fewest: Smallest number of reports at any epoch; 0 before the first.
         changes: Largest lower bound so far on the average number of changes per user.
     """
 

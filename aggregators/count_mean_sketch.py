@@ -2,14 +2,14 @@
 
 The buckets of an item, one in every row, have S_x messages in total; all buckets of all rows have
 S. Of n contributors, C_x = (S_x - n p) / (1 - 2 p) are in the item's buckets. C = (S - n m p) / (1
-- 2 p) have any item; one in m of the others is in those buckets by chance. So f = m / (m - 1) (C_x
-- C / m) is the number of users with the item, on average over all hashes.
+- 2 p) have any item. Of those without item x, one in m is in its buckets by chance. So f = m / (m -
+1) (C_x - C / m) is the number of users with the item, on average over all hashes.
 
 Its variance is the sum of three terms:
 
 * m / (m - 1) n p (1 - p) / (1 - 2 p)^2 from reversed bits
-* C / m from other users who drew a row in which they share a bucket with the item
-* the sum of all squared counts over k m, from users sharing its bucket in more rows than one in m
+* C / m from other users whose row puts them in the same bucket as the item
+* the sum of all squared counts over k m, from items in its bucket in more rows than one in m
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        A domain too large to publish gets only its top items. The standard error is of a rare item.
+        Of a domain too large to list, only top items are published, with the error of a rare item.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -73,7 +73,7 @@ class CountMeanSketchAggregator(MessageAggregator[CountMeanSketchLaw]):
         return item_estimates(counts, noise, np.max, reports, epoch, participation)
 
     def _sums(self, epoch: int) -> tuple[NDArray[np.float64], int]:
-        """Return messages in each item's buckets, float64, shape (items,), and in all rows."""
+        """Return the number of messages in each item's buckets, shape (items,), and in total."""
         law, received = self.law, self._received.of(epoch)
         items, own = np.arange(1, law.items + 1), np.zeros(law.items, np.int64)
         words = received.words.astype(np.int64)
@@ -94,5 +94,5 @@ def bits_variance(law: CountMeanSketchLaw, contributors: float) -> float:
 
 
 def shared_variance(law: CountMeanSketchLaw, others: float, squares: float) -> float:
-    """Return the variance from users of other items, given their squared counts' sum."""
+    """Return the variance from `others`, users of other items; `squares` is for their counts."""
     return others / law.buckets + squares / (law.rows * law.buckets)

@@ -27,7 +27,7 @@ from dpstream.randomizers.count_min.one_sided import allowance
 
 
 class CountMinAggregator:
-    """Count messages by cell; `estimator` combines rows, None selects the best by epoch."""
+    """Count messages by cell. `estimator` combines an item's rows; None selects the best."""
 
     def __init__(self, law: CountMinLaw, estimator: Estimator | OneSided | None = None) -> None:
         self.law = law
@@ -40,24 +40,24 @@ class CountMinAggregator:
         return isinstance(self.law.code, Levels | KeptNodes | Grid)
 
     def check_messages(self, epoch: int, words: NDArray[np.uint32]) -> None:
-        """Raise `ValueError` unless messages are uint32, shape (messages, 1), and name cells."""
+        """Raise `ValueError` unless messages are cell numbers, uint32, shape (messages, 1)."""
         check_format(epoch, self.law.last_epoch, words, np.uint32)
         if len(words) and int(words.max()) >= self.law.code.cells:
             raise ValueError(
-                f"cell {words.max()} at epoch {epoch}; expected a number below "
-                f"{self.law.code.cells}"
+                f"cell {words.max()} at epoch {epoch} is out of range; expected 0 to "
+                f"{self.law.code.cells - 1}"
             )
 
     def add(
         self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
     ) -> None:
-        """Count messages, shape (messages, 1), with multiplicities `counts`; None for 1 each."""
+        """Count messages, shape (messages, 1), with multiplicities `counts`; None means 1 each."""
         self.check_messages(epoch, words)
         self.state.add(epoch, words, counts)
 
     def merge(self, other: Self) -> None:
         if other.law != self.law:
-            raise ValueError("aggregators of different laws cannot be merged")
+            raise ValueError("aggregators of different mechanisms cannot be merged")
         self.state.merge(other.state)
 
     def to_bytes(self) -> bytes:
@@ -79,7 +79,7 @@ class CountMinAggregator:
         return None if window is None else window.published
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CellWindow | None:
-        """Return the sum of the windows of some epochs, or None if one of them is suppressed.
+        """Return the sum of the windows of several epochs, or None if one of them is suppressed.
 
         Absent users are assumed to be like present ones. The probability that a one-sided sum is
         too small is at most that of a single epoch times the number of epochs.

@@ -1,4 +1,4 @@
-"""Counts of an epoch, the queries they answer and the estimates published of them."""
+"""An epoch's counts, the queries they answer, and the estimates published from them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class UnsupportedQueryError(ValueError):
-    """The counts of a job do not support this query; the message names those that do."""
+    """The counts of a job do not support this query; the message says what would."""
 
 
 class NoValuesError(ValueError):
-    """According to the estimates no user has a value, so quantiles do not exist."""
+    """Quantiles do not exist because, according to the estimates, no user has a value."""
 
 
 class Counts(ABC):
@@ -59,19 +59,19 @@ class Counts(ABC):
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """Items suppressed because too few of their users are left."""
+        """Item numbers suppressed because too few of their messages are left."""
         return ()
 
     @abstractmethod
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """Return the known items among these, or among all, and their estimates."""
+        """Yield the known items among `items` (None for all) with their estimates."""
 
     @abstractmethod
     def top(self, count: int) -> HeavyHitters:
         """Return the `count` items with the largest estimates, in descending order."""
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:
-        """Return the top items among these item numbers, which are those of a crowd."""
+        """Return the top items of one crowd, whose item numbers are `numbers`."""
         raise UnsupportedQueryError("this job has no crowds")
 
     def listed(self, most: int | None = None) -> ItemEstimates | None:
@@ -84,11 +84,11 @@ class Counts(ABC):
         return None
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """Count the values or points from a start to before an end along each axis."""
+        """Estimate the users whose value or point lies in [start, end) along each axis."""
         raise _no_order()
 
     def quantile(self, share: float) -> Quantile:
-        """Return the value with a given share of the values below it; may raise `NoValuesError`."""
+        """Return the value with a fraction `share` of values below it; raise `NoValuesError`."""
         raise _no_order()
 
 
@@ -99,7 +99,7 @@ def _no_order() -> UnsupportedQueryError:
 
 
 class CountedWindow(ABC):
-    """The counts of an epoch, or the sum over several epochs."""
+    """Counts of an epoch, or their sum over several epochs."""
 
     __slots__ = ()
 
@@ -131,8 +131,8 @@ class EstimatedCounts(Counts):
 
     Attributes:
         standard_error: Standard error of each estimate; None if unknown.
-        detection_threshold: Detection threshold: an item that more users have is included with a
-            probability of 95 %. None if all items of a domain are included.
+        detection_threshold: Number of users above which an item is included with a probability of
+            95 %. None if all items of a domain are included.
     """
 
     __slots__ = ()
@@ -156,13 +156,13 @@ class EstimatedCounts(Counts):
         """The largest estimate, if any."""
 
     def intervals_of(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the `intervals` of these items, shape (3, items); nan for unknown items."""
+        """Return the `intervals` of `items`, shape (3, items); nan for unknown items."""
         places = {number: place for place, number in enumerate(self.numbers.tolist())}
         rows = np.array([places.get(item, -1) for item in items.tolist()], np.intp)
         return np.append(self.intervals, np.full((3, 1), np.nan), axis=1)[:, rows]
 
     def ranges(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return values and interval ends of many ranges of buckets, shape (3, ranges)."""
+        """Return the `intervals` of ranges [start, end) of buckets, shape (3, ranges)."""
         raise _no_order()
 
     @property
@@ -172,11 +172,11 @@ class EstimatedCounts(Counts):
 
     @property
     def simultaneous_half_width(self) -> float | None:
-        """Half-width of intervals that hold all counts of the domain at once; None if unknown."""
+        """Half-width of 95 % intervals that jointly cover all counts of the domain, if known."""
         return None
 
     def may_be_of(self, items: int) -> bool:
-        """Return whether this fits a domain of `items` items and all numbers are finite."""
+        """Return whether the estimates fit a domain of `items` items and are finite."""
         numbers, intervals = self.numbers, self.intervals
         if self.detection_threshold is None:
             fits = len(numbers) == items

@@ -17,7 +17,7 @@ from dpstream.aggregators.heavy_hitters import HeavyHitters
 from dpstream.aggregators.item_estimates import ItemEstimates
 
 SUPPRESSED: Final = "crowds-suppressed"
-"""Flag: some crowds are suppressed because too few of their messages were left."""
+"""Flag: some crowds are suppressed because too few messages are left after random deletion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +57,8 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
     Items are numbered by crowd: first the crowd itself, whose estimate is its size, then its items.
 
     Attributes:
-        reports: Messages left of all crowds.
-        population: Users with and without a crowd.
+        reports: Number of messages left in all crowds.
+        population: Number of users, with and without a crowd.
     """
 
     crowds: tuple[CrowdEstimate | None, ...]
@@ -86,7 +86,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def detection_threshold(self) -> float | None:  # type: ignore[override]
-        """None if all crowds are released, else the population: suppressed crowds are unknown."""
+        """The population if crowds are suppressed, as their counts are unknown; otherwise None."""
         return float(self.population) if self.suppressed else None
 
     @cached_property
@@ -104,7 +104,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
         return np.concatenate(found, axis=1)
 
     def crowd(self, place: int) -> ItemEstimates | None:
-        """Return the items of one crowd, or None if it is suppressed."""
+        """Return the item estimates of a crowd, or None if it is suppressed."""
         found = self.crowds[place]
         return None if found is None else found.items
 
@@ -130,7 +130,7 @@ class CrowdEstimates(EstimatedCounts, CountedWindow):
                 yield number, found.items.item(item - 1) if item else found.size
 
     def top(self, count: int) -> HeavyHitters:
-        """Return the largest item estimates, without crowd sizes, with their widest interval."""
+        """Return the largest item estimates, without crowd sizes, all with the widest interval."""
         return self.top_of(range(1, 1 + len(self.crowds) * (self.items + 1)), count)
 
     def top_of(self, numbers: range, count: int) -> HeavyHitters:

@@ -1,7 +1,7 @@
 """Count items by crowd, with one aggregator per crowd.
 
-Of the n messages of a crowd, m = n + Z - shift are left unless that is out of range. So m + shift
-estimates n without bias, with the variance of Z. The m messages left are a uniform sample of the n.
+Of the n messages of a crowd, m = n + Z - shift are left unless that is out of range; Z is noise. So
+m + shift estimates n without bias, with the variance of Z. The m messages are a uniform sample.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
 _HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])
 _OUTSIDE: Final = 0.05
-"""Probability that a 95 % interval misses a number."""
+"""Probability that a 95 % interval misses the true number."""
 
 
 class Contents(Protocol):
@@ -51,7 +51,7 @@ ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
 class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
-    """Count the messages left of every crowd, and aggregate contents, initially `empty()`."""
+    """Count each crowd's messages left and aggregate their contents, initially `empty()`."""
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
         super().__init__(law)
@@ -61,7 +61,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         self._contents: dict[int, ContentsT] = {}
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` unless words can be messages of the epoch; crowd 0 means none."""
+        """Raise `ValueError` if messages are invalid for the epoch; crowd 0 stands for no crowd."""
         law, form = self.law, self.law.message_format
         check_format(epoch, law.last_epoch, words, form.dtype, form.width)
         largest = int(law.crowds_of(words).max(initial=0))
@@ -80,7 +80,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         law, crowds = self.law, self.law.crowds_of(words)
         if not crowds.all():
             raise ValueError(
-                f"message without a crowd at epoch {epoch}: the shuffler removes these"
+                f"message without a crowd at epoch {epoch}: the shuffler must remove such messages"
             )
         # Integers below 2^53: sums are exact.
         weights = None if counts is None else counts.astype(np.float64)
@@ -98,7 +98,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
             self._contents.setdefault(crowd, self._empty()).merge(contents)
 
     def to_bytes(self) -> bytes:
-        """Return the counts of messages left (as crowd 0), then each crowd's state in order."""
+        """Serialize the counts of messages left (as crowd 0), then each crowd's state by number."""
         parts = {0: self._left.to_bytes()}
         parts |= {crowd: self._contents[crowd].to_bytes() for crowd in sorted(self._contents)}
         return b"".join(
@@ -118,12 +118,12 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         aggregator, position, last = cls(law, empty), 0, -1
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"{len(data)} bytes of crowd counts are truncated")
+                raise ValueError(f"crowd counts of {len(data)} bytes are truncated")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             crowd, size = int(header["crowd"]), int(header["bytes"])
             position += _HEADER.itemsize
             if not last < crowd <= law.crowds or not 0 < size <= len(data) - position:
-                raise ValueError(f"{size} bytes of crowd {crowd} have an unexpected size")
+                raise ValueError(f"state of crowd {crowd} is out of order or cut off: {size} bytes")
             part = data[position : position + size]
             if crowd:
                 aggregator._contents[crowd] = read(part)
@@ -133,7 +133,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> CrowdEstimates | None:
-        """Estimate all crowds from their joint head counts; return None for a suppressed window."""
+        """Estimate all crowds of a window; return None if the window is suppressed."""
         law = self.law
         contributors = int(participation.contributors[epoch])
         if contributors < law.minimum:
@@ -168,7 +168,7 @@ class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
 
 
 def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population: int) -> Estimate:
-    """Estimate the users of a crowd from the number of its messages left.
+    """Estimate the number of users in a crowd from the number of its messages left.
 
     Absent users are assumed to be like present ones, as in
     `dpstream.aggregators.item_counts.item_estimates`.
@@ -189,18 +189,18 @@ def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population:
 
 
 def half_width_of_noise(counts: CrowdCounts) -> int:
-    """Return the distance from 0 that Z exceeds with a probability of at most 5 %.
+    """Return the smallest integer that |Z| exceeds with a probability of at most 5 %.
 
-    The tails of Z are not normal: P(|Z| > t) = 2 decay^(t + 1) / (1 + decay).
+    The tails of Z are not Gaussian: P(|Z| > t) = 2 decay^(t + 1) / (1 + decay).
     """
     decay = float(counts.ratio)
     return max(0, math.ceil(math.log(_OUTSIDE * (1 + decay) / 2) / math.log(decay) - 1))
 
 
 def with_size_unknown(items: ItemEstimates, size: Estimate) -> ItemEstimates:
-    """Add the error of the estimated crowd size to the items, whose counts all scale with it.
+    """Add the error of a crowd's size to its item estimates, which all scale with the size.
 
-    The error is of an item of the whole crowd, scaled to the most frequent one: never too small.
+    The error added is that of the most frequent item: an upper bound for all others.
     """
     assert size.value is not None
     assert size.standard_error is not None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpstream.randomizers.dyadic import orders_due
 
 COUNT_CAP = 2**53
-"""Largest count read from bytes: sums of hundreds of them still fit 64 bits."""
+"""Largest count accepted in serialized state: sums of hundreds of such counts fit 64 bits."""
 
 _ENTRY = np.dtype([("cell", "<u8"), ("count", "<i8")])
 _FEW_BYTES = 64 * _ENTRY.itemsize
@@ -47,7 +47,7 @@ class DyadicTree:
 
     Args:
         horizon: Number of epochs, a power of two.
-        cells: Counts per node.
+        cells: Number of counts per node.
     """
 
     def __init__(self, horizon: int, cells: int) -> None:
@@ -61,7 +61,7 @@ class DyadicTree:
 
     @property
     def first_epoch(self) -> int:
-        """The first epoch with counts, or horizon + 1."""
+        """The first epoch with counts, or horizon + 1 if there is none."""
         return min(self._nodes_due, default=self.horizon + 1)
 
     def add(self, epoch: int, counts: NDArray[np.int64]) -> None:
@@ -95,7 +95,7 @@ class DyadicTree:
             self.add(epoch, counts)
 
     def to_bytes(self) -> bytes:
-        """Return each nonzero count: node number * cells + cell (u8), then the count (i8)."""
+        """Serialize each nonzero count: node number * cells + cell (uint64), count (int64)."""
         parts = [np.zeros(0, _ENTRY)]
         for epoch in self.epochs:
             flat = self._nodes_due[epoch].ravel()
@@ -108,15 +108,15 @@ class DyadicTree:
 
     @classmethod
     def from_bytes(cls, horizon: int, cells: int, data: bytes) -> Self:
-        """Read `to_bytes`; raise `ValueError` if the bytes do not fit this tree."""
-        # A single window has few counts: arrays take several times as long for them.
+        """Deserialize `to_bytes`; raise `ValueError` if the bytes do not fit the tree."""
+        # Arrays are several times slower for the few counts of a single window.
         if 0 < len(data) <= _FEW_BYTES and len(data) % _ENTRY.itemsize == 0:
             tree = cls(horizon, cells)
             if tree._take_few(struct.unpack(f"<{len(data) // 8}q", data)):
                 return tree
         if len(data) % _ENTRY.itemsize:
             raise ValueError(
-                f"a tree has {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+                f"tree state is {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
             )
         entries = np.frombuffer(data, _ENTRY)
         positions, counts = entries["cell"], entries["count"]
@@ -124,14 +124,14 @@ class DyadicTree:
         if not len(entries):
             return tree
         if (positions[1:] <= positions[:-1]).any():
-            raise ValueError("the cells of a tree do not strictly increase")
+            raise ValueError("cells of a tree are out of order; expected increasing numbers")
         if int(positions[-1]) >= (2 * horizon - 1) * cells:
             raise ValueError(
                 f"cell {positions[-1]} is out of range: a horizon of {horizon} epochs has "
                 f"{2 * horizon - 1} nodes of {cells} cells"
             )
         if (counts < 1).any() or (counts > COUNT_CAP).any():
-            raise ValueError("a count of a tree is out of range; expected 1 to 2^53")
+            raise ValueError("a count in a tree is out of range; expected 1 to 2^53")
         positions = positions.astype(np.int64)
         start = 0
         while start < len(positions):
@@ -145,9 +145,9 @@ class DyadicTree:
         return tree
 
     def _take_few(self, numbers: Sequence[int]) -> bool:
-        """Store alternating cells and counts of one epoch; return False, unchanged, if invalid.
+        """Store one epoch's alternating cells and counts; return False, unchanged, if invalid.
 
-        Cells beyond 2^63 are negative here.
+        Cell numbers of at least 2^63 appear as negative numbers.
         """
         cells, counts = numbers[::2], numbers[1::2]
         if cells[0] < 0 or min(counts) < 1 or max(counts) > COUNT_CAP:

@@ -1,4 +1,4 @@
-"""Estimate the devices with value 1 from answers of one randomized bit at every epoch."""
+"""Estimate the number of devices with value 1 from one randomized bit per device and epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
 from dpstream.aggregators.law_aggregator import LawAggregator, check_format
 
 FEW_REPORTS = 30
-"""Number of reports below which the variance uses 1/2 instead of the estimated share of ones."""
+"""Number of reports below which the variance uses 1/2 for the unknown fraction of ones."""
 
 _COUNT_CAP = 2**53
 _ENTRY = np.dtype([("epoch", "<u8"), ("zeros", "<i8"), ("ones", "<i8")])
@@ -25,7 +25,7 @@ class ResponseLaw(Protocol):
 
     @property
     def c_gap(self) -> float:
-        """P(a report is the value of its device) - P(it is not)."""
+        """P(a report equals its device's value) - P(it differs)."""
         ...
 
 
@@ -39,7 +39,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and int(words.max()) > 1:
-            raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0 or 1")
+            raise ValueError(f"message at epoch {epoch} is {words.max()}; expected 0 or 1")
 
     def _count(
         self,
@@ -61,7 +61,7 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
             self._add(epoch, counts)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8), zeros and ones (i8 each) for every epoch with reports, ascending."""
+        """Serialize epoch (uint64) and counts of zeros and ones (int64) by epoch, ascending."""
         entries = np.empty(len(self._counts), _ENTRY)
         for entry, epoch in zip(entries, sorted(self._counts), strict=True):
             entry["epoch"] = epoch
@@ -72,20 +72,20 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     def from_bytes(cls, law: ResponseLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
             raise ValueError(
-                f"counts have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+                f"counts are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
             )
         entries = np.frombuffer(data, _ENTRY)
         epochs = entries["epoch"]
         counts = np.stack([entries["zeros"], entries["ones"]], axis=1)
         if (epochs[1:] <= epochs[:-1]).any():
-            raise ValueError("the epochs of counts do not strictly increase")
+            raise ValueError("epochs are out of order; expected strictly increasing epochs")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]} are out of range: the last epoch "
-                f"is {law.last_epoch}"
+                f"epochs {epochs[0]} to {epochs[-1]} of counts are out of range; expected 1 to "
+                f"{law.last_epoch}"
             )
         if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError("counts of an epoch are out of range; expected 0 to 2^53, not both 0")
+            raise ValueError("counts at an epoch are out of range; expected 0 to 2^53, not both 0")
         aggregator = cls(law)
         for epoch, row in zip(epochs.tolist(), counts, strict=True):
             aggregator._counts[epoch] = row.astype(np.int64)
@@ -94,9 +94,8 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the number of devices with value 1 at an epoch, or None if no reports arrived.
 
-        Absent devices are assumed to be like those that report. With N devices, a share p of them
-        with value 1, and m reports of a random m of them, the variance is that of the responses and
-        that of the choice,
+        Absent devices are assumed to be like those that report. With N devices, a fraction p of
+        them with value 1, and reports from a random m, the variances of responses and sampling give
 
             N^2 ((1 / c_gap^2 - 1) / 4m + p (1 - p) (N - m) / m (N - 1)).
 
@@ -116,15 +115,15 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return the counts of an epoch as JSON values; later epochs do not depend on them."""
+        """Return the counts of an epoch as JSON values for `resume`."""
         counts = self._counts.get(epoch)
         return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Replace the reports up to an epoch by `state_after`; requires an empty state."""
+        """Restore `state_after` into an empty aggregator, replacing the reports up to its epoch."""
         epoch, (zeros, ones) = state["epoch"], state["counts"]
         if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
-            raise ValueError("not the counts of an epoch")
+            raise ValueError(f"saved state is {dict(state)}; expected nonnegative integers")
         self._counts = {epoch: np.array([zeros, ones], np.int64)} if zeros + ones else {}
 
     def _add(self, epoch: int, counts: NDArray[np.int64]) -> None:
@@ -132,5 +131,5 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
 
 
 def response_variance(law: ResponseLaw, users: int) -> float:
-    """Return the exact variance of an estimate if all devices report; independent of values."""
+    """Return the exact variance of an estimate if all devices report, for any values."""
     return users * (law.c_gap**-2 - 1) / 4

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.law_aggregator import LawAggregator
 
 _HEADER = np.dtype([("epoch", "<u8"), ("cells", "<u8"), ("bytes", "u1")])
-# Counts are as narrow as the largest one of the record allows.
+# The counts of a record have the narrowest type that fits the largest one.
 _COUNT_TYPES = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"), np.dtype("<i8"))
 _COUNT_CAP = 1 << 53
 
@@ -35,11 +35,11 @@ class EpochTables:
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports, shape (n, 1), with multiplicities `counts`, shape (n,)."""
+        """Count reports, shape (n, 1), with multiplicities `counts`; None means 1 each."""
         table = self._table(epoch)
         cells = words[:, 0]
         if counts is None:
-            # One pass with a table of its own pays off only for enough reports.
+            # A pass over a separate table pays off only for enough reports.
             if len(cells) * 8 >= self.cells:
                 table += np.bincount(cells, minlength=self.cells)
             else:
@@ -62,7 +62,7 @@ class EpochTables:
 
     def merge(self, other: Self) -> None:
         if other.cells != self.cells:
-            raise ValueError(f"a state of {other.cells} cells cannot be merged into {self.cells}")
+            raise ValueError(f"tables of {other.cells} and {self.cells} cells cannot be merged")
         for epoch, table in other._epochs.items():
             self.add_table(epoch, table)
 
@@ -80,24 +80,27 @@ class EpochTables:
 
     @classmethod
     def from_bytes(cls, cells: int, last_epoch: int, data: bytes) -> Self:
-        """Read `to_bytes`; raise `ValueError` if malformed or beyond cells or epochs."""
+        """Deserialize `to_bytes`; raise `ValueError` if invalid for `cells` or `last_epoch`."""
         state, position = cls(cells), 0
         while position < len(data):
             if len(data) - position < _HEADER.itemsize:
-                raise ValueError(f"{len(data)} bytes of cell counts are truncated")
+                raise ValueError(f"cell counts of {len(data)} bytes are truncated")
             header = np.frombuffer(data, _HEADER, 1, position)[0]
             position += _HEADER.itemsize
             epoch, many, width = int(header["epoch"]), int(header["cells"]), int(header["bytes"])
             dtype = {each.itemsize: each for each in _COUNT_TYPES}.get(width)
             if dtype is None or many != cells or len(data) - position < many * width:
-                raise ValueError(f"{many} counts of {width} bytes, expected {cells}")
+                raise ValueError(
+                    f"table of {many} cells, {width} bytes each, is invalid or truncated; expected "
+                    f"{cells} cells of 1, 2, 4 or 8 bytes"
+                )
             table = np.frombuffer(data, dtype, many, position).astype(np.int64)
             if not max(state._epochs, default=0) < epoch <= last_epoch:
                 raise ValueError(
                     f"epoch {epoch} is out of order or after the last epoch, {last_epoch}"
                 )
             if table.min(initial=0) < 0 or table.max(initial=0) > _COUNT_CAP:
-                raise ValueError(f"a count of epoch {epoch} is out of range; expected 0 to 2^53")
+                raise ValueError(f"a count at epoch {epoch} is out of range; expected 0 to 2^53")
             state._epochs[epoch] = table
             position += many * width
         return state
@@ -120,10 +123,10 @@ LawT = TypeVar("LawT", bound=TablesLaw)
 
 
 class TableAggregator(LawAggregator[LawT], Generic[LawT]):
-    """Count by epoch in tables; the state is independent of input order, splits and merges."""
+    """Count in one table per epoch; the state is independent of input order, splits and merges."""
 
     ordered: ClassVar[bool] = False
-    """True if items are positions in a tree."""
+    """True if items are ordered as in a tree, which supports ranges and quantiles."""
 
     def __init__(self, law: LawT) -> None:
         super().__init__(law)

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 Published: TypeAlias = "Estimate | ItemEstimates | HeavyHitters | CrowdEstimates"
-"""One count, the counts of all items, of the top items, or of items by crowd."""
+"""Published estimates: one count, all items, the top items, or items by crowd."""
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
 """Half-width of a 95 % interval in standard deviations: 1.96."""
 
 GAP = "gap"
-"""Flag: an input of the estimate is missing, and no coverage is claimed."""
+"""Flag: an input of the estimate is missing, and its interval claims no coverage."""
 
 CHANGES_USED = "changes-used"
-"""Flag: users have on average made at least half of the changes that intervals assume. Those who
-change more often than others have then made all of theirs: intervals may miss the ground truth."""
+"""Flag: users have made on average at least half of the changes that intervals assume. Users who
+change more often have then used up all of theirs: intervals may miss the ground truth."""
 
 OUTSIDE = "outside"
 """Flag: the estimate is below 0 or above the population; displays clip it."""
@@ -43,8 +43,8 @@ class Estimate(EstimatedCounts):
         value: The estimate, in users.
         standard_error: Its standard error.
         ci95_low: Lower end of the interval, possibly negative.
-        ci95_high: Upper end of the interval.
-        reports: Number of reports it is based on.
+        reports: Number of reports the estimate is based on.
+        population: Number of users the estimate describes.
         population: Number of users it describes.
     """
 
@@ -136,13 +136,13 @@ class Estimate(EstimatedCounts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Participation:
-    """Participation: public head counts that estimators scale by.
+    """Public head counts by epoch, by which estimators scale.
 
     Attributes:
         contributors: int64, shape (epochs + 1,): devices in the released window, whether or not a
             report was due; index 0 is unused.
         population: int64, shape (epochs + 1,): devices enrolled; index 0 is unused.
-        added: Devices without values whose reports parties add to every released window.
+        added: Number of devices without values whose reports are added to every released window.
     """
 
     contributors: NDArray[np.int64]

@@ -1,8 +1,8 @@
-"""Follow counts over time: recover each count from what devices add for their changes.
+"""Track counts over time: recover each count by removing what devices add for their changes.
 
-An epoch's reports estimate the count plus F, what devices add: a boost for every change, which
-decays. F is removed epoch by epoch, in constant time and memory. The reports of later epochs are
-about those epochs alone, so unbiased smoothing has nothing to use.
+An epoch's reports estimate the count plus F, the sum of all boosts: devices add a boost for every
+change, which decays. F is removed epoch by epoch, in constant time and memory. Later reports carry
+no information about earlier counts, so unbiased smoothing cannot improve estimates.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Followed(NamedTuple):
     """The estimate of an epoch, with the propagation of its error; one count or several.
 
     Attributes:
-        epoch: 0 before the first.
-        value: In users.
-        boosts: F, the estimated amount that devices add for the changes they follow, in users.
-        variance: Of the value's noise.
-        covariance: Of the noise of the value and of `boosts`.
-        boosts_variance: Of the noise of `boosts`.
-        absence_error: Standard deviation of the value due to absent devices, as if they were always
-            the same ones. At least what remains of that of earlier epochs.
-        known: True if any epoch had reports so far.
-        released: True if this one had.
+        epoch: Epoch number; 0 before the first.
+        value: Estimated count, in users.
+        boosts: F, the estimated sum of boosts for the changes that devices track, in users.
+        variance: Variance of the noise in `value`.
+        covariance: Covariance of the noise in `value` and in `boosts`.
+        boosts_variance: Variance of the noise in `boosts`.
+        absence_error: Standard deviation of `value` due to absent devices, as if the same devices
+            were always absent.
+        known: True if any epoch so far had reports.
+        released: True if this epoch had reports.
     """
 
     epoch: int = 0
@@ -73,7 +73,7 @@ class Followed(NamedTuple):
         )
 
     def without_reports(self, decay: float) -> Followed:
-        """Return the next epoch, without reports: the value stays the same."""
+        """Return the state at the next epoch if it has no reports: the value stays the same."""
         return Followed(
             self.epoch + 1,
             self.value,
@@ -86,15 +86,15 @@ class Followed(NamedTuple):
         )
 
     def next_value(self, boost: float, decay: float, received: Users) -> Users:
-        """Return the value of the next epoch from Y, the count plus what devices add to it."""
+        """Return the next epoch's value from the received count, which includes F."""
         return (received - decay * self.boosts + boost * self.value) / (1 + boost)
 
     def with_reports(
         self, boost: float, decay: float, value: Users, variance: float, unseen: float
     ) -> Followed:
-        """Return the next epoch, with `value` from `next_value`.
+        """Return the state at the next epoch, with `value` from `next_value`.
 
-        `variance` is of the received count's noise, `unseen` the `unseen_deviation` of `value`.
+        `variance` is that of the received noise, `unseen` the `unseen_deviation` of `value`.
         """
         step = _step(boost, decay)
         before, both, of_boosts = self.variance, self.covariance, self.boosts_variance
@@ -122,12 +122,12 @@ class Followed(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Effect of one epoch on the previous estimate, the same at every epoch.
+    """Weights by which one epoch updates the previous estimate, the same at every epoch.
 
     Attributes:
         own: Weight of the received count.
-        errors: One row each for the variance of the value, the covariance and the variance of
-            `boosts`. A row: weights of the three previous ones and the received count's noise.
+        errors: Rows for `variance`, `covariance` and `boosts_variance`. Each row has the weights of
+            the three previous values, then that of the received noise variance.
     """
 
     own: float
@@ -163,13 +163,13 @@ def _step(boost: float, decay: float) -> _Step:
 
 
 class Received(NamedTuple):
-    """Reports of an epoch, summed.
+    """Sum of an epoch's reports.
 
     Attributes:
-        total: The count of all devices, plus what they add to it for their changes, in users.
-        variance: Of its noise.
-        present: Devices with reports, at least one.
-        population: Devices enrolled.
+        total: Number of devices with value 1, plus the boosts of all devices, in users.
+        variance: Variance of the noise in `total`.
+        present: Number of devices with reports, at least 1.
+        population: Number of devices enrolled.
     """
 
     total: float
@@ -178,29 +178,29 @@ class Received(NamedTuple):
     population: int
 
     def unseen(self, value: float) -> float:
-        """Return `unseen_deviation` if about `value` of all devices have the value 1."""
+        """Return the `unseen_deviation` if about `value` devices have the value 1."""
         return unseen_deviation(value, self.population, self.present)
 
 
 class BoostedLaw(Protocol):
-    """Constants of devices that add to their value a boost for each change, which decays."""
+    """Constants of a mechanism that adds a decaying boost to a value for each change."""
 
     @property
     def last_epoch(self) -> int: ...
 
     @property
     def max_changes(self) -> int:
-        """Number of changes of a device that are boosted, k."""
+        """Maximum number of boosted changes per device, k."""
         ...
 
     @property
     def boost(self) -> float:
-        """Amount added immediately, a."""
+        """Amount added at the epoch of a change, a."""
         ...
 
     @property
     def decay(self) -> float:
-        """Share of the boost left one epoch later, b."""
+        """Fraction of the boost left one epoch later, b."""
         ...
 
 
@@ -208,7 +208,7 @@ LawT = TypeVar("LawT", bound=BoostedLaw)
 
 
 class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
-    """Estimate the devices with value 1, by epoch."""
+    """Estimate the number of devices with value 1, by epoch."""
 
     def __init__(self, law: LawT) -> None:
         super().__init__(law)
@@ -224,16 +224,16 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
 
     @abstractmethod
     def _received(self, epoch: int, participation: Participation) -> Received | None:
-        """Return the summed reports of an epoch, or None if no reports arrived."""
+        """Return the sum of an epoch's reports, or None if no reports arrived."""
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the devices with value 1 at an epoch; return None before the first reports.
 
         Absent devices are assumed to be like those that report. An epoch without reports repeats
-        the previous estimate, flagged `GAP`. The interval covers the largest change of absent
-        devices, if absence does not depend on values: as if the same devices were always absent.
+        the previous estimate, flagged `GAP`. If absence does not depend on values, the interval
+        covers the worst case, in which the same devices are always absent.
 
-        The contents of the same `participation` object, up to the epoch, must not change later.
+        The entries of one `participation` object up to the epoch must not change between calls.
         """
         found = self.followed(epoch, participation)
         reports = self._reports(epoch, participation) if found.released else 0
@@ -255,7 +255,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return self._followed
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return what later estimates need from the reports up to an epoch, as JSON values."""
+        """Return the state that later estimates need after an epoch, as JSON values."""
         found = self.followed(epoch, participation)
         return {
             "followed": list(found),
@@ -264,14 +264,14 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         }
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Replace the reports up to an epoch by `state_after`; requires an empty state."""
+        """Restore `state_after` into an empty aggregator, replacing the reports up to its epoch."""
         epoch, *numbers, known, released = state["followed"]
         use, reports = ChangeUse(*state["use"]), state["reports"]
         floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes
         finite = all(type(each) is float and math.isfinite(each) for each in floats)
         counted = all(type(each) is int and each >= 0 for each in (epoch, reports, use.fewest))
         if not (finite and counted and len(numbers) == len(Followed()) - 3):
-            raise ValueError("not the state of followed numbers")
+            raise ValueError("state is invalid; expected finite numbers and nonnegative counts")
         self._followed = Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._use = use
         self._participation, self._resumed = participation, (epoch, reports)
@@ -285,7 +285,7 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         """Return the published estimates of every epoch, as later reports add no information.
 
-        Biased ones alongside model the count as a random walk: `dpstream.aggregators.random_walk`.
+        The added biased estimates model the count as a random walk (`aggregators.random_walk`).
         """
         from dpstream.aggregators.random_walk import random_walk
         from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -324,29 +324,29 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
         return before.with_reports(boost, decay, value, received.variance, received.unseen(value))
 
     def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
-        """Update the lower bound on the changes users have made with an epoch's reports."""
+        """Update `use`, a lower bound on the changes users have made, with an epoch's reports."""
         return use.after_count(
             found.value, found.deviation, received.population, self.law.last_epoch
         )
 
     @property
     def _changes_used(self) -> bool:
-        """True if users made at least half of their changes and the horizon allows more."""
+        """True if users made at least half of the allowed changes and can make more later."""
         law = self.law
         return law.max_changes < law.last_epoch and 2 * self._use.changes >= law.max_changes
 
     def _drop(self, epoch: int) -> None:
-        """Restart from scratch if the reports of a followed epoch have changed."""
+        """Restart from scratch if the reports of a tracked epoch have changed."""
         if epoch <= self._followed.epoch:
             self._restart()
 
     def _restart(self) -> None:
-        assert self._resumed is None, "cannot resume: the saved state no longer exists"
+        assert self._resumed is None, "cannot restart: no reports before the resumed epoch"
         self._followed, self._use = Followed(), ChangeUse()
 
 
 def unseen_deviation(value: float, population: int, present: int) -> float:
-    """Return the standard deviation of the count of all devices, given that of those present.
+    """Return the standard deviation of the count of all devices, given the count of those present.
 
     About `value` of `population` devices have the value 1, and `present`, at least 1, report.
     """

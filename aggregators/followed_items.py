@@ -1,8 +1,8 @@
-"""Follow items over time: the common part of shuffled counts of labels and of numbers.
+"""Track items over time: the common part of shuffled counts of labels and of numbers.
 
 In every epoch, the messages about an item, minus dummies and collisions, estimate its count plus r
-times the users who gained it. Those about it as left estimate r times the users who left it.
-Published estimates follow the difference as in `dpstream.aggregators.shuffled_counts`.
+times the users who gained it. Messages about leaving it estimate r times the users who lost it.
+Published estimates track the difference as in `dpstream.aggregators.shuffled_counts`.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
 
     @abstractmethod
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
-        """Return messages about each item as held minus those as left, and a variance."""
+        """Return each item's messages for having it minus those for leaving it, and a variance."""
 
     @abstractmethod
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Return the variance of one user's share of an estimate, for users drawn at random."""
+        """Return the variance that one user, drawn at random, adds to an estimate."""
 
     @abstractmethod
     def _published(self, found: FollowedEpoch, population: int) -> EstimateType:
-        """Return the estimates of an epoch with a known state."""
+        """Return the estimates to publish for an epoch at or after the first release."""
 
     def _words(self, epoch: int) -> int:
         return self.law.words * len(self.law.noises)
@@ -72,8 +72,8 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
         """Estimate the users with each item at an epoch; return None before the first release.
 
         A suppressed epoch repeats the previous estimates, flagged `GAP`. Absent users are accounted
-        for as in `dpstream.aggregators.shuffled_counts`. The contents of one and the same
-        `participation` object, up to the epoch, must not change later.
+        for as in `dpstream.aggregators.shuffled_counts`. The entries of one `participation` object
+        up to the epoch must not change between calls.
         """
         if self._participation is not participation or self._followed.epoch > epoch:
             self._drop()
@@ -111,6 +111,6 @@ class FollowedItems(MessageAggregator[LawType], Generic[LawType, EstimateType]):
 
 
 def averaged_noise(boost: int, last_epoch: int) -> NDArray[np.float64]:
-    """Return the share of a window's noise variance left in estimates, shape (last_epoch,)."""
+    """Return the fraction of a window's noise variance left in estimates, shape (last_epoch,)."""
     kept = (boost / (boost + 1)) ** 2
     return (1 - np.power(kept, np.arange(1, last_epoch + 1))) / (2 * boost + 1)

@@ -1,16 +1,16 @@
 """Estimate counts from fragments.
 
-Of n contributors, T_j messages, over tau reports, are about an item. A bit that is 1 is reported
-with probability 1 - p and one that is 0 with p. So y = (T_j / tau - n p) / (1 - 2 p) estimates the
-number of ones among the bits that reports are made from. If a backstop (memoized response) has
-reversed the true bits with p_b, (y - n p_b) / (1 - 2 p_b) estimates the number of true ones.
+n contributors send T_j messages about item j, over tau reports each. A bit that is 1 is reported
+with probability 1 - p, and one that is 0 with p. So y = (T_j / tau - n p) / (1 - 2 p) estimates the
+number of ones among the bits that reports are made from. If a backstop (memoized response) reverses
+true bits with probability p_b, (y - n p_b) / (1 - 2 p_b) estimates the number of true ones.
 
 The variance of y is n p (1 - p) / (tau (1 - 2 p)^2), and the backstop's bits vary by n p_b (1 -
 p_b). With one report it is n e^epsilon / (e^epsilon - 1)^2: Theorem III.2 of the paper has
 e^(epsilon / 2) instead.
 
 A permanent backstop reverses the same bits at every epoch. Its contribution to the error of users
-whose values stay the same is then equal at all epochs, and does not average out.
+whose values stay the same is then the same at all epochs, and does not average out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
         check_format(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= law.words:
             raise ValueError(
-                f"word {words.max()} at epoch {epoch}; expected a number below {law.words}"
+                f"message at epoch {epoch} is {words.max()}; expected below {law.words}"
             )
 
     def _matches(
@@ -82,7 +82,7 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
 
 
 def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
-    """Return the part of `noise_variance` shared by several epochs: a permanent backstop's."""
+    """Return the part of `noise_variance` due to a permanent backstop, which epochs share."""
     if not law.permanent or law.backstop_flips is None:
         return 0.0
     stopped = float(law.backstop_flips.probability)
@@ -90,7 +90,7 @@ def lasting_variance(law: FragmentsLaw, contributors: int) -> float:
 
 
 def noise_variance(law: FragmentsLaw, contributors: int) -> float:
-    """Return the variance of the count of every item."""
+    """Return the noise variance of each item's count."""
     reversed_ = float(law.flips.probability)
     variance = contributors * reversed_ * (1 - reversed_) / law.reports / (1 - 2 * reversed_) ** 2
     if law.backstop_flips is None:

@@ -1,13 +1,13 @@
 """Predict the bias of estimates from exhausted devices, before there is any data.
 
-A device follows as many changes of its partial sums as its order has signs, and 0 after that. The
+A device tracks as many nonzero partial sums as its order has signs, and reports 0 after that. The
 bias depends on when each user changes. The model knows the number of changes of each user in the
 horizon; the changes fall on distinct epochs chosen at random.
 
-At order 0 a device follows every change. With k signs and N changes until t, hypergeometric, the
-value followed is the parity of min(N, k). At longer intervals two changes in one interval cancel,
-so fewer signs are used: N is the number of intervals with an odd number of changes. Each interval's
-bias enters the estimates with the interval's weights in them.
+At order 0 each change is a nonzero partial sum. With k signs and N changes until t, hypergeometric,
+the tracked value is the parity of min(N, k). At higher orders two changes in one interval cancel,
+so fewer signs are used: N is the number of intervals with an odd number of changes. An interval's
+bias enters the estimates with the interval's weight.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _WORK = 10**8
 
 
 class FreezingModel:
-    """Users by their number of changes, and the expected bias of their estimates.
+    """Distribution of users by number of changes, and the expected bias of their estimates.
 
     Args:
-        changes: float64, shape (most + 1,): share of the users with 0, 1, ... changes.
+        changes: float64, shape (most + 1,): fraction of the users with 0, 1, ... changes.
         last_epoch: 1 to `LONGEST`; changes fall on the epochs 1 to this one.
 
     Raises:
         ValueError: If the horizon is too long, or a user has more changes than epochs.
 
-    >>> model = FreezingModel(np.array([0, 0, 0, 1.0]), last_epoch=4)  # three changes, two followed
+    >>> model = FreezingModel(np.array([0, 0, 0, 1.0]), last_epoch=4)  # three changes, two tracked
     >>> model.missed(order=0, signs=2).round(6).tolist()  # at epochs 0 to 4
     [0.0, 0.0, 0.0, 0.25, 1.0]
     """
@@ -56,13 +56,13 @@ class FreezingModel:
             )
         self.last_epoch = last_epoch
         self._until = _changes_until(_capped(changes[: last_epoch + 1], last_epoch), last_epoch)
-        # All weighed budgets share the tables.
+        # All change budgets to compare share the tables.
         self._excess = cache(self._make_excess)
 
     def missed(self, order: int, signs: int) -> NDArray[np.float64]:
-        """Return the true minus the followed share of users with value 1, by devices of an order.
+        """Return the true minus the tracked fraction of users with value 1, for one order.
 
-        `signs` is the number of nonzero partial sums that are followed. The result has shape
+        `signs` is the number of nonzero partial sums that are tracked. The result has shape
         (intervals + 1,), at the ends of intervals of 2^order epochs, starting with 0.
         """
         excess = self._excess(order)
@@ -79,11 +79,11 @@ class FreezingModel:
     def bias_of(
         self, signs: Sequence[int], own_variances: Sequence[float], estimator: Estimator = "tree"
     ) -> NDArray[np.float64]:
-        """Return the `bias` of any dyadic tree.
+        """Return the `bias` of estimates from any dyadic tree.
 
         Args:
-            signs: Number of nonzero partial sums that are followed, by order.
-            own_variances: Of an interval's own estimate, by order; infinite without reports.
+            signs: Number of nonzero partial sums that are tracked, by order.
+            own_variances: Variance of an interval's own estimate, by order; inf without reports.
             estimator: Combination of intervals.
         """
         epochs = np.arange(1, self.last_epoch + 1)
@@ -103,14 +103,14 @@ class FreezingModel:
         return bias
 
     def _make_excess(self, order: int) -> NDArray[np.float64]:
-        """Return the share of users with n, n + 2, ... odd intervals, by interval and n >= 0."""
+        """Return the fraction of users with n, n + 2, ... odd intervals, by interval and n >= 0."""
         odd = self._odd_intervals(order)
         for count in range(odd.shape[1] - 3, -1, -1):
             odd[:, count] += odd[:, count + 2]
         return odd
 
     def _odd_intervals(self, order: int) -> NDArray[np.float64]:
-        """Return the share of users by number of intervals with an odd number of changes.
+        """Return the fraction of users by number of intervals with an odd number of changes.
 
         The changes up to an interval's end are placed one after the other, on free epochs. The
         result is exact for intervals of one and two epochs. For others it is very close: the
@@ -139,9 +139,9 @@ class FreezingModel:
 def _held_by_odd(
     intervals: NDArray[np.int64], odd: NDArray[np.int64], length: int, placed: int
 ) -> NDArray[np.float64]:
-    """Return the mean number of changes in odd intervals: odd (m,) of intervals (n, 1).
+    """Return the mean number of changes in `odd`, shape (m,), out of `intervals`, shape (n, 1).
 
-    Each odd interval has one change for certain. Others are distributed in proportion to the mean
+    Each odd interval has at least one change. Others are distributed in proportion to the mean
     excess of a binomial count with the same mean: over 1 if the count is odd, over 0 if it is even.
     """
     rate = np.clip(placed / (intervals * length), 1e-6, 1.0)
@@ -159,7 +159,7 @@ def _held_by_odd(
 
 
 def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """Move users with too many changes to the last two numbers, keeping odd and even apart."""
+    """Move users with too many changes to the two largest change counts, keeping the parity."""
     most = max(2, int((_WORK / last_epoch) ** 0.5))
     capped = changes[: most + 1].copy()
     for count, share in enumerate(changes[most + 1 :].tolist(), most + 1):
@@ -168,7 +168,7 @@ def _capped(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64
 
 
 def _changes_until(changes: NDArray[np.float64], last_epoch: int) -> NDArray[np.float64]:
-    """Return the share of users with n changes in epochs 1 to t, shape (last_epoch, n values)."""
+    """Return fractions of users with n changes in epochs 1 to t, shape (last_epoch, n values)."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, last_epoch + 1)))])
 
     def choose(total: NDArray[np.int64], part: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -3,8 +3,8 @@
 Algorithm 2 of "Randomize the Future", with two additions:
 
 * Each interval is scaled by the number of devices enrolled divided by that of its reports. Missing
-  reports do not bias if absence does not depend on values. Devices may be enrolled at any epoch.
-* By default, each interval is combined from its own reports and those of all the intervals in it.
+  reports cause no bias if absence does not depend on values. Devices can be enrolled at any epoch.
+* By default, each interval is combined from its own reports and those of all intervals within it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dpstream.randomizers.future_rand import NEWCOMER
 from dpstream.randomizers.tree_variances import combined_variances, smoothed_variances
 
 Estimator: TypeAlias = Literal["tree", "prefix"]
-"""Combination of intervals: all complete ones ("tree"), or the sum of the fewest ("prefix")."""
+"""Combination of intervals: all complete ones ("tree"), or the fewest that suffice ("prefix")."""
 
 FEW_REPORTS = 30
 """Number of reports below which the variance is bounded instead of estimated."""
@@ -43,7 +43,7 @@ _COUNTED_AT_ONCE = 1 << 16
 class FutureRandAggregator(LawAggregator[FutureRandLaw]):
     """Count reports; the state is independent of input order, splits and merges.
 
-    The cells of a node are its negative and positive signs, then those of newcomers.
+    The cells of a node count its negative and positive signs, then the same for newcomers.
 
     >>> from dpstream.randomizers.future_rand.calibration import calibrate
     >>> from dpstream.randomizers.future_rand import FutureRandParameters
@@ -61,17 +61,17 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         self.tree = DyadicTree(law.horizon, cells=4)
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` unless words are uint8, shape (reports, 1), and name intervals due."""
+        """Raise `ValueError` unless messages are uint8, shape (reports, 1), of intervals due."""
         check_format(epoch, self.law.horizon, words, np.uint8)
         due = orders_due(epoch)
         orders = (words & (NEWCOMER - 1)) >> 1
-        # No device was enrolled before the first interval of an order.
+        # Newcomers report only on intervals after the first one of an order.
         later = np.array([epoch >> order > 1 for order in range(due)])
         wrong = orders >= due
         wrong |= (words >= NEWCOMER) & ~later[np.minimum(orders, due - 1)]
         if wrong.any():
             raise ValueError(
-                f"word {words[wrong][0]} at epoch {epoch} is out of range; expected 0 to "
+                f"message at epoch {epoch} is {words[wrong][0]}; expected 0 to "
                 f"{2 * due - 1}, plus {NEWCOMER} for new devices after the first interval"
             )
 
@@ -106,11 +106,11 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate:
-        """Estimate the devices with value 1 at an epoch, from the reports up to it.
+        """Estimate the devices with value 1 at an epoch, from the reports up to that epoch.
 
         The epochs 1 to `epoch` consist of dyadic intervals, whose estimated partial sums are added
         (Algorithm 2). Each is combined from its own reports and those of the intervals in it
-        (`PrefixCombiner`). Intervals without any report count as 0, widen the confidence interval
+        (`PrefixCombiner`). Intervals without reports count as 0, widen the confidence interval
         and set the flag `GAP`.
         """
         return prefix_estimate(
@@ -118,18 +118,18 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return what estimates of later epochs need from the reports up to an epoch."""
+        """Return the state that later estimates need after an epoch, as JSON values."""
         return self._prefixes.at(epoch, participation).to_json()
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Replace the reports up to an epoch by `state_after`; requires an empty state.
+        """Restore `state_after` into an empty aggregator, replacing the reports up to its epoch.
 
-        `participation` must contain at least the epochs in which intervals of later ones begin.
+        `participation` must cover at least the epochs at which intervals of later epochs start.
         """
         self._prefixes.resume(state, participation)
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Return the estimates of every epoch from all reports up to the last one."""
+        """Return the estimates of every epoch from all reports up to `last_epoch`."""
         return smoothed_estimates(
             [
                 self._own_order(order, last_epoch, participation)
@@ -140,7 +140,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         )
 
     def own_increments(self, epoch: int, participation: Participation) -> list[Increment | None]:
-        """Return own estimates of the intervals complete at an epoch, by order."""
+        """Return estimates of the intervals complete at an epoch from own reports, by order."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), participation)
         return increments
 
@@ -177,7 +177,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
         counts: NDArray[np.int64],
         participation: Participation,
     ) -> TreeEstimates:
-        """Return own estimates: the mean of the signs is c_gap times the mean partial sum."""
+        """Return own estimates: the mean of signs is c_gap times the mean partial sum."""
         c_gaps, probabilities = self._c_gaps[orders], self._order_probabilities[orders]
         signs, received = counts[:, 1::2] - counts[:, ::2], counts[:, 1::2] + counts[:, ::2]
         begins = ends - (1 << orders)
@@ -200,7 +200,7 @@ class FutureRandAggregator(LawAggregator[FutureRandLaw]):
 def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
     """Estimate the devices with value 1 from the increments of all epochs so far.
 
-    Intervals without any report count as 0, widen the confidence interval and set the flag `GAP`.
+    Intervals without reports count as 0, widen the confidence interval and set the flag `GAP`.
     """
     total = prefix.total()
     value, half_width = float(total.value[0]), prefix.half_width(population)
@@ -212,19 +212,19 @@ def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
 def variances_of_means(
     means: NDArray[np.float64], c_gaps: NDArray[np.float64], received: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return variances of means of signs: estimated, or bounded where there are few reports.
+    """Return variances of means of signs: estimated, or bounded if there are few reports.
 
-    The mean of a sign is at most c_gap. A mean beyond it does not show a smaller variance.
+    The expected sign is at most c_gap. A larger observed mean does not show a smaller variance.
     """
     estimated = (1 - np.minimum(np.abs(means), c_gaps) ** 2) / np.maximum(received - 1, 1)
     return np.where(received < FEW_REPORTS, 1 / received, estimated)
 
 
 def interval_variances(law: FutureRandLaw) -> list[float]:
-    """Return variances of intervals' own estimates, by order, for one user: 1 / (c_gap^2 p).
+    """Return variances of intervals' own estimates, by order, per user: 1 / (c_gap^2 p).
 
     p is the probability of the order. The variance is infinite for orders that are never drawn.
-    Otherwise it is an upper bound: it ignores what the values themselves subtract from it.
+    Otherwise it is an upper bound: it ignores the part that the values themselves explain.
     """
     return [
         1 / (c_gap**2 * probability) if probability else math.inf
@@ -235,7 +235,7 @@ def interval_variances(law: FutureRandLaw) -> list[float]:
 def predicted_variances(
     law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree"
 ) -> NDArray[np.float64]:
-    """Predict variances for one user if all devices report, shape (last_epoch,)."""
+    """Predict variances per user if all devices report, shape (last_epoch,)."""
     variances = interval_variances(law)
     if estimator == "tree":
         variances = combined_variances(variances)
@@ -247,6 +247,6 @@ def predicted_variances(
 
 
 def predicted_smoothed_variances(law: FutureRandLaw, last_epoch: int) -> NDArray[np.float64]:
-    """Predict variances like `predicted_variances`, smoothed over the epochs 1 to the last."""
+    """Predict variances per user like `predicted_variances`, but of smoothed estimates."""
     variances = interval_variances(law)[: last_epoch.bit_length()]
     return smoothed_variances(variances, last_epoch, np.arange(1, last_epoch + 1))

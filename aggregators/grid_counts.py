@@ -1,9 +1,9 @@
 """Estimate values in a range, or points in a box, from the cells of a shuffled window.
 
-Cells are converted to values along one axis after the other. If all have equal noise, this is the
-least-squares estimate from all combinations of cells. The reason: the least squares of a tensor
-product are the tensor product of those of its factors. The variance of a box is the product of
-those of its ranges. It holds for users with at most one item: of several in a node one is counted.
+Cells are converted to values along one axis after the other. If all cells have the same noise, this
+is the least-squares estimate from all combinations of cells: least squares of a tensor product are
+the tensor product of the least squares of its factors. The variance of a box is the product of the
+variances of its ranges. This assumes one item per user: of several in a node, one is counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpstream.randomizers.code_variances import range_variances
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridCounts(Counts):
-    """Users with each value or point; correlated, but with known errors of all boxes.
+    """Number of users with each value or point; correlated, but with known errors of all boxes.
 
     >>> kept = Levels(4, (2, 2))
     >>> cells = np.array([100, 40, 60, 10, 30, 60, 0]) + 50
@@ -40,9 +40,9 @@ class GridCounts(Counts):
     (90.0, 7.6)
 
     Attributes:
-        axes: Codes of the coordinates.
+        axes: Code of each coordinate.
         values: float64, of the shape of the grid; some may be negative.
-        noise_variance: Of a cell, in users.
+        noise_variance: Noise variance of a cell.
     """
 
     axes: tuple[AxisCode, ...]
@@ -67,19 +67,19 @@ class GridCounts(Counts):
 
         Args:
             code: Encoding of the items.
-            cells: Shape (cells,), number of messages received of each.
-            noise_mean: Of the dummies in a cell, from all contributors.
-            noise_variance: Of the dummies in a cell, from all contributors.
+            cells: Number of messages received per cell, shape (cells,).
+            noise_mean: Mean number of dummies in a cell, from all contributors.
+            noise_variance: Variance of that number.
             contributors: Number of users who sent the messages, at least 1.
-            population: Number of users to estimate; None: the contributors. Absent users are
+            population: Number of users to estimate; None for the contributors. Absent users are
                 assumed to be like present ones.
-            flags: Warnings.
+            flags: Warnings about the estimates.
 
         Raises:
             ValueError: If the number of cells is wrong, or there are no contributors.
         """
         if cells.shape != (code.cells,):
-            raise ValueError(f"counts have shape {cells.shape}; expected {code.cells} cells")
+            raise ValueError(f"counts have shape {cells.shape}; expected ({code.cells},)")
         if contributors < 1:
             raise ValueError("the window has no contributors and cannot be estimated")
         axes = code.axes if isinstance(code, Grid) else (code,)
@@ -92,13 +92,13 @@ class GridCounts(Counts):
         return cls(axes, values, scale**2 * noise_variance, contributors, people, flags)
 
     def box(self, starts: Sequence[int], ends: Sequence[int]) -> Estimate:
-        """Count the points with every coordinate from its zero-based start to before its end."""
+        """Estimate the points whose every zero-based coordinate lies in [start, end)."""
         if not len(starts) == len(ends) == len(self.axes):
             raise ValueError(f"a box requires {len(self.axes)} starts and {len(self.axes)} ends")
         factors = [self.noise_variance]
         for axis, start, end in zip(self.axes, starts, ends, strict=True):
             if not 0 <= start < end <= axis.size:
-                raise ValueError(f"values {start} to {end}; expected 0 to {axis.size}")
+                raise ValueError(f"range [{start}, {end}) is empty or not in [0, {axis.size})")
             factors.append(float(range_variances(axis, start, end)))
         where = tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
         deviation = math.sqrt(math.prod(factors))
@@ -113,7 +113,7 @@ class GridCounts(Counts):
         return Quantile(estimate.value, estimate.ci95_low, estimate.ci95_high + 1)
 
     def of_items(self, items: Sequence[int] | None = None) -> Iterator[tuple[int, Estimate]]:
-        """Return estimates of single values, or of points in the order of the grid."""
+        """Yield estimates of single values, or of points in the order of the grid."""
         for item in range(1, self.values.size + 1) if items is None else items:
             starts = [int(each) for each in np.unravel_index(item - 1, self.values.shape)]
             yield item, self.box(starts, [each + 1 for each in starts])
@@ -142,9 +142,9 @@ class GridCounts(Counts):
         return ItemEstimates(values, deviation, half_width, *self.about)
 
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the values before each end, and the standard errors, for a single axis.
+        """Return cumulative counts along the only axis, and their standard errors.
 
-        Each is float64, shape (size + 1,); entry t is about the values 0 to t - 1.
+        Both are float64, shape (size + 1,); index t covers the values 0 to t - 1.
         """
         ends = np.arange(self.only_axis.size + 1)
         variances = self.noise_variance * range_variances(self.only_axis, 0, ends)
@@ -152,7 +152,7 @@ class GridCounts(Counts):
 
     @property
     def largest_value_deviation(self) -> float:
-        """Standard error of the least accurate values or points."""
+        """Largest standard error of a single value or point."""
         factors = [self.noise_variance]
         for axis in self.axes:
             starts = np.arange(axis.size)

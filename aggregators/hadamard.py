@@ -1,7 +1,7 @@
 """Estimate counts from tuples of Hadamard columns.
 
-Of M messages of an epoch, m lie in the set of an item. All messages about the item do. Every other
-one, of the blanket or about another item, does with probability q = 2^-tau, independently. So (m -
+Of M messages at an epoch, m lie in the set of an item: all messages about the item, and each other
+message, of the blanket or about another item, independently with probability q = 2^-tau. So (m -
 q M) / (1 - q) estimates the number f of users with the item without bias, for any M and any number
 of dummies. Its variance is q (M - f) / (1 - q).
 """

@@ -1,8 +1,8 @@
 """Count the tuples of columns that lie in each item's set, in two ways.
 
 A tuple lies in H_r^tau (`dpstream.randomizers.hadamard`) if popcount(r & c) is even for each of its
-columns c. One way tests this for each item. The other way reads it as tau linear equations over
-GF(2) for the bits of r. About B 2^-tau rows r solve them: sums of subsets of a basis of the kernel.
+columns c. One method tests this for each item. The other solves tau linear equations over GF(2)
+for the bits of r. About B 2^-tau rows r solve them: sums of subsets of a basis of the null space.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 
 def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Multiply by the Sylvester-Hadamard matrix, along the last axis; B log2 B additions.
+    """Multiply by the Sylvester-Hadamard matrix, along the last axis, in B log2 B additions.
 
-    `values` are float64, shape (..., B), B a power of two. Entry z of the result is the sum over r
-    of (-1)^popcount(r & z) times entry r.
+    `values` are float64, shape (..., B), B a power of two. Element z of the result is the sum over
+    r of (-1)^popcount(r & z) times element r.
 
     >>> walsh_hadamard(np.array([1.0, 0.0, 0.0, 2.0]))
     array([ 3., -1., -1.,  3.])
@@ -24,7 +24,7 @@ def walsh_hadamard(values: NDArray[np.float64]) -> NDArray[np.float64]:
     result, spare = np.array(values, np.float64), np.empty(values.shape, np.float64)
     half = 1
     while half < size:
-        # Neighboring blocks of `half` entries become their sum and their difference.
+        # Neighboring blocks of `half` elements become their sum and their difference.
         before = result.reshape(*values.shape[:-1], -1, 2, half)
         after = spare.reshape(before.shape)
         np.add(before[..., 0, :], before[..., 1, :], out=after[..., 0, :])
@@ -41,7 +41,7 @@ _TUPLES, _SOLUTIONS = 1 << 13, 1 << 20
 def matches(
     tuples: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None, items: int
 ) -> NDArray[np.int64]:
-    """Count the tuples in the sets of rows 0 to `items`, by the faster of the two methods.
+    """Count the tuples in the set of each row from 0 to `items`, by the faster of two methods.
 
     `tuples` are columns, unsigned, shape (n, tau); `counts`, unsigned, shape (n,), are
     multiplicities, None for 1 each. All tuples lie in the set of row 0, the first of the result.
@@ -61,7 +61,7 @@ def matches_by_item(
     counts: NDArray[np.unsignedinteger] | None,
     rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Count the tuples in the sets of some rows, shape (m,), comparing each tuple with each row."""
+    """Count the tuples in the set of each of `rows`, shape (m,), by comparing all pairs."""
     found = np.zeros(len(rows), np.int64)
     for start in range(0, len(tuples), _TUPLES):
         columns = tuples[start : start + _TUPLES].T.astype(np.uint32)
@@ -77,7 +77,7 @@ def matches_by_item(
 def matches_by_equations(
     tuples: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None, bits: int
 ) -> NDArray[np.int64]:
-    """Count the tuples in the sets of all rows of `bits` bits, solving the equations of each.
+    """Count the tuples in the set of each row of `bits` bits, by solving each tuple's equations.
 
     Higher bits of a column are ignored. The result is int64, shape (2^bits,).
     """
@@ -102,23 +102,23 @@ def matches_by_equations(
 
 
 def kernels(tuples: NDArray[np.unsignedinteger], bits: int) -> NDArray[np.uint32]:
-    """Compute bases of the rows whose sets contain tuples, shape (n, tau).
+    """For each tuple, compute a basis of the rows whose sets contain it.
 
     The initial basis has the unit vectors. A column halves the span if the basis has vectors r with
-    an odd popcount(r & column). One of them is then added to the others and removed. The result is
-    uint32, shape (bits, n): in each column a basis, padded below with zeros.
+    an odd popcount(r & column): one of them is added to the rest and removed. `tuples` have
+    shape (n, tau); the result is uint32, shape (bits, n), one zero-padded basis per column.
     """
     units = np.uint32(1) << np.arange(bits, dtype=np.uint32)
     basis = np.repeat(units[:, None], len(tuples), axis=1)
     for column in tuples.T.astype(np.uint32):
         outside = (np.bitwise_count(basis & column) & 1).astype(np.uint32)
-        # The largest of those outside, which is unique.
+        # The largest vector outside, which is unique.
         basis ^= outside * (outside * basis).max(axis=0)
     return np.sort(basis, axis=0)[::-1]
 
 
 def spans(basis: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return all sums of subsets over GF(2), uint32, shape (2^dimension, n).
+    """Return the sums of all subsets of a basis over GF(2), uint32, shape (2^dimension, n).
 
     `basis` has shape (dimension, n), with a basis in each column.
     """

@@ -1,16 +1,16 @@
-"""Follow items over time: sum symbols by row and estimate every item's count.
+"""Track items over time: sum symbols by row and estimate every item's count.
 
-The mean of a symbol of a device with row r, divided by the gain, is b - 1/2 plus what the device
-adds for the flips of b it follows. Here b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows,
+The mean symbol of a device with row r, divided by the gain, is b - 1/2 plus what the device adds
+for the flips of b that it tracks. Here b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows,
 H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So the count of item z is twice the sum over
 rows of H[r, z] times the estimate from a row's symbols. What devices add for changes is removed row
 by row (`dpstream.aggregators.value_stream`). One fast Walsh-Hadamard transform gives all items.
 
-Rows are drawn uniformly, so all devices are assumed to be like those present. The scale is the
+Rows are drawn uniformly, and absent devices are assumed to be like present ones. The scale is the
 number of all devices: scaling each row by its own size would divide by small numbers, and by zero
-for empty rows. The half is left out rather than added back. A device then counts by exactly 1 for
-its own item, on any row, and by 1 or -1 for each other one. With the half it would count by 0 or 2
-for its own item, and by 0, 2 or -2 for each other one, with twice the mean square.
+for empty rows. The 1/2 is not added back: a device then contributes exactly 1 to its own item, on
+any row, and 1 or -1 to each other item. With the 1/2, it would contribute 0 or 2 to its own item,
+and 0, 2 or -2 to each other item, with twice the mean square.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         if wrong.any():
             place = wrong.argmax()
             raise ValueError(
-                f"word {words[place, 0]} at epoch {epoch}: row {row[place]} and symbol "
+                f"message at epoch {epoch} is {words[place, 0]}: row {row[place]} and symbol "
                 f"{symbol[place]} are out of range; expected rows 0 to {self.law.rows - 1} and "
                 f"symbols {FIRST} to {LAST}"
             )
@@ -90,7 +90,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             self._add(epoch, sums)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8) and `sums` (i8 each) for every epoch with reports, ascending."""
+        """Serialize epoch (uint64) and `sums` (int64) for every epoch with reports, ascending."""
         entries = np.zeros(len(self._sums), self._entry)
         for entry, epoch in zip(entries, sorted(self._sums), strict=True):
             entry["epoch"], entry["sums"] = epoch, self._sums[epoch]
@@ -101,7 +101,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         aggregator, before = cls(law), 0
         if len(data) % aggregator._entry.itemsize:
             raise ValueError(
-                f"sums have {len(data)} bytes; expected a multiple of {aggregator._entry.itemsize}"
+                f"sums are {len(data)} bytes; expected a multiple of {aggregator._entry.itemsize}"
             )
         for entry in np.frombuffer(data, aggregator._entry):
             epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)
@@ -114,7 +114,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)
             symbols = float(np.abs(within).sum(dtype=np.float64))
             if not 1 <= reports <= _COUNT_CAP or symbols > _MOST * reports:
-                raise ValueError(f"no {reports} symbols of epoch {epoch} have these sums")
+                raise ValueError(f"sums of epoch {epoch} are out of range for {reports} symbols")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator
@@ -123,8 +123,8 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
         """Estimate the devices with each item at an epoch; return None before the first reports.
 
         An epoch without reports repeats the previous estimates, flagged `GAP`. All items have the
-        same 95 % interval: that of an item no device has, which is the widest. The contents of one
-        and the same `participation` object, up to the epoch, must not change later.
+        same 95 % interval: that of an item no device has, which is the widest. The entries of one
+        `participation` object up to the epoch must not change between calls.
         """
         if self._participation is not participation or self._path.followed.epoch > epoch:
             self._path, self._participation = _Path(self.law), participation
@@ -186,7 +186,7 @@ class _Path:
         self._chance = population**2 / self._reports
         received = np.asarray(2 * scale * STEP * sums[1:], np.float64)
         value = self.followed.next_value(law.boost, law.decay, received)
-        # The variance of all rows together is that of an item.
+        # The variance of an item is that of all rows together.
         self.followed = self.followed.with_reports(
             law.boost, law.decay, value, 4 * scale**2 * self._reports, unseen=0.0
         )

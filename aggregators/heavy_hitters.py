@@ -15,15 +15,15 @@ from dpstream.aggregators.estimate import Estimate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeavyHitters(EstimatedCounts):
-    """Items with their numbers of users, in descending order.
+    """Items with their user counts, in descending order.
 
     Attributes:
         items: int64, item numbers, starting with 1.
         values: float64, of the same shape, in users.
         standard_error: Standard error of each value.
-        half_width: Of the 95 % interval around each value.
-        detection_threshold: Detection threshold: an item that more users have is included with a
-            probability of 95 %.
+        half_width: Half-width of the 95 % interval around each value.
+        detection_threshold: Number of users above which an item is included with a probability of
+            95 %.
         reports: Number of contributors.
         population: Number of users the estimates describe.
     """

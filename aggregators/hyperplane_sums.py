@@ -1,11 +1,11 @@
 """Count the reports in S_x, for all points x of a projective space at once.
 
 Points are numbered as in `dpstream.randomizers.projective_geometry.points`. The integer algorithm
-adds coordinate after coordinate instead of comparing pairs of points. y begins with a 1, at
-position f say, and x ends with a 1. The part of x after f is then 0 or a shorter point z that
-itself ends with a 1. So <x, y> = 0 means that the sum of z times the rest of y is -x_f. For every
-f, the rests are the q^k vectors y, with k = t - 1 - f. Their sums over all hyperplanes <z, y> = c
-are computed for all z and c, one coordinate at a time.
+adds coordinate after coordinate instead of comparing pairs of points. The first nonzero coordinate
+of y is 1, at position f, and the last one of x is 1. The coordinates of x after f are then 0 or a
+shorter point z. So <x, y> = 0 means that the sum of z times the coordinates of y after f is -x_f.
+For every f, these coordinates of y are all q^k vectors, with k = t - 1 - f. Their sums over all
+hyperplanes <z, y> = c are computed for all z and c, one coordinate at a time.
 
 Reference: Feldman, Nelson, Nguyen and Talwar (2022), section 4.
 """
@@ -19,7 +19,7 @@ from dpstream.randomizers.projective_geometry.points import PointSpace
 
 
 def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:
-    """Return the sum of the counts in S_x, int64, for the first `points` points x.
+    """Return the sums of the counts in S_x, int64, shape (points,), for the first points x.
 
     `counts` is the count of every y, int64, shape (N,).
 
@@ -46,8 +46,8 @@ def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -
 def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.int64]:
     """Return the sums over all y with <z, y> = c, for all c and all z that end with a 1.
 
-    `block` is int64, shape (q^free,), by y of `free` coordinates; the last one changes fastest. The
-    result has shape (q, (q^free - 1) / (q - 1)): by c, and by z in the order of `places`.
+    `block` is int64, shape (q^free,), indexed by y; the last coordinate changes fastest. The result
+    has shape (q, (q^free - 1) / (q - 1)), indexed by c, then by z in the order of `places`.
     """
     sums, whole = np.zeros((order, len(block), 0), np.int64), block
     for _ in range(free):
@@ -72,10 +72,10 @@ def affine_sums(block: NDArray[np.int64], order: int, free: int) -> NDArray[np.i
 
 
 def places(space: PointSpace, points: int) -> NDArray[np.int64]:
-    """Return the positions of the first `points` points x among the sums, int64.
+    """Return the positions of the first `points` points x in the array of sums, int64.
 
-    There, (1, 0, ..., 0) comes first. Those x whose rest is a point of the space without the first
-    coordinate follow, ordered by that coordinate.
+    There, (1, 0, ..., 0) comes first. Points whose other coordinates are a point of the smaller
+    space follow, ordered by their first coordinate.
     """
     blocks: list[NDArray[np.int64]] = []
     for pivot in range(space.coordinates):

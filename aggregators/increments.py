@@ -1,6 +1,6 @@
 """Increments: estimated changes of counts over one dyadic interval.
 
-Reports give an estimate of the interval itself and, through its two halves, another one. They are
+The reports of an interval give one estimate; those of its two halves give another one. The two are
 independent, so their best combination is the mean weighted by inverse variance. The weights are
 taken from the numbers of reports, never from their contents: weights that depend on the noise would
 bias the result.
@@ -23,10 +23,10 @@ class Increment:
 
     Attributes:
         value: float64, shape (counts,), in users.
-        prior_variance: Of each value, known from the number of reports alone; determines weights.
-        variance: Of each value, as estimated from the reports.
+        prior_variance: Variance of each value, from the number of reports only; determines weights.
+        variance: Variance of each value, estimated from the reports.
         reports: Number of reports.
-        gaps: Orders of the intervals in it that no report covers, and that count as 0.
+        gaps: Orders of contained intervals without reports, which count as 0.
     """
 
     value: NDArray[np.float64]
@@ -36,7 +36,7 @@ class Increment:
     gaps: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, from which `from_json` restores the same bits."""
+        """Return JSON values from which `from_json` restores identical floats."""
         return {
             "value": self.value.tolist(),
             "prior_variance": self.prior_variance,
@@ -53,12 +53,12 @@ class Increment:
         numbers = all(type(number) is int and number >= 0 for number in (reports, *gaps))
         finite = np.isfinite(value).all() and all(0 <= each < math.inf for each in variances)
         if value.shape != (counts,) or not (numbers and finite):
-            raise ValueError(f"not an estimate of the change of {counts} counts")
+            raise ValueError(f"increment is invalid; expected {counts} finite values and variances")
         return cls(value, *variances, reports, gaps)
 
 
 def joined(parts: Sequence[Increment], counts: int) -> Increment:
-    """Add the increments of neighboring intervals, each of `counts` values; 0 for no interval."""
+    """Add the increments of neighboring intervals, each of `counts` values; 0 if there are none."""
     return Increment(
         value=sum((part.value for part in parts), np.zeros(counts)),
         prior_variance=math.fsum(part.prior_variance for part in parts),
@@ -69,7 +69,7 @@ def joined(parts: Sequence[Increment], counts: int) -> Increment:
 
 
 def own_share(own_variance: float, halves_variance: float) -> float:
-    """Return the inverse-variance weight of an interval's own estimate against its halves'.
+    """Return the inverse-variance weight of an interval's own estimate relative to its halves.
 
     >>> own_share(1.0, 3.0), own_share(1.0, 0.0), own_share(0.0, 0.0), own_share(math.inf, 1.0)
     (0.75, 0.0, 0.5, 0.0)
@@ -85,8 +85,8 @@ def own_share(own_variance: float, halves_variance: float) -> float:
 def combined(own: Increment | None, halves: Increment) -> Increment:
     """Combine an interval's own reports with those of its two halves.
 
-    An interval without reports of its own takes the estimate of its halves, gaps included. Halves
-    with an uncovered part add nothing to an interval that has reports.
+    An interval without own reports takes the estimate of its halves, gaps included. Halves with
+    gaps are ignored if the interval has reports.
     """
     if own is None:
         return halves

@@ -4,8 +4,8 @@ Two groups of devices report with different probabilities, so each has its own s
 
 * Devices enrolled when the interval began report if present at both of its ends. Their scale is the
   number of them enrolled over the number of their reports.
-* Newcomers, enrolled within it, report if present at its end. They may be very few, so their scale
-  is the inverse of the probability that one reports.
+* Newcomers, enrolled within the interval, report if present at its end. There may be few, so their
+  scale is the inverse of the probability that one reports.
 
 The first interval of an order has one group: all its devices are newcomers.
 """
@@ -27,11 +27,11 @@ class IntervalScales:
     A sum of signs times `scale` or `newcomer_scale` estimates the sum of partial sums of a group.
 
     Attributes:
-        group: Devices of the larger group.
-        received: Reports of that group.
-        scale: group / (c_gap * received); 0 without reports.
-        newcomer_scale: Of the newcomers' signs.
-        newcomer_variance: Of the newcomers' sum.
+        group: Number of devices in the larger group.
+        received: Number of reports of that group.
+        scale: Scale of that group's signs, group / (c_gap * received); 0 without reports.
+        newcomer_scale: Scale of the newcomers' signs.
+        newcomer_variance: Variance of the newcomers' sum.
         all_newcomers: True for an interval after the first that began with an empty population:
             newcomers are the larger group.
         known: True if the interval has reports, or no devices.
@@ -61,15 +61,15 @@ def interval_scales(
     participation: Participation,
     received: NDArray[np.int64],
 ) -> IntervalScales:
-    """Compute the scales of some intervals.
+    """Compute the scales of several intervals.
 
     Args:
-        begins: Epochs before the first ones of the intervals, shape (intervals,).
-        ends: Last epochs of the intervals, shape (intervals,).
-        c_gaps: By interval, or one for all.
-        probabilities: That a device draws the interval's order; by interval, or one for all.
+        begins: Last epoch before each interval, shape (intervals,).
+        ends: Last epoch of each interval, shape (intervals,).
+        c_gaps: c_gap of each interval, or one value for all.
+        probabilities: Probability that a device draws an interval's order, or one value for all.
         participation: Participation.
-        received: Reports of other devices and of newcomers, shape (intervals, 2).
+        received: Number of reports of other devices and of newcomers, shape (intervals, 2).
     """
     population = participation.population[ends].astype(np.float64)
     enrolled = np.where(begins > 0, participation.population[np.maximum(begins, 0)], 0.0)

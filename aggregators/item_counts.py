@@ -29,7 +29,7 @@ class ItemsLaw(Protocol):
 
     @property
     def minimum(self) -> int:
-        """The smallest number of contributors of a released window."""
+        """Minimum number of contributors in a released window."""
         ...
 
 
@@ -40,7 +40,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     """Count all messages and the messages that support each item, for every epoch."""
 
     may_be_silent: ClassVar[bool] = False
-    """True if contributors may send no message at all, which is then information as well."""
+    """True if contributors can send no message at all, so an empty window counts as data."""
 
     @property
     def cells(self) -> int:
@@ -50,9 +50,9 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
     ) -> NDArray[np.int64]:
-        """Return the number of messages and the state to add for them, shape (cells,).
+        """Return the number of messages, then one count per item to add, shape (cells,).
 
-        The state counts messages that support each item, unless a subclass defines it otherwise.
+        The count is that of messages supporting the item, unless a subclass defines it otherwise.
         """
 
     @abstractmethod
@@ -74,7 +74,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
     ) -> ItemEstimates | HeavyHitters | None:
         """Estimate the users with each item at an epoch; return None for a suppressed window.
 
-        A domain too large to publish gets only its top items. The standard error is the largest.
+        Of a domain too large to list, only top items are published, with the largest error of any.
         """
         found = self._of(epoch, participation)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
@@ -101,8 +101,8 @@ def spoken_for_variance(
 ) -> float:
     """Return the variance of an item's count from one message per user, supporting it or not.
 
-    `probabilities` are those of supporting the item, with and without having it. `holders` of the
-    users who sent the messages have the item.
+    `probabilities` are those of supporting the item for users with it and for users without it.
+    `holders` is the number of users with the item.
     """
     held, other = map(float, probabilities)
     own, others = holders * held * (1 - held), (messages - holders) * other * (1 - other)
@@ -119,15 +119,15 @@ def item_estimates(
 ) -> ItemEstimates:
     """Scale estimates from the contributors to the population.
 
-    Absent users are assumed to be like those that report. With a share p of N users having an item
-    and n of them reporting randomly, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
+    Absent users are assumed to be like those that report. If a fraction p of N users has an item
+    and a random n of them report, this adds N^2 p (1 - p) (N - n) / (n (N - 1)) to the variance.
 
     Args:
         counts: Estimated contributors with each item, shape (items,).
-        noise: Variance of these.
-        over_items: Reduces p (1 - p) over all items: the mean, or the largest.
+        noise: Noise variance of `counts`.
+        over_items: Reduction of p (1 - p) over all items: the mean, or the largest.
         reports: Number of reports.
-        epoch: Of the estimates.
+        epoch: Epoch of the estimates.
         participation: Participation, with at least one contributor.
     """
     contributors = int(participation.contributors[epoch])

@@ -21,7 +21,7 @@ def norm_sub(values: NDArray[np.float64], population: float) -> NDArray[np.float
 
     This is the projection onto the nonnegative counts whose sum is the population, with the shift
     found exactly. It assumes that every user has one of the items. It is biased: small counts come
-    out too large and large ones too small. Use it for shares and charts, alongside the unbiased
+    out too large and large ones too small. Use it for fractions and charts, alongside the unbiased
     estimates and never in their place.
 
     >>> norm_sub(np.array([70.0, 40.0, -20.0]), 100).tolist()
@@ -46,7 +46,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
         values: float64, shape (items,), in users and in the order of the domain; some may be
             negative.
         standard_error: Standard error of each value.
-        half_width: Of the 95 % interval around each value.
+        half_width: Half-width of the 95 % interval around each value.
         reports: Number of reports.
         population: Number of users the estimates describe.
         flags: Warnings such as `GAP`.
@@ -77,7 +77,7 @@ class ItemEstimates(EstimatedCounts, CountedWindow):
 
     @property
     def simultaneous_half_width(self) -> float:
-        """Half-width of the intervals that hold all counts of a domain at once: Bonferroni."""
+        """Half-width of 95 % intervals that jointly cover all counts of the domain (Bonferroni)."""
         quantile = NormalDist().inv_cdf(1 - 0.025 / len(self.values))
         return self.half_width * quantile / NORMAL_95
 

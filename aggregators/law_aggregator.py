@@ -1,4 +1,4 @@
-"""Base of all aggregators: count the messages one mechanism allows."""
+"""Base class of aggregators: count the messages of one mechanism."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LawAggregator(ABC, Generic[LawT]):
 
     @abstractmethod
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words of shape (n, width) are invalid for an epoch."""
+        """Raise `ValueError` if messages, shape (n, width), are invalid for an epoch."""
 
     @abstractmethod
     def _count(
@@ -28,7 +28,7 @@ class LawAggregator(ABC, Generic[LawT]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count checked words, at least one."""
+        """Count messages that `check_messages` accepts; there is at least one."""
 
     @abstractmethod
     def _merge(self, other: Self) -> None:
@@ -40,9 +40,9 @@ class LawAggregator(ABC, Generic[LawT]):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count words of shape (n, width), as devices report or the shuffler releases them.
+        """Count messages, shape (n, width), as devices send or the shuffler releases them.
 
-        `counts`, unsigned, shape (n,), are multiplicities; None for 1 each. A `ValueError` from
+        `counts`, unsigned, shape (n,), are multiplicities; None means 1 each. A `ValueError` from
         `check_messages` leaves the state unchanged.
         """
         self.check_messages(epoch, words)
@@ -52,7 +52,7 @@ class LawAggregator(ABC, Generic[LawT]):
     def merge(self, other: Self) -> None:
         """Add the counts of another aggregator; raise `ValueError` if its mechanism differs."""
         if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+            raise ValueError("aggregators of two different mechanisms cannot be merged")
         self._merge(other)
 
 
@@ -63,11 +63,11 @@ def check_format(
     dtype: type[np.unsignedinteger] | np.dtype[np.unsignedinteger],
     width: int = 1,
 ) -> None:
-    """Raise `ValueError` unless words fit the epoch, the dtype and (reports, width)."""
+    """Raise `ValueError` unless messages fit the epoch, the dtype and (reports, width)."""
     if not 1 <= epoch <= last_epoch:
         raise ValueError(f"epoch {epoch} is out of range: the last epoch is {last_epoch}")
     if words.dtype != dtype or words.ndim != 2 or words.shape[1] != width:
         raise ValueError(
-            f"words of epoch {epoch} are {words.dtype} of shape {words.shape}; expected "
+            f"messages of epoch {epoch} are {words.dtype} of shape {words.shape}; expected "
             f"{np.dtype(dtype)} of shape (reports, {width})"
         )

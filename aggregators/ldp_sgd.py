@@ -1,12 +1,12 @@
 """Learn a linear model from one bit per report.
 
 A report of a step is a direction v and a sign b. The mean of b v over the n reports of a step
-estimates the mean clipped gradient, once multiplied by
+estimates the mean clipped gradient, after multiplication by
 
     L sqrt(pi / 2) (e^epsilon + 1) / (e^epsilon - 1) / UNIT.
 
 The state is the integer sum of b v for every step. Models are a pure function of these sums. A step
-goes from theta to the projection of theta - eta g, starting with 0 everywhere.
+replaces theta with the projection of theta - eta g; the initial model is 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def scores(
 ) -> NDArray[np.float64]:
     """Return the score of every class, shape (n, classes).
 
-    `model` has a row of features for every class, concatenated, float64, shape (numbers,).
+    `model` concatenates one row of features per class, float64, shape (classes * features,).
     `examples` have shape (n, 1 + features), as in `dpstream.randomizers.labeled_examples`.
     """
     found: NDArray[np.float64] = examples[:, 1:] / FEATURE_UNIT @ model.reshape(classes, -1).T
@@ -37,7 +37,7 @@ def scores(
 
 
 def accuracy(model: NDArray[np.float64], examples: NDArray[np.integer], classes: int) -> float:
-    """Return the share of examples whose class has the largest score; see `scores`."""
+    """Return the fraction of examples whose class has the largest score; see `scores`."""
     decided = scores(model, examples, classes).argmax(axis=1)
     return float(np.mean(decided == examples[:, 0] - 1))
 
@@ -45,7 +45,7 @@ def accuracy(model: NDArray[np.float64], examples: NDArray[np.integer], classes:
 def losses(
     model: NDArray[np.float64], examples: NDArray[np.integer], classes: int
 ) -> NDArray[np.float64]:
-    """Return -ln softmax(scores) of each example at its class, shape (n,); see `scores`."""
+    """Return the loss of each example, -ln softmax(scores) at its class, shape (n,)."""
     found = scores(model, examples, classes)
     largest = found.max(axis=1)
     total = np.log(np.exp(found - largest[:, None]).sum(axis=1)) + largest
@@ -60,7 +60,7 @@ _AT_ONCE = 1 << 20
 
 
 class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
-    """Count the reports of every step and sum their directions, each with its sign."""
+    """Count the reports of every step and sum their signed directions."""
 
     def __init__(self, law: LdpSgdLaw, parameters: LdpSgdParameters) -> None:
         super().__init__(law)
@@ -86,8 +86,8 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         largest = (1 << (law.seed_bits - 8 * (law.seed_bytes - 1))) - 1
         if int(words[:, -2].max()) > largest or int(words[:, -1].max()) > 1:
             raise ValueError(
-                f"a report of epoch {epoch} has a seed of more than {law.seed_bits} bits, or a "
-                "sign that is neither 0 nor 1"
+                f"invalid report at epoch {epoch}; expected a seed of at most {law.seed_bits} bits "
+                "and a sign of 0 or 1"
             )
 
     def _count(
@@ -118,7 +118,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             self._start_over()
 
     def to_bytes(self) -> bytes:
-        """Return epoch, reports (u8 each) and sums (i8) of every step with reports, ascending."""
+        """Serialize epoch and reports (uint64) and sums (int64) of every step with reports."""
         return b"".join(
             epoch.to_bytes(8, "little")
             + self._reports[epoch].to_bytes(8, "little")
@@ -131,7 +131,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         aggregator = cls(law, parameters)
         size = _HEADER_BYTES + 8 * law.dimensions
         if len(data) % size:
-            raise ValueError(f"sums of {len(data)} bytes; expected {size} for each step")
+            raise ValueError(f"sums are {len(data)} bytes long; expected a multiple of {size}")
         before = 0
         for start in range(0, len(data), size):
             epoch, reports = (
@@ -139,10 +139,10 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             )
             total = np.frombuffer(data, "<i8", law.dimensions, start + _HEADER_BYTES)
             if not before < epoch <= law.last_epoch:
-                raise ValueError(f"sums of epoch {epoch} after those of epoch {before}")
+                raise ValueError(f"epoch {epoch} is out of order after {before}, or after the last")
             # No coordinate of a direction exceeds 2^15.
             if not 1 <= reports <= _COUNT_CAP or np.abs(total).max() > reports << 15:
-                raise ValueError(f"sums of epoch {epoch} cannot result from {reports} reports")
+                raise ValueError(f"sums of epoch {epoch} are out of range for {reports} reports")
             aggregator._add(epoch, reports, total.astype(np.int64))
             before = epoch
         return aggregator
@@ -155,9 +155,9 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
         return gradient_scale(self.law) / self._reports[epoch] * sums
 
     def model(self, epoch: int) -> NDArray[np.float64]:
-        """Return the model after the step of an epoch, shape (dimensions,); at 0, the initial one.
+        """Return the model after the step of an epoch, shape (dimensions,); 0 is the initial one.
 
-        The steps use IEEE 754's basic operations in a fixed order: equal reports give equal bits.
+        Steps use IEEE 754 basic operations in a fixed order: equal reports give identical bits.
         """
         if epoch < self._learned:
             self._start_over()
@@ -171,9 +171,9 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:
         """Estimate the test-set accuracy of the model after a step, in percent.
 
-        Its standard error is that of a share of as many examples drawn at random. Without a test
-        set, the result is the length of the mean clipped gradient, minus the mean effect of noise,
-        in percent of clip.
+        The standard error is that of a random sample as large as the test set. Without a test set,
+        the result is the length of the mean clipped gradient, minus the mean effect of noise, in
+        percent of clip.
         """
         reports, population = self._reports.get(epoch, 0), int(participation.population[epoch])
         if self._test_set is None:
@@ -190,7 +190,7 @@ class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
             return None
         noise = gradient_deviation(self.law, reports) ** 2
         square = math.fsum(np.square(found)) - self.law.dimensions * noise
-        # Of the square: a chi-square distribution of `dimensions` degrees; a product with noise.
+        # Deviation of the square: chi-square noise, and the product of gradient and noise.
         spread = math.sqrt(2 * self.law.dimensions * noise**2 + 4 * noise * max(square, 0.0))
         low, value, high = (
             100 / self.law.clip * math.sqrt(max(square + times * NORMAL_95 * spread, 0.0))
@@ -207,17 +207,17 @@ def gradient_scale(law: LdpSgdLaw) -> float:
 
 
 def gradient_deviation(law: LdpSgdLaw, reports: float) -> float:
-    """Return the standard deviation of a coordinate of a gradient."""
+    """Return the standard deviation of the noise in a gradient coordinate."""
     return gradient_scale(law) * UNIT / math.sqrt(reports)
 
 
 def length_deviation(law: LdpSgdLaw, reports: float) -> float:
-    """Return the root mean square of the length of a gradient's noise, as a share of clip."""
+    """Return the root mean square length of a gradient's noise, as a fraction of clip."""
     return gradient_deviation(law, reports) * math.sqrt(law.dimensions) / law.clip
 
 
 def projected(model: NDArray[np.float64], radius: float | None) -> NDArray[np.float64]:
-    """Project a model onto the ball of a radius around 0."""
+    """Project a model onto the ball of `radius` around 0; None means no limit."""
     if radius is None:
         return model
     length = math.sqrt(math.fsum(np.square(model)))

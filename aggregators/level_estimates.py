@@ -1,4 +1,4 @@
-"""Estimate values in any range from noisy counts of the nodes of a tree of values."""
+"""Estimate the users with values in any range from noisy node counts of a value tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.randomizers.code_variances import Ends, equal_variances, level_ran
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelEstimates(OrderedEstimates):
-    """Users with each value; the number of users with any value is estimated, too.
+    """Number of users with each value; the number of users with any value is estimated, too.
 
     >>> levels = Levels(4, (2, 2))
     >>> found = LevelEstimates.of_levels(levels, np.array([10.0, 30.0, 60.0, 0.0]), 50.0)
@@ -28,10 +28,10 @@ class LevelEstimates(OrderedEstimates):
     (90.0, 7.6, 2.0)
 
     Attributes:
-        noise_variance: Of a node's own estimate, the same for all.
+        noise_variance: Variance of a node's own estimate, the same for all nodes.
         rooted: True if the root is counted.
-        absence_error: Standard deviation, in users, that absent devices add to a range, divided by
-            that of the value of one user in it.
+        absence_error: Standard deviation, in users, that absent devices add to a range with a
+            fraction p of the users, divided by sqrt(p (1 - p)).
     """
 
     levels: Levels = field(kw_only=True)
@@ -72,7 +72,7 @@ class LevelEstimates(OrderedEstimates):
 
     @classmethod
     def of_values(cls, found: ItemEstimates) -> Self:
-        """Create estimates of ranges from values alone, each with independent noise."""
+        """Create estimates of ranges from estimates of single values with independent noise."""
         return cls(
             found.values,
             found.standard_error,

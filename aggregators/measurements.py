@@ -1,12 +1,11 @@
 """Estimate counts from noisy measurements.
 
-A report of measurements y with noise has the mean g A e_x, g being close to 1 (the noise is
-clamped). The sum over all users, divided by g, is A v for the histogram v, with noise. The product
-with column p of A, divided by the column's w nonzero entries, is the count of item p. Its variance
-is that of the noise of a sum over w, and items whose columns are not quite orthogonal add to it.
-
-Where a device has sampled one of m measurements, its sign represents all of them: m / c of it. Here
-c is the probability of keeping a sign minus that of reversing it.
+A report of noisy measurements has the mean g A e_x, with g close to 1 because noise is clamped. The
+sum over all users, divided by g, is A v for the histogram v, plus noise. Its product with column p
+of A, divided by the column's w nonzero elements, is the count of item p. Its variance is that
+of the noise of a sum over w; items whose columns are not quite orthogonal add to it. If each device
+samples one of m measurements, its sign represents all of them and is scaled by m / c. Here c is the
+probability of keeping a sign minus that of reversing it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dpstream.randomizers.public_matrices import (
 )
 
 _COMPARED: Final = 512
-"""Number of items whose columns are compared with each other."""
+"""Maximum number of items whose columns are compared with each other."""
 
 _AT_ONCE: Final = 1 << 22
 
@@ -42,7 +41,7 @@ _AT_ONCE: Final = 1 << 22
 class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     """Count reports and sum their measurements, for every epoch.
 
-    If sampled, the state is the multiplicity of each message. `label` names items in flags.
+    If measurements are sampled, the state counts each message. `label` names items in flags.
 
     >>> from dpstream.aggregators.estimate import Participation
     >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
@@ -66,7 +65,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         check_format(epoch, self.law.last_epoch, words, form.dtype, form.width)
         most = 2 * self.law.matrix.measurements if noise is None else 2 * noise.most + 1
         if words.size and int(words.max()) >= most:
-            raise ValueError(f"word {words.max()} at epoch {epoch}; expected a number below {most}")
+            raise ValueError(f"message at epoch {epoch} is {words.max()}; expected below {most}")
 
     def _matches(
         self, words: NDArray[np.unsignedinteger], counts: NDArray[np.unsignedinteger] | None
@@ -92,7 +91,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return counts, variance / filled + self.others_variance(float(matched[0]), held)
 
     def sums(self, matched: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
-        """Return unbiased measurements of all users together, and the variance of their noise."""
+        """Return the unbiased sum of all users' measurements, and its noise variance."""
         reports = int(matched[0])
         variance = sum_variance(self.law, reports)
         if self.law.odds is None:
@@ -103,7 +102,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return (above - below) * len(below) / self.law.odds.c_gap, variance
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | None:
-        """Return the estimates, flagged with the items that the mechanism names."""
+        """Return the estimates, flagged with the items that the mechanism detects."""
         estimates = super()._of(epoch, participation)
         if estimates is None:
             return None
@@ -128,13 +127,13 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return f"item {self.label(item)} was found by {of_trials}"
 
     def named(self, epoch: int) -> NDArray[np.int64]:
-        """Return the item each trial of `bucket` names, shape (trials,); 0 for none, or several."""
+        """Return the item each `bucket` trial detects, shape (trials,); 0 for none or several."""
         law, received = self.law, self._tables.counts(epoch)
         assert isinstance(law, BucketLaw)
         if received is None:
             return np.zeros(law.trials, np.int64)
         sums, _ = self.sums(received)
-        # Entries are (-1)^h: a negative sum means that bucket 1 is the larger.
+        # Matrix elements are (-1)^h: a negative sum means that bucket 1 is larger.
         larger = (sums < 0).reshape(law.trials, law.hashes)
         return solved(law.matrix.rows.reshape(larger.shape), larger, law.items)
 
@@ -151,7 +150,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         """Return the contribution of other items to the mean squared error of a count.
 
         `users` is the number of users with other items, `squares` the sum of these items' squared
-        counts. Products with the columns of others are correlated as far as their mean is not 0.
+        counts. Products with other columns are correlated as far as their mean is not 0.
         """
         together = self.together**2
         return users**2 * together + squares * max(0.0, self.crosstalk - together)
@@ -168,7 +167,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     def crosstalk(self) -> float:
         """Contribution of a squared count to the squared error of another item's count.
 
-        It is the mean over pairs of some items: all of them, if there are few.
+        It is the mean over pairs in a sample of items, or of all items if there are few.
         """
         return self._of_pairs[1]
 
@@ -187,7 +186,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
 
 
 def products(matrix: PublicMatrix, sums: NDArray[np.float64], items: int) -> NDArray[np.float64]:
-    """Multiply sums with the column of every item: float64, shape (items,)."""
+    """Return the product of sums with each item's column, float64, shape (items,)."""
     match matrix:
         case OneHot():
             return sums
@@ -201,7 +200,7 @@ def products(matrix: PublicMatrix, sums: NDArray[np.float64], items: int) -> NDA
 def products_of_columns(
     matrix: PublicMatrix, sums: NDArray[np.float64], items: int
 ) -> NDArray[np.float64]:
-    """Multiply sums with the column of every item of any matrix."""
+    """Compute `products` for any matrix, in batches of columns."""
     found, many = np.empty(items), max(1, _AT_ONCE // matrix.measurements)
     for start in range(0, items, many):
         part = np.arange(start, min(start + many, items)) + 1
@@ -210,7 +209,7 @@ def products_of_columns(
 
 
 def products_of_pairs(matrix: ParityRows, items: int) -> NDArray[np.float64]:
-    """Multiply columns of some items: two differ like column 0 and their sum over GF(2)."""
+    """Return the normalized products of all pairs of `compared` columns."""
     some = compared(items)
     rows = np.bincount(matrix.rows, minlength=size_for(items)).astype(np.float64)
     found = walsh_hadamard(rows) / len(matrix.rows)
@@ -218,12 +217,12 @@ def products_of_pairs(matrix: ParityRows, items: int) -> NDArray[np.float64]:
 
 
 def compared(items: int) -> NDArray[np.int64]:
-    """Return evenly spread item numbers: all of them, if there are few."""
+    """Return evenly spread item numbers, at most `_COMPARED`."""
     return np.unique(np.linspace(1, items, min(items, _COMPARED)).astype(np.int64))
 
 
 def sum_variance(law: MeasurementsLaw, reports: float) -> float:
-    """Return the variance of the noise of each measurement, summed over all reports."""
+    """Return the noise variance of each measurement, summed over all reports."""
     if law.odds is None:
         assert law.noise is not None
         return reports * law.noise.variance / law.noise.gap**2
@@ -238,7 +237,7 @@ def _mean_of_pairs(products: NDArray[np.float64]) -> float:
 
 
 def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the item that most trials name, and their number; trials with 0 name no item.
+    """Return the item that most trials detect and the number of these trials; 0 is no item.
 
     >>> most_named(np.array([3, 0, 3, 0, 0, 5]))
     (3, 2)
@@ -248,10 +247,10 @@ def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDArray[np.int64]:
-    """Solve for items x with popcount(r & x) odd exactly where a bit is set, one per trial.
+    """Find the item x of each trial: popcount(r & x) is odd if and only if r's bit is set.
 
-    With the bit as one more bit of r, and 1 as one more bit of x, all are to be even: a kernel.
-    `rows` (r) and `bits` have shape (trials, hashes). The result is int64, shape (trials,): 0 where
+    With the bit appended to r, and 1 to x, all popcounts must be even: x is in a null space.
+    `rows` (r) and `bits` have shape (trials, hashes). The result is int64, shape (trials,): 0 if
     no item of the domain, or more than one vector, is a solution.
 
     >>> rows = np.array([[1, 2, 3], [1, 2, 3], [1, 1, 1]])
@@ -262,14 +261,14 @@ def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDAr
     width = items.bit_length()
     equations = (rows | bits.astype(np.int64) << width).astype(np.uint32)
     basis = kernels(equations, width + 1).astype(np.int64)
-    # The basis is in descending order: only its first vector may have the last bit.
+    # The basis is in descending order: only its first vector can have the appended bit.
     unique = np.count_nonzero(basis, axis=0) == 1
     found = basis[0] - (1 << width)
     return np.where(unique & (found >= 1) & (found <= items), found, 0)
 
 
 def read_off(matrix: SignedBuckets, sums: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Decode items from the signs of buckets and tests: int64, the largest first.
+    """Decode items from the signs of buckets and tests, int64, in descending order of count.
 
     >>> matrix = SignedBuckets(items=100, buckets=8, seed="example")
     >>> counts = {7: 500.0, 70: 900.0, 99: 700.0}

@@ -1,4 +1,4 @@
-"""Base of aggregators that store the received messages of every epoch."""
+"""Base class of aggregators that store the received messages of every epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EpochMessages:
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.integer] | None,
     ) -> None:
-        """Add words, shape (n,), with multiplicities `counts`, shape (n,); None for 1 each."""
+        """Add messages, shape (n,), with multiplicities `counts`; None means 1 each."""
         if len(words):
             self._received.setdefault(epoch, MessageCounts(self._dtype)).add(words, counts)
 
@@ -51,7 +51,7 @@ class EpochMessages:
             self.add(epoch, received.words, received.counts)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8) and `MessageCounts.to_bytes` of every epoch with messages."""
+        """Serialize epoch (uint64) and `MessageCounts.to_bytes` of every epoch with messages."""
         return b"".join(
             piece
             for epoch in self
@@ -67,7 +67,7 @@ class EpochMessages:
             received, start = MessageCounts.from_bytes(dtype, data, start + _EPOCH_BYTES)
             if epoch <= before or not len(received.words):
                 raise ValueError(
-                    f"counts of epoch {epoch} are out of order, after epoch {before}, or empty"
+                    f"counts of epoch {epoch} after epoch {before} are out of order or empty"
                 )
             words_by_epoch._received[epoch] = received
             before = epoch
@@ -94,16 +94,16 @@ class MessageAggregator(LawAggregator[LawT], Generic[LawT]):
 
     @abstractmethod
     def _words(self, epoch: int) -> int:
-        """Return the number of valid messages of an epoch, which are numbered from 0."""
+        """Return the number of possible messages at an epoch, which are numbered from 0."""
 
     def _changed(self, epoch: int) -> None:
-        """React to new messages of an epoch, and possibly of later ones."""
+        """Handle new messages at an epoch, and possibly at later epochs."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_format(epoch, self.law.last_epoch, words, self.law.message_format.dtype)
         most, largest = self._words(epoch), int(words.max(initial=0))
         if largest >= most:
-            raise ValueError(f"word {largest} at epoch {epoch}; expected a number below {most}")
+            raise ValueError(f"message at epoch {epoch} is {largest}; expected below {most}")
 
     def _count(
         self,

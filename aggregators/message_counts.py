@@ -1,4 +1,4 @@
-"""Count the multiplicity of each message where a table would be too large."""
+"""Count the multiplicity of each message if a table of all messages would be too large."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ROWS_BYTES = 8
-# Counts are as narrow as the largest allows.
+# Counts have the narrowest type that fits the largest one.
 _COUNTS = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_CAP = 1 << 53
 _ROWS_WAITING = 1 << 16
 _CELLS_A_ROW = 2
-"""Maximum cells per row of a table, which then takes no more memory than sorting, and less time."""
+"""Maximum table cells per row: such a table is faster than sorting and needs no more memory."""
 
 Messages: TypeAlias = NDArray[np.unsignedinteger]
 Counted: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]
 
 
 class MessageCounts:
-    """A sorted and counted multiset of unsigned little-endian messages; adds are batched.
+    """A sorted and counted multiset of unsigned little-endian messages; additions are batched.
 
     Input in increasing order, like the messages of a released window, is counted immediately. Until
     it is read, it takes no more memory than its bytes.
@@ -39,7 +39,7 @@ class MessageCounts:
         self._plain: list[NDArray[np.unsignedinteger]] = []
         self._counted: list[tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]] = []
         self._rows_waiting = 0
-        # In increasing order, with counts as narrow as possible.
+        # Chunks in increasing order, with counts as narrow as possible.
         self._rising: list[tuple[NDArray[np.unsignedinteger], NDArray[np.integer]]] = []
 
     @property
@@ -65,7 +65,7 @@ class MessageCounts:
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.integer] | None,
     ) -> None:
-        """Add words, shape (n,), with multiplicities `counts`, shape (n,); None for 1 each."""
+        """Add messages, shape (n,), with multiplicities `counts`; None means 1 each."""
         if self._continues_sorted(words):
             self._append(words.astype(self._dtype), counts)
             return
@@ -81,11 +81,11 @@ class MessageCounts:
         self.add(other.words, other.counts)
 
     def to_bytes(self) -> bytes:
-        """Return rows (u8), bytes of a count (u1), the messages, and their counts."""
+        """Serialize the row count (uint64), bytes per count (uint8), messages and counts."""
         return b"".join(self.buffers())
 
     def buffers(self) -> Iterator[bytes | memoryview]:
-        """Yield `to_bytes` piece by piece: large parts are never in memory twice."""
+        """Yield `to_bytes` in chunks, so that large chunks are never in memory twice."""
         if not self._only_rises:
             self._sort()
         parts = self._rising or [(self._words, self._counts)]
@@ -102,23 +102,21 @@ class MessageCounts:
     def from_bytes(
         cls, dtype: np.dtype[np.unsignedinteger], data: bytes, start: int
     ) -> tuple[Self, int]:
-        """Read `to_bytes` at a position, and return the end; raise `ValueError` if malformed."""
+        """Deserialize `to_bytes` at `start` and return the end; raise `ValueError` if malformed."""
         begin = start + _ROWS_BYTES + 1
         if begin > len(data) or data[begin - 1] not in _COUNTS:
-            raise ValueError(
-                f"{len(data)} bytes are not valid message counts: error at byte {start}"
-            )
+            raise ValueError(f"message counts of {len(data)} bytes are malformed at byte {start}")
         rows, counted = int.from_bytes(data[start : begin - 1], "little"), _COUNTS[data[begin - 1]]
         middle = begin + rows * dtype.itemsize
         end = middle + rows * counted.itemsize
         if end > len(data):
-            raise ValueError(f"counts of {len(data)} bytes are truncated: expected {end} bytes")
+            raise ValueError(f"counts of {len(data)} bytes are truncated; expected {end} bytes")
         words = np.frombuffer(data, dtype, rows, begin)
         counts = np.frombuffer(data, counted, rows, middle)
         if (words[1:] <= words[:-1]).any():
-            raise ValueError("counted words do not strictly increase")
+            raise ValueError("messages are out of order; expected strictly increasing messages")
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
-            raise ValueError("the count of a word is out of range; expected 1 to 2^53")
+            raise ValueError("the count of a message is out of range; expected 1 to 2^53")
         received = cls(dtype)
         received._words, received._counts = words, counts
         return received, end
@@ -128,7 +126,7 @@ class MessageCounts:
         return not self._rows_waiting and not len(self._words)
 
     def _continues_sorted(self, words: NDArray[np.unsignedinteger]) -> bool:
-        """Return whether words are in increasing order, and not before any stored one."""
+        """Return whether messages are in increasing order and none precedes a stored one."""
         if not self._only_rises or not len(words) or (words[1:] < words[:-1]).any():
             return False
         return not self._rising or bool(words[0] >= self._rising[-1][0][-1])
@@ -144,7 +142,7 @@ class MessageCounts:
         )
         words = words[starts]
         if self._rising and words[0] == self._rising[-1][0][-1]:
-            # The message continues from one part to the next.
+            # The last message of one chunk is the first of the next.
             before, counted = self._rising[-1]
             total = int(counted[-1]) + int(times[0])
             if total > np.iinfo(counted.dtype).max:
@@ -175,13 +173,13 @@ class MessageCounts:
 def _counted_in_table(
     cells: int, plain: Messages, counted: Sequence[Counted], dtype: np.dtype[np.unsignedinteger]
 ) -> Counted:
-    """Return distinct messages, ascending, and their counts, if most possible messages occur.
+    """Return distinct messages, ascending, and their counts, from a table of all messages.
 
-    The first of `counted` has distinct messages; others may repeat them.
+    The first element of `counted` has distinct messages; other elements can repeat them.
     """
     table = np.bincount(plain.astype(np.intp, copy=False), minlength=cells)
     (held, times), *others = counted
-    # Each occurs once.
+    # Each stored message occurs once.
     table[held] += times
     for words, counts in others:
         np.add.at(table, words.astype(np.intp, copy=False), counts)
@@ -190,7 +188,7 @@ def _counted_in_table(
 
 
 def _counted_in_order(plain: Messages, counted: Sequence[Counted]) -> Counted:
-    """Return distinct messages and their counts, if few possible messages occur."""
+    """Return distinct messages, ascending, and their counts, by sorting."""
     # Most messages occur once: sorting before counting takes a fifth of the time.
     plain = np.sort(plain)
     starts = _starts(plain)
@@ -198,7 +196,7 @@ def _counted_in_order(plain: Messages, counted: Sequence[Counted]) -> Counted:
     parts = [*counted, once]
     words = np.concatenate([words for words, _ in parts])
     counts = np.concatenate([counts for _, counts in parts])
-    # A stable sort merges parts that are sorted.
+    # A stable sort merges sorted chunks.
     order = np.argsort(words, kind="stable")
     words, counts = words[order], counts[order]
     starts = _starts(words)
@@ -210,7 +208,7 @@ def _narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
 
 
 def _starts(words: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
-    """Return the position where each of some sorted words first occurs."""
+    """Return the position where each distinct message first occurs in sorted messages."""
     first = np.ones(len(words), np.bool_)
     first[1:] = words[1:] != words[:-1]
     return np.flatnonzero(first)

@@ -1,7 +1,7 @@
-"""Combine prefixes of a horizon from all of its complete intervals, epoch by epoch.
+"""Estimate every prefix of a horizon from all of its complete intervals, epoch by epoch.
 
-The epochs 1 to t consist of dyadic intervals, one for each bit of t. Advancing to t + 1 is adding 1
-to a binary counter. Where a bit is carried, two neighboring intervals become the halves of the next
+The epochs 1 to t consist of dyadic intervals, one for each bit of t. Advancing to t + 1 adds 1 to a
+binary counter. Where a bit is carried, two neighboring intervals become the halves of the next
 larger one, and are combined with its own reports. So the best linear unbiased estimate of every
 prefix (for the given weights) costs time proportional to the orders due at an epoch. Only the
 intervals of the current prefix are stored.
@@ -19,20 +19,20 @@ from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.increments import Increment, combined, joined
 
 OwnIncrements: TypeAlias = Callable[[range, Participation], Iterable[Sequence[Increment | None]]]
-"""Function from some epochs and the participation to the own estimates of the intervals complete at
-each epoch, by order; None where there are no reports."""
+"""Function of a range of epochs and the participation. It yields, for each epoch, the own estimates
+of the intervals complete then, by order; None without reports."""
 
-# Number of epochs whose own estimates are made in one batch.
+# Number of epochs whose own estimates are computed in one batch.
 _AT_ONCE = 1024
 
 
 class PrefixCombiner:
-    """Intervals that the epochs so far consist of, each combined from all reports within it.
+    """Dyadic intervals of the epochs so far, each combined from all reports within it.
 
     Args:
         counts: Number of counts estimated at once.
-        combine: Whether intervals with reports of their own are combined with their halves; False
-            is the estimate of Algorithm 2 of "Randomize the Future".
+        combine: True to combine intervals that have own reports with their halves; False for the
+            estimate of Algorithm 2 of "Randomize the Future".
     """
 
     def __init__(self, counts: int, *, combine: bool = True) -> None:
@@ -45,7 +45,7 @@ class PrefixCombiner:
 
     @property
     def pieces(self) -> tuple[Increment, ...]:
-        """The intervals of the epochs so far, the longest first."""
+        """The intervals that make up the epochs so far, the longest first."""
         return tuple(self._pieces[order] for order in sorted(self._pieces, reverse=True))
 
     def add_epoch(self, own: Sequence[Increment | None]) -> None:
@@ -67,7 +67,7 @@ class PrefixCombiner:
         self._pieces[len(own) - 1] = piece
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values: all that advancing from the current epoch needs."""
+        """Return JSON values with all state that later epochs need."""
         return {
             "epoch": self.epoch,
             "pieces": [[order, self._pieces[order].to_json()] for order in sorted(self._pieces)],
@@ -76,7 +76,7 @@ class PrefixCombiner:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], counts: int, *, combine: bool = True) -> Self:
-        """Read `to_json`; advancing from the result gives the same bits as from the original."""
+        """Restore from `to_json`; later estimates are identical to those of the original."""
         combiner = cls(counts, combine=combine)
         try:
             combiner.epoch = int(body["epoch"])
@@ -87,9 +87,9 @@ class PrefixCombiner:
                 combiner._known[int(order)] = int(known)
                 combiner._squares[int(order)] = float(squares)
         except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"not a prefix of epochs: {error!r}") from None
+            raise ValueError(f"saved prefix is malformed: {error!r}") from None
         if sum(1 << order for order in combiner._pieces) != combiner.epoch:
-            raise ValueError(f"intervals do not cover epochs 1 to {combiner.epoch}")
+            raise ValueError(f"saved intervals do not cover epochs 1 to {combiner.epoch}")
         return combiner
 
     def total(self) -> Increment:
@@ -97,11 +97,10 @@ class PrefixCombiner:
         return joined(self.pieces, self._counts)
 
     def half_width(self, population: int) -> float:
-        """Return half the width of the 95 % interval around `total`.
+        """Return the half-width of the 95 % interval around `total`.
 
-        Each interval that no report covers widens it by 1.96 times the root mean square of the
-        estimates for the other intervals of its length. Without such intervals, it widens by 1.96
-        times the population.
+        Each interval without reports widens it by 1.96 times the root mean square of the estimates
+        for other intervals of its length, or by 1.96 times the population if there are none.
         """
         total = self.total()
         unknown = (self._typical_increment(order, population) for order in total.gaps)
@@ -116,7 +115,7 @@ class PrefixCombiner:
 
 
 class Prefixes:
-    """Prefixes on demand; advancing by an epoch costs as much as `PrefixCombiner.add_epoch`."""
+    """Prefixes on demand; advancing by one epoch costs as much as `PrefixCombiner.add_epoch`."""
 
     def __init__(self, own: OwnIncrements, counts: int, *, combine: bool = True) -> None:
         self._own = own
@@ -127,15 +126,15 @@ class Prefixes:
         self._resumed = 0
 
     def changed(self, first_epoch: int) -> None:
-        """Discard prefixes after a change of own estimates, from this epoch on."""
+        """Discard prefixes that contain `first_epoch`, after a change of its own estimates."""
         if first_epoch <= self._combiner.epoch:
             assert not self._resumed or first_epoch > self._resumed, (
-                "cannot resume: the saved state no longer exists"
+                "cannot restart: no reports before the resumed epoch"
             )
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
 
     def resume(self, body: Mapping[str, Any], participation: Participation) -> None:
-        """Start with a prefix whose own estimates are no longer known.
+        """Start with a saved prefix, without the own estimates it consists of.
 
         `body` is from `PrefixCombiner.to_json`. Later calls must pass the same `participation`.
         """
@@ -143,7 +142,7 @@ class Prefixes:
         self._participation, self._resumed = participation, self._combiner.epoch
 
     def at(self, epoch: int, participation: Participation) -> PrefixCombiner:
-        """Return the prefix up to an epoch; `participation` must not change later."""
+        """Return the prefix up to an epoch; `participation` must not change between calls."""
         if self._participation is not participation:
             self.changed(first_epoch=0)
             self._participation = participation

@@ -1,9 +1,9 @@
-"""Find the top items of a domain too large to list in the cells of their prefixes.
+"""Find the top items of a domain too large to list, by searching the cells of their prefixes.
 
-Prefixes of the first level with significant counts are extended to those of the next, and so on.
-The score of a candidate is at most the smallest of its cells. False candidates share the cells of
+Prefixes of the first level with significant counts are extended to prefixes of the next level, and
+so on. A candidate's score is at most the smallest of its cells. False candidates share the cells of
 true ones. So the best candidate is accepted and its count subtracted from its cells on all levels;
-then the search repeats. A cell that is explained supports no other candidate.
+then the search repeats. An explained cell supports no other candidate.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
 2019, appendix D.
@@ -27,14 +27,14 @@ from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 MOST_CANDIDATES: Final = 1 << 22
 """Maximum number of prefixes examined per level."""
 
-# Noise hides an item above `HeavyHitters.detection_threshold` with this probability at most. Where
-# counts are nearly equal, an item may also be mistaken for one that shares a cell with each of
-# several. Their counts in other cells then remain unexplained, and `detection_threshold` is larger.
+# Noise hides an item above `HeavyHitters.detection_threshold` with this probability at most. If
+# counts are nearly equal, a false item that shares cells with several true ones can be accepted.
+# The true ones' other cells then remain unexplained, and `detection_threshold` is larger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
-"""Expected number of shorter false prefixes that may be extended: only listed items must be true,
-and a lower cut loses fewer of those."""
+"""Expected number of false prefixes that are extended per level: only listed items must be true,
+and a lower cut loses fewer true ones."""
 _WIDTH_PER_ITEM: Final = 16
 _FEWEST_SEARCHED: Final = 32
 _ACCEPTED_PER_ITEM: Final = 4
@@ -49,10 +49,10 @@ class _Cells:
     """Counts by level, without the mean of the noise.
 
     Attributes:
-        counts: float64, by level, shape (buckets,).
-        background: What other items add to a cell, by level: 0 where each prefix has its own.
+        counts: Counts of a level's cells, float64, shape (buckets,) each.
+        background: Mean count that other items add to a cell, by level; 0 without sharing.
         deviation: Standard deviation of the noise of a cell.
-        held_variance: Upper bound on the variance that the users in a cell add to it.
+        held_variance: Upper bound on the variance that a cell's own users add to its count.
     """
 
     code: PrefixCells
@@ -66,7 +66,7 @@ class _Cells:
         return np.asarray(self.counts[index][buckets] - self.background[index], np.float64)
 
     def shortfall(self, index: int) -> float:
-        """Return how far an estimate may be below the count: other items can only add to it."""
+        """Return how far an estimate can be below the count, as other items only add to cells."""
         return max(self.background[index], 0.0) + self.noise
 
     @property
@@ -76,7 +76,7 @@ class _Cells:
         return quantile * self.with_users(self.deviation)
 
     def with_users(self, deviation: float) -> float:
-        """Return the standard error of an item's count, from that of the rest of its cell."""
+        """Return a standard error that includes the variance due to the users in a cell."""
         return math.sqrt(deviation * deviation + self.held_variance)
 
 
@@ -95,21 +95,21 @@ def heavy_items(
 
     Args:
         code: Encoding of prefixes as cells.
-        counts: Of messages, shape (code.cells,).
-        noise_mean: Of the dummies of a cell.
-        noise_variance: Of the dummies of a cell.
+        counts: Number of messages per cell, shape (code.cells,).
+        noise_mean: Mean number of dummies in a cell.
+        noise_variance: Variance of that number.
         contributors: Number of users who sent the messages.
         top: Maximum number of items to return.
-        width: Maximum number of prefixes to extend per level. Default: 16 for every item requested,
-            and for at least 32 items: false prefixes must not crowd out the largest item.
-        possible: Returns which prefixes of a length exist; default: all.
-        held_variance: Upper bound on the variance that the users in a cell add to it.
+        width: Maximum number of prefixes to extend per level. Default: 16 per requested item, at
+            least 512, so that false prefixes do not crowd out the largest item.
+        possible: Function that returns which prefixes of a length exist; default: all.
+        held_variance: Upper bound on the variance that a cell's own users add to its count.
 
     Raises:
         ValueError: If the number of counts is wrong, or top or width is below 1.
     """
     if counts.shape != (code.cells,):
-        raise ValueError(f"counts have shape {counts.shape}; expected {code.cells} cells")
+        raise ValueError(f"counts have shape {counts.shape}; expected ({code.cells},)")
     width = _WIDTH_PER_ITEM * max(top, _FEWEST_SEARCHED) if width is None else width
     if min(top, width) < 1:
         raise ValueError(f"top is {top} and width is {width}; expected at least 1 for both")
@@ -200,7 +200,7 @@ def _listed(
             level[cell] -= taken[-1]
         left = _left(cells, buckets)
     shortfall = max(cells.shortfall(index) for index in range(code.messages))
-    # An item may have a cell that was taken for another item; its other cells are then unexplained.
+    # If another item explains a cell of an item, the item's other cells remain unexplained.
     by_level = zip(cells.counts, buckets, strict=True)
     unexplained = np.max([level[cell] - np.median(level) for level, cell in by_level], axis=0)
     others = np.delete(np.minimum(highest + shortfall, unexplained + cells.noise), accepted)
@@ -214,7 +214,7 @@ def _listed(
     background, measured = _measured(cells, own[last])
     deviation = cells.with_users(measured)
     counts = np.stack([level[cell] + taken for level, cell in zip(cells.counts, own, strict=True)])
-    # Anything else in a cell can only add to it.
+    # Other items in a cell can only add to its count.
     most = counts.min(axis=0) + cells.noise
     values = np.minimum(counts[last] - background, most)
     order = np.argsort(-values, kind="stable")
@@ -244,7 +244,7 @@ def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:
 
 
 def _significant(candidates: int, false: float) -> float:
-    """Return how many standard deviations `false` candidates exceed by noise, on average."""
+    """Return the number of standard deviations that noise exceeds for `false` candidates."""
     return _quantile(min(0.5, false / max(candidates, 1)))
 
 

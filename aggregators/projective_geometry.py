@@ -6,7 +6,7 @@ number f of users with the item, without bias. Its variance is (f a (1 - a) + (n
 (a - b)^2.
 
 For a domain too large to list, each level of prefixes is counted this way. Its messages are from
-the users who drew it, who are representative of all users. `PrefixCounts` evaluates the counts.
+the users who drew the level, a random sample of all users. `PrefixCounts` evaluates the counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         check_format(epoch, law.last_epoch, words, law.message_format.dtype)
         if len(words) and int(words.max()) >= self._tables.cells:
             raise ValueError(
-                f"word {words.max()} at epoch {epoch}; expected a number below {self._tables.cells}"
+                f"message at epoch {epoch} is {words.max()}; expected below {self._tables.cells}"
             )
 
     def _count(
@@ -72,7 +72,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def window(self, epochs: Sequence[int], participation: Participation) -> CountedWindow | None:
-        """Return all items, or all prefix cells, summed over epochs; None if one has no report."""
+        """Return all items, or all prefix cells, summed over epochs; None if one has no reports."""
         return added_up(self._of(epoch, participation) for epoch in epochs)
 
     def _of(self, epoch: int, participation: Participation) -> ItemEstimates | CellWindow | None:
@@ -96,7 +96,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         epoch: int,
         participation: Participation,
     ) -> CellWindow:
-        """Scale from the users who drew a level and reported to the population."""
+        """Scale counts from the users who report on a level to the population."""
         population = int(participation.population[epoch])
         cells: list[NDArray[np.float64]] = []
         empty: list[float] = []
@@ -120,7 +120,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     def _counts(
         self, received: NDArray[np.int64], items: int
     ) -> tuple[NDArray[np.float64], float, int]:
-        """Return reporting users with each item, their largest variance, and the reports."""
+        """Return counts of reporting users by item, their largest variance, and all reports."""
         law, reports = self.law, int(received.sum())
         # The first point is not an item.
         inside = hyperplane_sums(law.space, received, 1 + items)[1:]
@@ -136,11 +136,11 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
 def level_variance(
     law: ProjectiveGeometryLaw, reports: float, population: float, share: float
 ) -> float:
-    """Return the largest variance of the count of a prefix cell, up to a share of users.
+    """Return the largest variance of a prefix cell's count, for up to a fraction of the users.
 
-    The users of a level are chosen at random. Of N users with a share p in the cell, m reporting on
-    the level add N^2 p (1 - p) (N - m) / (m (N - 1)). `share` is that of the fullest cell; 0 for
-    empty cells.
+    The users of a level are chosen at random. If a fraction p of N users is in the cell and m
+    report on the level, this adds N^2 p (1 - p) (N - m) / (m (N - 1)). `share` is the fraction in
+    the fullest cell; 0 for empty cells.
     """
     most, reports = min(max(share, 0.0), 1.0), max(reports, 1.0)
     noise = max(

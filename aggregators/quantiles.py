@@ -1,7 +1,7 @@
 """Estimate quantiles from noisy counts of all prefixes.
 
-A quantile is the smallest value with at least the requested number of values up to it, found by
-bisection. This needs increasing counts, which isotonic regression provides at no privacy cost.
+A quantile is the smallest value with at least the requested number of values at or below it, found
+by bisection. This needs increasing counts; isotonic regression provides them at no privacy cost.
 
 Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple Anonymous Messages",
 2019, appendix E.
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValueQuantile:
-    """A quantile of integers: by estimate, F(value - 1) < share <= F(value).
+    """A quantile of integers: in the estimated distribution F, F(value - 1) < share <= F(value).
 
     Attributes:
-        share: Of all values.
-        value: Zero-based.
+        share: Fraction of all values.
+        value: Zero-based value.
         ci95_low: Smallest value in the 95 % interval.
         ci95_high: Largest value in the 95 % interval.
     """
@@ -40,11 +40,11 @@ class ValueQuantile:
 
 
 def quantile(counts: GridCounts, share: float) -> ValueQuantile:
-    """Estimate the value with a given share of the users' values below it, on one axis.
+    """Estimate the value below which a fraction `share` of the users' values lies, on one axis.
 
-    The interval contains all values x that a 95 % test does not exclude. It excludes x if, with T
-    values in all, more than share T lie before x, or fewer than that before x + 1. Both tests allow
-    for the error of T, which is estimated too.
+    The interval contains all values x that a 95 % test does not exclude. Of T values in total, the
+    test excludes x if more than share * T are below x, or fewer than share * T are below x + 1.
+    Both comparisons allow for the error of T, which is estimated too.
 
     Raises:
         ValueError: If share is not between 0 and 1, there are several axes or no values.
@@ -57,8 +57,8 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     ValueQuantile(share=0.3, value=1, ci95_low=1, ci95_high=1)
     """
     if not 0 < share < 1:
-        raise ValueError(f"quantile {share}; expected a number between 0 and 1")
-    # Imported here: devices import the parts of queries but need no scipy.
+        raise ValueError(f"quantile is {share}; expected a number above 0 and below 1")
+    # Imported here because devices import this module but do not need scipy.
     from scipy.optimize import isotonic_regression
 
     axis = counts.only_axis
@@ -66,12 +66,12 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     prefixes, _ = counts.cumulative()
     total = prefixes[-1]
     if total <= 0:
-        raise NoValuesError(f"about {total:.0f} users have a value: too few for a quantile")
+        raise NoValuesError(f"about {total:.0f} users have a value; a quantile requires at least 1")
     increasing = np.clip(isotonic_regression(prefixes).x, 0, total)
     increasing[0], increasing[-1] = 0, total
     target = share * total
     value = int(np.searchsorted(increasing, target)) - 1
-    # Of prefix - share * (prefix + rest), from the variances of the prefix, the rest and the whole.
+    # Variance of prefix - share * (prefix + rest), from those of prefix, rest and total.
     before, after = range_variances(axis, 0, ends), range_variances(axis, ends, axis.size)
     variances = (1 - share) * before + share * after - share * (1 - share) * before[-1]
     margin = NORMAL_95 * np.sqrt(counts.noise_variance * variances)

@@ -1,11 +1,11 @@
-"""Shrink estimates of value_stream: biased, but closer to the ground truth if little changes.
+"""Shrink estimates of value_stream: biased, but closer to the ground truth if counts change little.
 
 The unbiased recursion fully accepts every step that the symbols suggest. Here the count is modeled
-as a random walk with steps of one variance. A Kalman filter weighs an epoch's reports against
-earlier ones, and a smoother also against later ones. The size of the steps is estimated from the
-reports. A grid of variances is filtered at once, each weighted by the likelihood of the reports so
+as a random walk whose steps have the same variance. A Kalman filter weighs an epoch's reports
+against earlier ones, and a smoother also against later ones. The variance is estimated from the
+reports: a grid of variances is filtered at once, each weighted by the likelihood of the reports so
 far (empirical Bayes). Without reports, all variances up to that of the noise are equally likely, so
-little is shrunk while little is known.
+estimates are shrunk little while little is known.
 
 A sudden change is not fully accepted. These estimates are therefore shown alongside the unbiased
 ones, labeled, and without intervals.
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 # Variances of a step, as multiples of the smallest variance of the noise of an epoch.
 _GRID = np.logspace(-6, 2, 41)
-# A density that is flat below 1, on points that are denser the smaller they are.
+# Logarithm of a prior density that is flat below 1, on logarithmically spaced points.
 _PRIOR = np.log(np.minimum(_GRID, 1.0))
 
 
@@ -30,8 +30,8 @@ class Shrunk(NamedTuple):
     """Biased estimates in users, shape (epochs,) each.
 
     Attributes:
-        online: From the reports up to each epoch.
-        offline: From all reports.
+        online: Estimates from the reports up to each epoch.
+        offline: Estimates from all reports.
     """
 
     online: Array
@@ -41,18 +41,18 @@ class Shrunk(NamedTuple):
 def random_walk(
     received: Array, variances: Array, first_variance: float, *, boost: float, decay: float
 ) -> Shrunk:
-    """Filter and smooth counts of devices that add a boost for each change, which decays.
+    """Filter and smooth counts to which devices add a decaying boost for each change.
 
-    With step d, the count x and what devices add to it, F, become x + d and decay F + boost d; x +
-    F is received. Both are 0 before the first epoch, whose step is not one of the walk. The
-    smoother is that of de Jong (1988), which inverts nothing.
+    A step d turns the count x into x + d, and the sum of boosts F into decay F + boost d; x + F is
+    received. Both are 0 before the first epoch, whose step is not part of the walk. The smoother is
+    that of de Jong (1988), which inverts no matrix.
 
     Args:
         received: x + F in users, shape (epochs,); ignored in epochs without reports.
-        variances: Of its noise, shape (epochs,); inf in epochs without reports.
-        first_variance: Of the step to the first epoch: large enough to be almost uninformative.
-        boost: a.
-        decay: b.
+        variances: Variance of the received noise, shape (epochs,); inf in epochs without reports.
+        first_variance: Variance of the step to epoch 1: large enough to be almost uninformative.
+        boost: Boost at the epoch of a change, a.
+        decay: Fraction of a boost left one epoch later, b.
     """
     epochs, known = len(received), np.isfinite(variances)
     if not known.any():
@@ -96,7 +96,7 @@ def random_walk(
 
 
 def _shares(likelihoods: Array) -> Array:
-    """Return normalized weights from logarithms of likelihoods, shape (grid,)."""
+    """Return normalized weights from log likelihoods, shape (grid,)."""
     weights: Array = np.exp(likelihoods - likelihoods.max())
     weights /= weights.sum()
     return weights

@@ -1,4 +1,4 @@
-"""Estimated users with values in any range, and quantiles of the values."""
+"""Estimated number of users with values in any range, and quantiles of the values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ends = NDArray[np.int64] | int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderedEstimates(ItemEstimates, ABC):
-    """Users with values in each of several ordered buckets."""
+    """Number of users with values in each of several ordered buckets."""
 
     @property
     @abstractmethod
@@ -30,12 +30,12 @@ class OrderedEstimates(ItemEstimates, ABC):
 
     @abstractmethod
     def variances(self, starts: Ends, ends: Ends) -> NDArray[np.float64]:
-        """Return the variances of ranges of buckets, of the broadcast shape of starts and ends."""
+        """Return the variances of ranges [start, end) of buckets; starts and ends broadcast."""
 
     def range(self, start: int, end: int) -> Estimate:
-        """Count the values in the buckets from the zero-based `start` to before `end`."""
+        """Estimate the users with values in the buckets [start, end), numbered from 0."""
         if not 0 <= start < end <= len(self.values):
-            raise ValueError(f"buckets {start} to {end}; expected 0 to {len(self.values)}")
+            raise ValueError(f"range [{start}, {end}) is empty or not in [0, {len(self.values)})")
         deviation = math.sqrt(float(self.variances(start, end)))
         value, half_width = float(self.values[start:end].sum()), NORMAL_95 * deviation
         return Estimate.around(value, deviation, half_width, *self.about)
@@ -50,10 +50,10 @@ class OrderedEstimates(ItemEstimates, ABC):
         return np.stack([values, values - widths, values + widths])
 
     def cumulative(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the values below the end of every bucket, and their standard errors.
+        """Return cumulative counts and their standard errors.
 
-        Each is float64, shape (buckets + 1,); entry t is about the buckets before t. The first
-        count is 0 without any error, and the last one is `total`.
+        Both are float64, shape (buckets + 1,); index t covers the buckets before t. The first count
+        is 0 without any error, and the last one is `total`.
         """
         ends = np.arange(len(self.values) + 1)
         counts = np.insert(np.cumsum(self.values), 0, 0.0)
@@ -61,28 +61,28 @@ class OrderedEstimates(ItemEstimates, ABC):
         return counts, np.sqrt(self.variances(0, ends))
 
     def quantile(self, share: float) -> Quantile:
-        """Estimate the position, in buckets from 0, with a given share of the values below it.
+        """Estimate the position, in buckets from 0, below which a fraction `share` of values lies.
 
-        The value is read from the cumulative counts, made to increase by least squares (isotonic
-        regression), with values spread evenly within a bucket. The interval inverts a 95 % band
-        around their excess over the share of the total, which may be estimated too. It contains
-        every bucket by whose end the share may have been reached and at whose start it may not have
-        been passed. It is wider than necessary.
+        The position is read from the cumulative counts, made increasing by isotonic regression,
+        with values spread evenly within a bucket. The interval inverts a 95 % band around the
+        excess of these counts over the fraction of the total, which can be estimated too. It
+        contains every bucket that can contain the quantile according to the band, and is wider than
+        necessary.
 
         Raises:
             ValueError: If share is not between 0 and 1, or the estimated total is not positive.
         """
         if not 0 < share < 1:
-            raise ValueError(f"quantile {share}; expected a number between 0 and 1")
+            raise ValueError(f"quantile is {share}; expected a number above 0 and below 1")
         if not self.total > 0:
             raise NoValuesError("a quantile requires at least one user")
-        # Imported here: devices import this module but need no scipy.
+        # Imported here because devices import this module but do not need scipy.
         from scipy.optimize import isotonic_regression
 
         counts, _ = self.cumulative()
         target = share * self.total
         increasing = np.clip(isotonic_regression(counts).x, 0, self.total)
-        # Of the count below an end, minus the share of the counts below and above it.
+        # Variance of the count below an end, minus a fraction of the counts below and above it.
         size, ends = len(self.values), np.arange(len(self.values) + 1)
         below, above = self.variances(0, ends), self.variances(ends, size)
         variances = (1 - share) * below + share * above - share * (1 - share) * below[-1]
@@ -99,14 +99,14 @@ class OrderedEstimates(ItemEstimates, ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeEstimates(OrderedEstimates):
-    """Users with values in each of 2^L buckets; the total is the population.
+    """Number of users with values in each of 2^L buckets; the total is the population.
 
     Buckets are correlated: an excess in one is missing in its neighbors. So the variance of a range
-    is less than the sum of its buckets' variances, and comes from those of the levels
+    is less than the sum of its buckets' variances, and is computed from those of the levels
     (`dpstream.randomizers.value_tree`).
 
     Attributes:
-        level_variances: Of a node's own estimate, for levels 1 to L; infinite for unused levels.
+        level_variances: Variance of a node's own estimate on levels 1 to L; inf if unused.
     """
 
     level_variances: tuple[float, ...] = field(kw_only=True)
@@ -145,8 +145,9 @@ class Quantile:
     """A quantile, in buckets from 0: 2.5 is the middle of the third bucket.
 
     Attributes:
+        value: Position of the quantile.
         ci95_low: Lower end of the 95 % interval, where a bucket starts.
-        ci95_high: Upper end, where a bucket ends.
+        ci95_high: Upper end of the 95 % interval, where a bucket ends.
     """
 
     value: float

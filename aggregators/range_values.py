@@ -1,7 +1,7 @@
-"""Follow numeric values over time: symbols on every level, and least squares over its nodes.
+"""Track numeric values over time: symbols on every level, and least squares over the tree.
 
-Each level is a job over items of its own, about the same users. A device's level does not depend on
-its values, so the users who report on a level are representative of all.
+Each level is treated as a job with the level's nodes as items, for the same users. A device's level
+does not depend on its values, so the users who report on a level are representative of all users.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         if wrong.any():
             word = int(words[wrong.argmax(), 0])
             raise ValueError(
-                f"word {word} at epoch {epoch}: level {word >> LEVEL_SHIFT}, the levels drawn are "
+                f"message at epoch {epoch} has level {word >> LEVEL_SHIFT}; expected one of "
                 f"{', '.join(map(str, drawn))}"
             )
         for level, _, part in self._by_level(words):
@@ -72,7 +72,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             mine.merge(theirs)
 
     def to_bytes(self) -> bytes:
-        """Return the length (u8) and state of every level; equal states give equal bytes."""
+        """Serialize the length (uint64) and state of every level; the bytes are canonical."""
         states = [level.to_bytes() for level in self.levels]
         return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
 
@@ -90,16 +90,16 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
             aggregator.levels[index] = HadamardValuesAggregator.from_bytes(level, state)
         if start != len(data):
             raise ValueError(
-                f"counts have {len(data)} bytes; expected {start} for {len(law.levels)} levels"
+                f"counts are {len(data)} bytes long; expected {start} for {len(law.levels)} levels"
             )
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> RangeEstimates | None:
-        """Estimate the devices with values in each bucket at an epoch, or None if unknown.
+        """Estimate the devices with values in each bucket at an epoch; return None if unknown.
 
         Every enrolled device is assumed to have a value: the total is the population. A level with
-        an interval that no report covers is left out, unless it is the level of the buckets. Then
-        all levels are used, each with the deviation its gaps add, and the result is flagged `GAP`.
+        a gap is left out, unless it is the lowest level, that of the buckets. In that case all
+        levels are used, with the deviations that their gaps add, and the result is flagged `GAP`.
         """
         found = [level.estimate(epoch, participation) for level in self.levels]
         if found[-1] is None:
@@ -126,7 +126,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
         )
 
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
-        """Estimate the values in each bucket at every epoch from all reports up to the last one."""
+        """Estimate the values in each bucket at every epoch from all reports up to `last_epoch`."""
         nodes = [level.smoothed(last_epoch, participation) for level in self.levels]
         gaps = np.array([level.gaps for level in nodes])
         variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
@@ -168,7 +168,7 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     def _by_level(
         self, words: NDArray[np.uint32]
     ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
-        """Yield each drawn level, the mask of its words, and these words without the level."""
+        """Yield each drawn level, the mask of its messages, and these without the level."""
         levels = words[:, 0] >> LEVEL_SHIFT
         for number, (level, weight) in enumerate(
             zip(self.levels, self.law.level_weights, strict=True), start=1

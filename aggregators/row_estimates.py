@@ -1,8 +1,8 @@
-"""Estimate users with an item from rows of buckets: Count-Min and related sketches.
+"""Estimate item counts from rows of buckets: Count-Min and related sketches.
 
 In every row an item's cell contains the item, other items and noise. Apart from the item, its
 contents are distributed like those of any cell of the row. So the cells themselves show the error
-of an estimator: the error is the estimate for a user without any item. That shows how skewed the
+of an estimator: it is distributed like the estimate from random cells. This shows how skewed the
 counts are, and which estimator is best; each of min, mean and median is best for some windows.
 """
 
@@ -38,14 +38,14 @@ class RowEstimates(Counts):
 
     Attributes:
         cells: float64, shape (rows, buckets): counts without the mean of the noise.
-        estimator: Combines rows; None where every item has a cell of its own.
-        offset: Subtracted from the combined cells.
-        shrinking: Share of an item that remains: less than 1 where the offset is a mean over all
-            cells, which include the item's.
+        estimator: Combination of rows; None if every item has a cell of its own.
+        offset: Amount subtracted from the combined cells.
+        shrinking: Fraction of an item's count that remains: less than 1 if the offset is a mean
+            over all cells, which includes the item's own.
         standard_error: Standard error of an estimate.
-        half_width: Of its 95 % interval.
-        errors: A sample of its errors, float64.
-        flags: The estimator used.
+        half_width: Half-width of its 95 % interval.
+        errors: Sample of its errors, float64.
+        flags: Name of the estimator.
     """
 
     code: HashedRows
@@ -76,11 +76,11 @@ class RowEstimates(Counts):
         Args:
             code: Encoding of items as cells.
             cells: Counts without the mean of their noise, float64, shape (code.cells,).
-            noise_variance: Of each cell.
+            noise_variance: Noise variance of each cell.
             population: Number of users the counts describe.
-            estimator: None selects the one with the smallest predicted error.
+            estimator: Combination of rows; None selects the one with the smallest predicted error.
             reports: Number of contributors; None for all users.
-            allowance: With the estimator min, added to make estimates one-sided.
+            allowance: Amount added to estimates by the estimator min, to make them one-sided.
         """
         reports = population if reports is None else reports
         cells = cells.reshape(code.rows, code.buckets)
@@ -133,7 +133,7 @@ class RowEstimates(Counts):
         return float(np.abs(self.errors).mean())
 
     def values(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Estimate the users with each of these items, float64; some may be negative."""
+        """Estimate the users with each of `items`, float64; estimates can be negative."""
         values = np.empty(len(items))
         for start in range(0, len(items), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -186,11 +186,11 @@ class RowEstimates(Counts):
 def _debiasing(
     estimator: Estimator, nobody: NDArray[np.float64], cells: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Return the offset to subtract, and the share of the item that then remains.
+    """Return the offset to subtract, and the fraction of the item's count that then remains.
 
-    The published minimum subtracts the noise alone, and is never below 0: other contents of the
-    cells make it too large. The median is adjusted to be too large as often as too small. The mean
-    is adjusted to be unbiased: only the mean contribution of other items to a cell is subtracted.
+    The minimum subtracts only the mean noise and is never below 0: other items in the cells make
+    it too large. The median is adjusted to be too large as often as too small. The mean is
+    adjusted to be unbiased: only the mean contribution of other items to a cell is subtracted.
     """
     if estimator == "min":
         return 0.0, 1.0
@@ -209,7 +209,7 @@ def together(values: NDArray[np.float64], estimator: Estimator) -> NDArray[np.fl
 
 
 def _sampled_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a fixed sample of cells in every row, shape (read, rows)."""
+    """Return a fixed sample of cells in every row, shape (samples, rows)."""
     buckets = np.uint64(cells.shape[1])
     return np.stack(
         [

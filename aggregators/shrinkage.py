@@ -1,10 +1,10 @@
 """Shrinkage: biased estimates that are closer to the ground truth if little changes.
 
 All increments of an order together show how large they are compared with their noise. If they are
-hardly larger, most of an estimate is noise, and reducing it improves it on average (empirical
-Bayes). The price is bias: a sudden change is not fully accepted. Where changes exceed the noise,
-and online where few increments are known yet, this can cost more than it gains. These estimates are
-therefore shown alongside the unbiased ones, labeled, and without intervals.
+hardly larger than the noise, shrinking an estimate improves it on average (empirical Bayes). The
+price is bias: a sudden change is not fully accepted. If changes exceed the noise, or (online) few
+increments are known yet, shrinking can cost more than it gains. These estimates are therefore shown
+alongside the unbiased ones, labeled, and without intervals.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _KNOWN = 1e3
 
 
 def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> NDArray[np.float64]:
-    """Return every prefix from its intervals, each shrunk by what was known at its end.
+    """Estimate every prefix from its intervals, each shrunk by what was known at its end.
 
-    The factor of an interval is 1 - 1 / s, or 0 if that is negative. Here s is the mean square of
-    the estimates for the intervals of its order up to it, each as a multiple of its variance.
-    `orders` are own estimates as for `dpstream.aggregators.tree_smoothing.smoothed`. The result has
-    shape (epochs, counts).
+    The factor of an interval is 1 - 1 / s, or 0 if that is negative. Here s is the mean of squared
+    estimates over their variances, for all intervals of its order up to this one. `orders` are own
+    estimates as for `dpstream.aggregators.tree_smoothing.smoothed`. The result has shape (epochs,
+    counts).
     """
     epochs = np.arange(1, len(orders[0].values) + 1)
     prefixes = np.zeros_like(orders[0].values)
@@ -48,10 +48,10 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
 
 
 def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
-    """Return every prefix by weighted least squares, shrunk towards even splits of intervals.
+    """Estimate every prefix by weighted least squares, shrunk towards even splits of intervals.
 
-    On the way down an interval is split between its halves. The departure from one half each is
-    shrunk by s / (s + v). Here v is the variance of the departure and s the mean square of the true
+    On the way down an interval is split between its halves. The departure from an even split is
+    multiplied by s / (s + v). Here v is the variance of the departure and s the mean square of true
     departures. s is estimated from all intervals of the order together, separately for every count.
     An interval that is in no larger one is shrunk towards 0 in the same way. The result has shape
     (epochs, counts).
@@ -77,9 +77,9 @@ def offline_shrunk(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
 
 
 def _pieces(orders: Sequence[TreeEstimates], combine: bool) -> list[TreeEstimates]:
-    """Combine all intervals like `PrefixCombiner`: without reports they are 0, of variance 0.
+    """Combine all intervals like `PrefixCombiner`; those without reports are 0, with variance 0.
 
-    Halves with a gap add nothing to an interval that has reports of its own.
+    Halves with a gap are ignored if the interval has own reports.
     """
     pieces: list[TreeEstimates] = []
     gaps: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -106,11 +106,11 @@ def _pieces(orders: Sequence[TreeEstimates], combine: bool) -> list[TreeEstimate
 def _factors(
     values: NDArray[np.float64], variances: NDArray[np.float64], known: float
 ) -> NDArray[np.float64]:
-    """Return the share of each value to keep: s / (s + its variance), s by weighted moments.
+    """Return the factor of each value, s / (s + its variance), with s from weighted moments.
 
     s is estimated separately for each count. Values with a large variance weigh less. The three
-    quarters with the smaller ones weigh alike: they may be small because few were enrolled then,
-    which says nothing about the others.
+    quarters of values with smaller variances get equal weights: a variance can be small because few
+    devices were enrolled at the time, which says nothing about other values.
     """
     noise = np.maximum(variances, np.finfo(np.float64).tiny)[:, None]
     used = (variances > 0) & (variances <= known)
@@ -123,6 +123,6 @@ def _factors(
 
 
 def _kept(signal: NDArray[np.float64], total: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the quotient, clipped to [0, 1]."""
+    """Return signal / total, clipped to [0, 1]."""
     signal, total = np.broadcast_arrays(np.maximum(signal, 0.0), total)
     return np.divide(signal, total, out=np.zeros(total.shape), where=total > 0)

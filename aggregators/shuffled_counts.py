@@ -1,10 +1,10 @@
-"""Follow the number of messages of shuffled counts through time.
+"""Track shuffled counts over time.
 
 An epoch's messages, minus those always sent, scaled to all devices, estimate the count plus r times
-its change. Published estimates follow them: r parts of the previous estimate and one part of the
-received count, divided by r + 1. This is unbiased as long as all changes are boosted, and averages
-noise over about 2r + 1 epochs. A change that is not boosted, or falls on a suppressed epoch,
-appears gradually: at most the share (r / (r + 1))^m of it is missing m epochs later.
+its change. A published estimate is r times the previous estimate plus the received count, divided
+by r + 1. This is unbiased as long as all changes are boosted, and averages noise over about 2r + 1
+epochs. A change that is not boosted, or falls on a suppressed epoch, appears gradually: at most a
+fraction (r / (r + 1))^m of it is missing m epochs later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.any():
-            raise ValueError(f"word {words.max()} at epoch {epoch}; expected 0")
+            raise ValueError(f"message at epoch {epoch} is {words.max()}; expected 0")
 
     def _count(
         self,
@@ -69,26 +69,26 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             self._add(epoch, count)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8) and message count (i8) for every epoch with messages, ascending."""
+        """Serialize epoch (uint64) and message count (int64) of every epoch with messages."""
         return np.array(sorted(self._counts.items()), _ENTRY).tobytes()
 
     @classmethod
     def from_bytes(cls, law: ShuffledCountsLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
             raise ValueError(
-                f"counts have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+                f"counts are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
             )
         entries = np.frombuffer(data, _ENTRY)
         epochs, counts = entries["epoch"], entries["count"]
         if (epochs[1:] <= epochs[:-1]).any():
-            raise ValueError("the epochs of counts do not strictly increase")
+            raise ValueError("epochs are out of order; expected strictly increasing epochs")
         if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
             raise ValueError(
-                f"counts of epochs {epochs[0]} to {epochs[-1]} are out of range: the last epoch "
-                f"is {law.last_epoch}"
+                f"epochs {epochs[0]} to {epochs[-1]} of counts are out of range; expected 1 to "
+                f"{law.last_epoch}"
             )
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
-            raise ValueError("the count of an epoch must be from 1 to 2^53")
+            raise ValueError("a count at an epoch is out of range; expected 1 to 2^53")
         aggregator = cls(law)
         aggregator._counts = dict(zip(epochs.tolist(), counts.tolist(), strict=True))
         return aggregator
@@ -97,11 +97,11 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         """Estimate the devices with value 1 at an epoch; return None before the first release.
 
         Absent devices are assumed to be like present ones. An epoch whose window is suppressed,
-        because contributors are below the minimum, repeats the previous estimate, flagged `GAP`.
-        The interval covers the largest change of absent devices, provided that absence does not
-        depend on values: as if always the same devices were absent.
+        because contributors are below the minimum, repeats the previous estimate, flagged `GAP`. If
+        absence does not depend on values, the interval covers the worst case, in which the same
+        devices are always absent.
 
-        The contents of the same `participation` object, up to the epoch, must not change later.
+        The entries of one `participation` object up to the epoch must not change between calls.
         """
         if self._participation is not participation or self._followed.epoch > epoch:
             self._restart()
@@ -122,18 +122,18 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
         )
 
     def state_after(self, epoch: int, participation: Participation) -> dict[str, Any]:
-        """Return what later estimates need from the messages up to an epoch, as JSON values."""
+        """Return the state that later estimates need after an epoch, as JSON values."""
         self.estimate(epoch, participation)
         return {"followed": list(astuple(self._followed)), "count": self._counts.get(epoch, 0)}
 
     def resume(self, state: Mapping[str, Any], participation: Participation) -> None:
-        """Replace the messages up to an epoch by `state_after`; requires an empty state."""
+        """Restore `state_after` into an empty aggregator, replacing messages up to its epoch."""
         epoch, *numbers, known, released = state["followed"]
         count = state["count"]
         finite = all(type(each) is float and math.isfinite(each) for each in numbers)
         counted = all(type(each) is int and each >= 0 for each in (epoch, count))
         if not (finite and counted and len(numbers) == 3):
-            raise ValueError("not the state of followed numbers")
+            raise ValueError("state is invalid; expected finite numbers and nonnegative counts")
         self._followed = _Followed(*(epoch, *numbers, bool(known), bool(released)))
         self._counts = {epoch: count} if count else {}
         self._participation, self._resumed = participation, epoch
@@ -173,7 +173,7 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
                 self._restart()
 
     def _restart(self) -> None:
-        assert not self._resumed, "cannot resume: the saved state no longer exists"
+        assert not self._resumed, "cannot restart: no messages before the resumed epoch"
         self._followed = _Followed()
 
 

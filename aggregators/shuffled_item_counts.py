@@ -1,10 +1,10 @@
-"""Follow shuffled counts of labels over time, based on `dpstream.aggregators.followed_items`.
+"""Track shuffled counts of labels over time, based on `dpstream.aggregators.followed_items`.
 
-All items have the same 95 % interval width: that of a mean variance over them.
+All items have the same 95 % interval width, from the mean variance over items.
 
 Messages are of several kinds with consecutive numbers. Of M messages of a kind, N lie in the bucket
-of an item: its own, a share q of all others, and dummies. With their mean known, (N - dummies - q
-M) / (1 - q) is unbiased. It stays unbiased if M is the number of messages received minus dummies.
+of an item: its own, a fraction q of all others, and dummies. With the mean of the dummies known, (N
+- dummies - q M) / (1 - q) is unbiased, also if M is the number of messages received minus dummies.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def counts_of_kind(
 ) -> tuple[NDArray[np.float64], float]:
     """Estimate every item's count, float64, shape (items,), from messages of one kind.
 
-    `dummies` are expected among an item's messages. The second result estimates the number of real
-    messages. The messages of kind k start at k * `hashes.words`.
+    `dummies` is the expected number of dummies in an item's bucket. The second result estimates the
+    number of real messages. The messages of kind k start at k * `hashes.words`.
 
     >>> received = MessageCounts(np.dtype("<u1"))
     >>> received.add(np.array([1, 3, 5], np.uint8), np.array([7, 10, 12]))
@@ -46,16 +46,16 @@ def counts_of_kind(
 
 
 def dummies_variance(hashes: AffineHashes, spread: float) -> float:
-    """Return the variance that dummies add to an item's count: those elsewhere count in M.
+    """Return the variance that dummies in all buckets add to an item's count.
 
-    `spread` is the variance of the dummies among the messages of an item.
+    `spread` is the variance of the number of dummies in one bucket.
     """
     odds = hashes.overlap / (1 - hashes.overlap)
     return spread * (1 + odds**2 * (hashes.buckets - 1))
 
 
 def collisions_variance(hashes: AffineHashes, items: int, messages: float) -> float:
-    """Return the mean variance over items from messages that each have an independent hash."""
+    """Return the mean variance over items due to collisions of independently hashed messages."""
     return messages * (1 - 1 / items) * hashes.overlap / (1 - hashes.overlap)
 
 

@@ -1,8 +1,8 @@
-"""Follow shuffled counts of numbers over time, based on `followed_items`, on a tree.
+"""Track shuffled counts of numbers over time on a tree, based on `followed_items`.
 
-Every cell of an epoch, values held minus values left, has the same noise. Least squares make the
-levels consistent (`dpstream.aggregators.tree_counts`). This is linear, and the same at every epoch,
-so following values is equivalent to following cells.
+All cells of an epoch (messages for values held minus those for values left) have the same noise.
+Least squares make the levels consistent (`dpstream.aggregators.tree_counts`). They are linear and
+the same at every epoch, so tracking values is equivalent to tracking cells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Return 1: the distribution depends on the range, and comes with the estimates."""
+        """Return 1: `LevelEstimates` multiplies by the variance for a range."""
         return 1.0
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:

@@ -1,9 +1,9 @@
-"""Follow one noisy sum per epoch: the shuffled counterpart of value_stream.
+"""Track one noisy sum per epoch: the shuffled counterpart of value_stream.
 
-Add half of the number of present devices to their sum of u = x - 1/2 + f. The result is their count
-plus what they add for the changes they follow. `dpstream.aggregators.value_stream` describes how
-that is removed. Here there is no gain, and the noise is what the shuffler adds once, for any number
-of users. In addition there is rounding noise, at most a quarter of a squared step per user.
+The sum of u = x - 1/2 + f over present devices, plus half their number, is their count plus what
+they add for the changes they track. `dpstream.aggregators.value_stream` describes how that is
+removed. Here there is no gain, and the shuffler adds the noise once, for any number of users. In
+addition there is rounding noise, at most a quarter of a squared step per user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 _ENTRY = np.dtype([("epoch", "<u8"), ("windows", "<i8"), ("steps", "<i8")])
 
-# A window is released once; this number of sums of 2^57 fits 8 bytes.
+# A window is released once; sums of 2^57 from this number of windows fit 8 bytes.
 _MOST_WINDOWS = 32
 
 
@@ -51,7 +51,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         least, most = SUM_ZERO - MOST_SUM, SUM_ZERO + MOST_SUM
         if words.size and not least <= int(words.min()) <= int(words.max()) <= most:
             wrong = words[(words < least) | (words > most)][0]
-            raise ValueError(f"sum {wrong} at epoch {epoch}; expected {least} to {most}")
+            raise ValueError(f"sum at epoch {epoch} is {wrong}; expected {least} to {most}")
 
     def _count(
         self,
@@ -64,7 +64,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         self._add(epoch, sum(times), sum(a * b for a, b in zip(steps, times, strict=True)))
 
     def sums(self, epoch: int) -> tuple[int, int]:
-        """Return the number of sums received of an epoch, one per window, and their total."""
+        """Return the number of sums received for an epoch, one per window, and their total."""
         return self._sums.get(epoch, (0, 0))
 
     def _merge(self, other: Self) -> None:
@@ -72,7 +72,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
             self._add(epoch, windows, steps)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8), number and total of sums (i8 each) for epochs with sums, ascending."""
+        """Serialize epoch (uint64), number and total of sums (int64) of every epoch with sums."""
         entries = [(epoch, *sums) for epoch, sums in sorted(self._sums.items())]
         return np.array(entries, _ENTRY).tobytes()
 
@@ -80,7 +80,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     def from_bytes(cls, law: ShuffledValueStreamLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
             raise ValueError(
-                f"sums have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+                f"sums are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
             )
         aggregator, before = cls(law), 0
         for epoch, windows, steps in np.frombuffer(data, _ENTRY).tolist():
@@ -90,7 +90,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
                     f"last epoch, {law.last_epoch}"
                 )
             if not 1 <= windows <= _MOST_WINDOWS or abs(steps) > windows * MOST_SUM:
-                raise ValueError(f"{windows} sums of epoch {epoch} cannot total {steps}")
+                raise ValueError(f"{windows} sums of epoch {epoch} cannot add up to {steps}")
             aggregator._sums[epoch] = windows, steps
             before = epoch
         return aggregator
@@ -114,7 +114,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         held, total = self.sums(epoch)
         if held + windows > _MOST_WINDOWS:
             raise ValueError(
-                f"{held + windows} sums of epoch {epoch} exceed the maximum, {_MOST_WINDOWS}"
+                f"{held + windows} sums at epoch {epoch}; expected at most {_MOST_WINDOWS}"
             )
         self._sums[epoch] = held + windows, total + steps
         self._drop(epoch)
@@ -123,7 +123,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 def received_errors(
     law: ShuffledValueStreamLaw, present: int, population: int, value: float
 ) -> tuple[float, float]:
-    """Return `dpstream.aggregators.value_stream.received_errors` of an epoch's single sum."""
+    """Return `dpstream.aggregators.value_stream.received_errors` for an epoch with one sum."""
     variance = (population / present) ** 2 * _variance(law, 1, present)
     return variance, unseen_deviation(value, population, present)
 

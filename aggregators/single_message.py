@@ -38,7 +38,7 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
         largest = (1 << (law.items - 8 * (form.width - 1))) - 1 if law.bits else law.items
         if len(words) and int(words[:, -1].max()) > largest:
             raise ValueError(
-                f"word {words[:, -1].max()} at epoch {epoch}; expected at most {largest}"
+                f"message at epoch {epoch} is {words[:, -1].max()}; expected at most {largest}"
             )
 
     def _matches(

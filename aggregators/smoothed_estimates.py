@@ -1,4 +1,4 @@
-"""Smooth a whole horizon: every epoch estimated from the reports of all of them."""
+"""Smooth a whole horizon: estimate every epoch from the reports of all epochs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class SmoothedEstimates:
         values: float64, shape (epochs, counts), in users: unbiased, and consistent: increments of
             single epochs sum to those of all longer intervals.
         standard_errors: Shape (epochs,): standard error of every value of an epoch.
-        half_widths: Shape (epochs,): of the 95 % intervals around the values.
-        gaps: bool, shape (epochs,): no report separates some epochs, and no coverage is claimed.
+        half_widths: Shape (epochs,): half-width of the 95 % intervals around the values.
+        gaps: bool, shape (epochs,): True if the estimate depends on epochs that no report
+            separates; no coverage is then claimed.
         population: int64, shape (epochs,): number of users an epoch describes.
-        online_shrunk: Shape (epochs, counts): biased, from the reports up to each epoch; None where
-            not computed.
-        shrunk: Shape (epochs, counts): biased, from all reports; None where not computed.
-        level_variances: Shape (levels, epochs), of buckets only: as in `RangeEstimates`.
+        online_shrunk: Shape (epochs, counts): biased estimates from reports up to each epoch.
+        shrunk: Shape (epochs, counts): biased estimates from all reports.
+        level_variances: Shape (levels, epochs): as in `RangeEstimates`, for buckets only.
     """
 
     values: NDArray[np.float64]
@@ -51,11 +51,11 @@ class SmoothedEstimates:
         return np.stack([self.values, self.values - width, self.values + width])
 
     def count_at(self, index: int, reports: int) -> Estimate:
-        """Return the count at an array index like an online estimate from all `reports`."""
+        """Return the count at an array index as an `Estimate` based on all `reports`."""
         return Estimate.around(float(self.values[index, 0]), *self._about(index, reports))
 
     def items_at(self, index: int, reports: int) -> ItemEstimates:
-        """Return the item counts at an array index like online estimates from all `reports`."""
+        """Return the item counts at an array index as `ItemEstimates` based on all `reports`."""
         return ItemEstimates(self.values[index], *self._about(index, reports))
 
     def _about(self, index: int, reports: int) -> tuple[float, float, int, int, tuple[str, ...]]:
@@ -72,17 +72,18 @@ class SmoothedEstimates:
 def smoothed_estimates(
     orders: Sequence[TreeEstimates], population: NDArray[np.int64], *, combine: bool = True
 ) -> SmoothedEstimates:
-    """Estimate all epochs of a horizon so far.
+    """Estimate all epochs of a horizon so far from the own estimates of its intervals.
 
     Increments of epochs that no report separates are taken as 0, or as equal if their sum is known.
-    The intervals of prefixes ending there are then wider by 1.96 times the root mean square of
-    the known increments of single epochs. Without any, they are wider by 1.96 times the population.
+    Confidence intervals of prefixes ending there are then wider by 1.96 times the root mean square
+    of the known increments of single epochs. If none is known, they are wider by 1.96 times the
+    population.
 
     Args:
         orders: Own estimates of the intervals, as for
             `dpstream.aggregators.tree_smoothing.smoothed`.
         population: Shape (epochs,): devices enrolled.
-        combine: Whether the online estimates combine intervals with their halves.
+        combine: True if the online estimates combine intervals with their halves.
     """
     prefixes = smoothed(orders)
     deviations = np.sqrt(prefixes.variances)

@@ -2,8 +2,8 @@
 
 On the way up the count of every node is combined with the sum of its children's, by inverse
 variance. On the way down, a node's excess over its children is distributed among them. The result
-is consistent, the best linear unbiased estimate for the given variances, and takes time in
-proportion to the cells. Its accuracy is known in advance: `dpstream.randomizers.code_variances`.
+is consistent, the best linear unbiased estimate for the given variances, and takes time
+proportional to the number of cells. `dpstream.randomizers.code_variances` predicts its accuracy.
 
 Some binary trees count only the root and the left children. There, a leaf is the counted node that
 ends with it, minus the counted nodes within that node. There are as many nodes as leaves, so
@@ -29,7 +29,7 @@ from dpstream.randomizers.cell_codes.levels import Levels
 def kept_node_values(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the counts of all values, float64, shape (size, ...).
 
-    `cells`, shape (size, ...), exclude the mean of the noise; further indices are further trees.
+    `cells`, shape (size, ...), exclude the mean of the noise; each further index is another tree.
 
     >>> kept_node_values(KeptNodes(4), np.array([1.0, 3.0, 3.0, 10.0])).tolist()
     [1.0, 2.0, 3.0, 4.0]
@@ -55,9 +55,10 @@ def level_values(
 
     Args:
         levels: The tree.
-        cells: Without the mean of the noise, shape (cells, ...): one tree for every further index.
-        variances: Of a cell of each level from the root down, above 0; None: all are equal.
-            Infinite for an unused level; the lowest level must be used.
+        cells: Counts without the mean of the noise, shape (cells, ...); each further index is
+            another tree.
+        variances: Variance of a cell on each level from the root down, above 0; None if all are
+            equal. Infinite for an unused level; the lowest level must be used.
 
     >>> tree = Levels(2, (2,))
     >>> level_values(tree, np.array([120.0, 60.0, 30.0])).tolist()
@@ -76,7 +77,7 @@ def level_values(
         share = 0.0 if math.isinf(prior) else of_sum / (of_sum + prior)
         surplus.append(share * (counts - below))
         values, variance = below + surplus[-1], of_sum * (1 - share)
-    # On the way down, it is distributed; children that are equally accurate take equal shares.
+    # On the way down, it is split equally among children, which are equally accurate.
     extra = np.zeros_like(nodes[0])
     for gained, branching in zip(reversed(surplus), levels.branching, strict=True):
         extra = np.repeat((extra + gained) / branching, branching, axis=0)

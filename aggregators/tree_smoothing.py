@@ -19,22 +19,22 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.increments import Increment
 
-# Variance of an epoch that no report covers, as a multiple of the largest variance: large enough to
+# Variance of an epoch without reports, as a multiple of the largest variance: large enough to
 # have no influence, small enough to lose nothing to rounding.
 _DIFFUSE = 1e6
-# Smaller shares of the diffuse variance are rounding errors.
+# Smaller fractions of the diffuse variance are rounding errors.
 _COVERED = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeEstimates:
-    """Own estimates of some intervals; for smoothing, of all complete ones of an order.
+    """Own estimates of several intervals; for smoothing, of all complete intervals of an order.
 
     Attributes:
         values: float64, shape (intervals, counts); ignored where there are no reports.
         variances: float64, shape (intervals,), from the number of reports alone; determines
             weights. Infinite without reports.
-        estimated: float64, shape (intervals,), estimated from the reports; None: `variances`.
+        estimated: float64, shape (intervals,), from the reports; None if equal to `variances`.
     """
 
     values: NDArray[np.float64]
@@ -53,7 +53,7 @@ class TreeEstimates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothedPrefixes:
-    """The sums over the epochs 1 to t, for every t.
+    """Estimated sums over the epochs 1 to t, for every t.
 
     Attributes:
         values: float64, shape (epochs, counts).
@@ -68,9 +68,9 @@ class SmoothedPrefixes:
 
 
 def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
-    """Compute weighted least squares for every prefix of the epochs.
+    """Estimate every prefix of the epochs by weighted least squares.
 
-    With T epochs, `orders` has T >> order intervals of each order, to the last order that has one.
+    With T epochs, `orders` has T >> order intervals of each order, up to the largest with any.
     """
     increments = smoothed_increments(orders)
     variances, unknown = prefix_variances(
@@ -81,7 +81,7 @@ def smoothed(orders: Sequence[TreeEstimates]) -> SmoothedPrefixes:
 
 
 def smoothed_increments(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
-    """Return the change at every epoch, shape (epochs, counts), by weighted least squares."""
+    """Estimate the change at every epoch, shape (epochs, counts), by weighted least squares."""
     *shorter, longest = combined_orders(orders)
     totals = longest.values
     for order in reversed(shorter):
@@ -90,9 +90,9 @@ def smoothed_increments(orders: Sequence[TreeEstimates]) -> NDArray[np.float64]:
 
 
 def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
-    """Combine every interval from all the reports within it: the way up.
+    """Estimate every interval from all reports within it: the way up.
 
-    Variances are finite, very large ones where a part is not covered.
+    Variances are finite, but very large for intervals that reports do not fully cover.
     """
     diffuse = _diffuse([order.variances for order in orders])
     combined: list[TreeEstimates] = []
@@ -111,10 +111,10 @@ def combined_orders(orders: Sequence[TreeEstimates]) -> list[TreeEstimates]:
 
 
 def shared_out(totals: NDArray[np.float64], halves: TreeEstimates) -> NDArray[np.float64]:
-    """Distribute the values of an order to their halves: one step of the way down.
+    """Split the values of an order between their halves: one step of the way down.
 
-    `totals`, shape (intervals // 2, counts), are the sums of neighboring halves. `halves` are
-    combined, of the order below; an interval without a neighbor is unchanged.
+    `totals`, shape (intervals // 2, counts), are the sums of neighboring halves. `halves` are from
+    `combined_orders`, one order below; an interval without a neighbor is unchanged.
     """
     values = halves.values.copy()
     two = pairs(values, len(totals))
@@ -132,7 +132,7 @@ def prefix_variances(
     """Return the variance of every prefix under the weights of `smoothed`, without any data.
 
     `variances` of own estimates, by order, determine the weights, as in `TreeEstimates`.
-    `estimated` are the assumed true variances if they differ; ignored where there are no reports.
+    `estimated` are the assumed true variances if they differ; ignored without reports.
     The results are `SmoothedPrefixes.variances` and `unknown`, each of shape (epochs,).
     """
     diffuse = _diffuse(variances)
@@ -140,7 +140,7 @@ def prefix_variances(
         _with_diffuse(variances, variances if estimated is None else estimated, scale * diffuse)
         for scale in (1, 4)
     )
-    # Linear in the diffuse variance, in the limit: known + unknown * diffuse.
+    # In the limit, variances are linear in the diffuse one: known + unknown * diffuse.
     unknown = (four - one) / (3 * diffuse)
     unknown[unknown < _COVERED] = 0.0
     return np.maximum(one - unknown * diffuse, 0.0), unknown
@@ -153,9 +153,9 @@ def _with_diffuse(
 ) -> NDArray[np.float64]:
     """Return the variances of prefixes, with a finite variance for epochs without reports.
 
-    An interval around the end of a prefix has a part before and a part after it. Their covariance
-    is propagated from order to order, for all prefixes at once. The first axis has two of them: the
-    one that determines the weights, and the requested one.
+    The end of a prefix divides the interval around it into two parts. The covariance of the parts
+    is propagated from order to order, for all prefixes at once. The first axis has two covariances:
+    the one that determines the weights, and the requested one.
     """
     epochs = np.arange(1, len(variances[0]) + 1)
     combined: list[NDArray[np.float64]] = []
@@ -168,7 +168,7 @@ def _with_diffuse(
         spread = pairs(combined[-1].T, len(prior)).sum(axis=1).T
         share = _own_share(prior, spread[0])
         combined.append(share**2 * own + (1 - share) ** 2 * spread)
-    # Covariance [[before, both], [both, after]], once the end is in the interior of the interval.
+    # Covariance [[before, both], [both, after]], if the end is in the interior of the interval.
     before, both, after = np.zeros((3, 2, len(epochs)))
     for order in range(1, len(variances)):
         intervals = len(variances[order])
@@ -203,7 +203,7 @@ def _with_diffuse(
             - rest_a * gain_b * a
             + gain_b * gain_a * own
         )
-    # Whole intervals of the prefix that are in other trees, or end where it ends.
+    # Whole intervals of the prefix that are in other trees, or end where the prefix ends.
     result: NDArray[np.float64] = before[1]
     for order, piece, ends in _whole_pieces(len(epochs), epochs):
         result[ends] += combined[order][1, piece]
@@ -213,7 +213,7 @@ def _with_diffuse(
 def _whole_pieces(
     last_epoch: int, epochs: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield roots of the separate trees: order, index from 0, and the prefixes that contain it."""
+    """Yield the roots of separate trees: order, index from 0, and prefixes that contain it."""
     start = 0
     for order in reversed(range(last_epoch.bit_length())):
         if last_epoch >> order & 1:
@@ -228,7 +228,7 @@ def pairs(values: NDArray[np.float64], intervals: int) -> NDArray[np.float64]:
 
 
 def _own_share(own: NDArray[np.float64], halves: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return inverse-variance weights of own estimates; 0 for those without reports."""
+    """Return inverse-variance weights of own estimates; 0 for intervals without reports."""
     known = np.isfinite(own)
     total = np.where(known, own, 0.0) + halves
     share = np.divide(halves, total, out=np.full_like(total, 0.5), where=total > 0)
@@ -248,12 +248,12 @@ def consistent_buckets(
     """Fit the counts of all buckets to the estimates of all nodes.
 
     The result, float64, shape (2^L,), is the best linear unbiased estimate for the given variances;
-    its own variances are `dpstream.randomizers.value_tree.range_variances`. Buckets over the values
-    correspond to epochs in `dpstream.aggregators.tree_smoothing`.
+    its own variances are `dpstream.randomizers.value_tree.range_variances`. Buckets correspond to
+    epochs in `smoothed_increments`.
 
     Args:
         levels: Estimates of the 2^l nodes of each of the levels 1 to L.
-        variances: Of a node's estimate, for each level; infinite to leave a level out.
+        variances: Variance of a node's estimate on each level; infinite to leave a level out.
         population: Number of values, known exactly.
 
     >>> consistent_buckets([np.array([70.0, 50.0])], [1.0], 100).tolist()

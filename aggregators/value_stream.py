@@ -1,9 +1,9 @@
-"""Sum value_stream symbols and estimate the devices with value 1.
+"""Sum value_stream symbols and estimate the number of devices with value 1.
 
 The sum of an epoch's symbols, over the gain, estimates the count plus what devices add for the
-changes they follow. That is removed epoch by epoch, in constant time and memory. Unbiased smoothing
-has nothing to use. The symbols of an epoch are the only information about its count, and about
-nothing else. So later ones add nothing to its best linear unbiased estimate.
+changes they track. The addition is removed epoch by epoch, in constant time and memory. Unbiased
+smoothing cannot improve the result: only the symbols of an epoch carry information about its count,
+so later symbols add nothing to its best linear unbiased estimate.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MOST = LAST - ZERO
 
 @dataclass(frozen=True, slots=True)
 class SymbolSums:
-    """State of an epoch's symbols.
+    """Sums of an epoch's symbols.
 
     Attributes:
         reports: Number of symbols.
-        symbols: Their sum, in steps of 1/8.
+        symbols: Sum of the symbols, in steps of 1/8.
         squares: Sum of their squares, in steps of 1/64.
     """
 
@@ -43,7 +43,7 @@ class SymbolSums:
 
     @classmethod
     def of(cls, symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> SymbolSums:
-        """Sum symbols, in steps from 0, with their multiplicities; shape (rows,) each."""
+        """Sum symbols, in steps, with their multiplicities; shape (rows,) each."""
         return cls(int(counts.sum()), int(symbols @ counts), int(np.square(symbols) @ counts))
 
     def __add__(self, other: SymbolSums) -> SymbolSums:
@@ -54,7 +54,7 @@ class SymbolSums:
         )
 
     def possible(self) -> bool:
-        """Return whether any symbols have these sums."""
+        """Return whether the sums can result from symbols."""
         most = self.reports * _MOST
         return (
             1 <= self.reports <= _COUNT_CAP
@@ -90,7 +90,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         check_format(epoch, self.law.last_epoch, words, np.uint8)
         if words.size and not FIRST <= int(words.min()) <= int(words.max()) <= LAST:
             wrong = words[(words < FIRST) | (words > LAST)][0]
-            raise ValueError(f"word {wrong} at epoch {epoch}; expected {FIRST} to {LAST}")
+            raise ValueError(f"message at epoch {epoch} is {wrong}; expected {FIRST} to {LAST}")
 
     def _count(
         self,
@@ -113,7 +113,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
             self._add(epoch, sums)
 
     def to_bytes(self) -> bytes:
-        """Return epoch (u8) and `SymbolSums` (i8 each) for every epoch with reports, ascending."""
+        """Serialize epoch (uint64) and `SymbolSums` (int64) of every epoch with reports."""
         entries = [
             (epoch, sums.reports, sums.symbols, sums.squares)
             for epoch, sums in sorted(self._sums.items())
@@ -124,7 +124,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     def from_bytes(cls, law: ValueStreamLaw, data: bytes) -> Self:
         if len(data) % _ENTRY.itemsize:
             raise ValueError(
-                f"sums have {len(data)} bytes; expected a multiple of {_ENTRY.itemsize}"
+                f"sums are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
             )
         aggregator, before = cls(law), 0
         for epoch, *numbers in np.frombuffer(data, _ENTRY).tolist():
@@ -135,7 +135,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
                 )
             sums = SymbolSums(*numbers)
             if not sums.possible():
-                raise ValueError(f"no symbols of epoch {epoch} have the sums {numbers}")
+                raise ValueError(f"sums {numbers} of epoch {epoch} cannot result from symbols")
             aggregator._sums[epoch] = sums
             before = epoch
         return aggregator
@@ -155,7 +155,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         law, sums = self.law, self.sums(found.epoch)
         use = super()._used(use, found, received)
         if not law.boost:
-            # Changes leave no trace in the squares.
+            # Without a boost, changes leave no trace in the squares.
             return use
         return use.after_squares(
             sums.squares * STEP * STEP / sums.reports - 1,
@@ -177,9 +177,8 @@ def received_errors(
 ) -> tuple[float, float]:
     """Return the errors of an epoch's received count, which includes what devices add.
 
-    The first is the variance of the noise. The second is the standard deviation due to absent
-    devices: that of the count of all, given that of those present. About `value` of all devices
-    have the value 1, and at least 1 reports.
+    The first is the variance of its noise, the second its standard deviation due to absent devices
+    (`unseen_deviation`). About `value` of all devices have the value 1, and at least 1 reports.
     """
     unseen = unseen_deviation(value, population, reports)
     return _variance(law, reports, population), unseen
@@ -190,5 +189,5 @@ def _variance(law: ValueStreamLaw, reports: int, population: int) -> float:
 
 
 def _spread(law: ValueStreamLaw) -> float:
-    """Return the value of a symbol of variance 1: its standard deviation, in users."""
+    """Return the standard deviation of one symbol, whose variance is 1, in users."""
     return math.sqrt(law.squared_norm_budget) / law.gain

@@ -42,7 +42,7 @@ def run(
 @pytest.mark.parametrize(
     "dummies", ["poisson", "bernoulli", pytest.param("negative_binomial", marks=pytest.mark.verify)]
 )
-def test_sums_over_epochs_have_the_right_mean_and_variance(dummies: str) -> None:
+def test_window_sums_have_the_right_mean_and_variance(dummies: str) -> None:
     law, shares, runs = law_of(3, dummies=dummies), [1.0, 0.5, 0.25], 2_000
     found, stated = np.empty((runs, 4)), 0.0
     for key in range(runs):

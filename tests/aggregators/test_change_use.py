@@ -26,7 +26,7 @@ LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(-1, 1)), max_size=30),
 )
-def test_count_changes_reach_the_stated_lower_bound(
+def test_lower_bound_from_counts_is_reached(
     epochs: list[tuple[float, float, float]],
 ) -> None:
     use, ground_truth, moved = ChangeUse(), 0.0, 0.0
@@ -38,7 +38,7 @@ def test_count_changes_reach_the_stated_lower_bound(
 
 
 @pytest.mark.parametrize("change", [0.5, 3.0])
-def test_symbol_squares_exceed_noise_squares_as_stated(change: float) -> None:
+def test_squares_of_changed_symbols_exceed_noise_as_predicted(change: float) -> None:
     words = np.arange(FIRST, LAST + 1)
     symbols = (words - ZERO) * STEP
     base = np.exp(-np.square(symbols) / 2)
@@ -52,7 +52,7 @@ def test_symbol_squares_exceed_noise_squares_as_stated(change: float) -> None:
     )
 
 
-def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> None:
+def test_squares_of_noise_rarely_show_changes() -> None:
     rng, unit, reports = np.random.default_rng(5), 0.01, 50
     false = 0
     for _ in range(3_000):
@@ -60,12 +60,12 @@ def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> Non
         for epoch, square in enumerate(rng.chisquare(reports, EPOCHS) / reports, 1):
             use = use.after_squares(square - 1 + unit / 4, reports, epoch, EPOCHS, unit, change=5.0)
         false += use.changes > 0
-    # Of 3,000 jobs with a probability of 1 in 1,000 each, 12 or more are practically impossible.
+    # If each of 3,000 jobs has a probability of 1 in 1,000, 12 or more are practically impossible.
     assert false < 12
 
 
 def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | None:
-    """Return the first flagged epoch of devices with values of shape (epochs, devices)."""
+    """Return the first flagged epoch of devices with values of shape (epochs, devices), if any."""
     rng = seeded_generator(seed)
     devices = ValueStream(law)
     devices.enroll(values.shape[1], rng)
@@ -110,7 +110,7 @@ def test_no_warning_below_half_of_the_change_budget(values: NDArray[np.int8]) ->
 @pytest.mark.parametrize(
     ("values", "least"), [(with_changes(CHANGES, 20_000), 1), (wave(DEVICES), 12)]
 )
-def test_a_warning_comes_before_changes_are_used_up(values: NDArray[np.int8], least: int) -> None:
+def test_warning_comes_before_changes_are_used_up(values: NDArray[np.int8], least: int) -> None:
     changed = np.cumsum(np.diff(values, axis=0, prepend=0) != 0, axis=0)
     used_up = int(np.argmax((changed >= CHANGES).mean(axis=1) > 0.5)) + 1
     for seed in range(5):

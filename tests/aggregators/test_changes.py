@@ -1,4 +1,4 @@
-"""Test errors of changes between epochs: predicted by the estimators, and of real devices."""
+"""Test standard errors of changes between epochs, on formulas and on real devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpstream.randomizers.value_stream.calibration import calibrate
 
 EPOCHS = 24
 REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPOCHS])
-"""Devices by epoch: none at first, then more and more, and two suppressed epochs."""
+"""Number of devices by epoch: none at first, then growing, with two suppressed epochs."""
 
 
 @cache
@@ -50,11 +50,11 @@ def said(
 
 
 @pytest.mark.parametrize("lag", [1, 3, 11])
-def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them(lag: int) -> None:
+def test_change_errors_follow_from_the_weight_of_each_epoch(lag: int) -> None:
     law = law_of()
     participation = Participation.empty(EPOCHS)
     for epoch, reports in enumerate(REPORTS.tolist(), 1):
-        # All devices present: none is absent.
+        # All devices are present.
         participation.set(epoch, reports, reports)
     nothing = np.zeros(EPOCHS, np.int64)
 
@@ -62,7 +62,7 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
         found = estimates(law, symbols, participation)
         return np.array([0.0 if each is None else each.value for each in found], np.float64)
 
-    # Effect on all estimates of one more step at an epoch, by epoch.
+    # Effect of one more step at an epoch on the estimates of all epochs.
     one = np.eye(EPOCHS, dtype=np.int64)
     weights = np.array([values(row) - values(nothing) for row in one]) * 8
     variances = weights.T @ np.diag(REPORTS.astype(float)) @ weights
@@ -80,15 +80,15 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
 def measured(
     trials: int, devices: int, lag: int, *, absent: float = 0.0
 ) -> tuple[float, float, float]:
-    """Return coverage of the intervals, mean square of errors, and the same if independent.
+    """Return interval coverage, mean squared error, and the latter if errors were independent.
 
-    Errors are in standard deviations. A tenth is enrolled late, one epoch is suppressed, and values
-    change at most twice. The devices of all trials are run as one population.
+    Errors are in standard errors. A tenth of the devices is enrolled late, one epoch is suppressed,
+    and values change at most twice. The devices of all trials form one population.
     """
     law, rng = law_of(4.0), seeded_generator(7)
     early, late, suppressed, last = devices - devices // 10, EPOCHS // 3, EPOCHS // 2, EPOCHS
     begins, ends = np.sort(rng.integers(1, 2 * last, (2, trials * devices)), axis=0)
-    # Late devices are enrolled after all others, and counted in that order.
+    # Late devices are enrolled after all other devices, and numbered in that order.
     trial_of = np.concatenate(
         [np.repeat(np.arange(trials), early), np.repeat(np.arange(trials), devices - early)]
     )
@@ -121,7 +121,7 @@ def measured(
             assert estimate.value is not None
             assert estimate.standard_error is not None
             before[run].append((estimate.value, estimate.standard_error, ground_truths[run]))
-            # While a change is missed no coverage is claimed; the miss decays afterwards.
+            # While estimates miss a change, no coverage is claimed; the miss decays afterwards.
             if deviation is None or suppressed <= epoch < suppressed + 2 * lag + 4:
                 continue
             then, now = before[run][-1 - lag], before[run][-1]
@@ -133,7 +133,7 @@ def measured(
     return float(np.mean(held)), float(np.mean(squares)), float(np.mean(independent))
 
 
-def test_intervals_of_changes_hold_as_often_as_they_say() -> None:
+def test_change_intervals_have_nominal_coverage() -> None:
     held, square, independent = measured(trials=16, devices=300, lag=1)
     assert held > 0.88
     assert square == pytest.approx(1.0, abs=0.4)
@@ -143,7 +143,7 @@ def test_intervals_of_changes_hold_as_often_as_they_say() -> None:
 
 @pytest.mark.verify
 @pytest.mark.parametrize(("lag", "absent"), [(1, 0.0), (4, 0.0), (1, 0.2), (4, 0.2)])
-def test_intervals_of_changes_hold_95_in_100_times(lag: int, absent: float) -> None:
+def test_change_intervals_have_95_percent_coverage(lag: int, absent: float) -> None:
     held, square, independent = measured(600, 400, lag, absent=absent)
     print(f"\nchange since {lag}, {absent:.0%} silent: {held:.4f} hold, mean square {square:.3f}")
     assert 0.94 < held < 0.96

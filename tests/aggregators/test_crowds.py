@@ -65,7 +65,7 @@ def ground_truth() -> dict[int, int]:
 
 
 def released(run: int) -> CrowdsAggregator[SingleMessageAggregator]:
-    # The stage belongs to a higher layer with its own tests: this reproduces its effect.
+    # The shuffler has tests of its own: this reproduces its effect.
     assert isinstance(LAW.contents, SingleMessageLaw)
     rng = seeded_generator(run)
     held = values()
@@ -93,7 +93,7 @@ def estimate_of(found: CrowdsAggregator[SingleMessageAggregator]) -> CrowdEstima
     return estimate
 
 
-def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
+def test_estimates_are_unbiased_with_correct_standard_errors() -> None:
     runs, expected = 400, ground_truth()
     found = [dict(estimate_of(released(run)).of_items()) for run in range(runs)]
     assert found[0].keys() == set(range(1, 9)), "the third crowd is suppressed"
@@ -111,7 +111,7 @@ def test_estimates_are_unbiased_and_their_error_bars_right() -> None:
         assert covered > 0.95 - 6 * math.sqrt(0.05 * 0.95 / runs)
 
 
-def test_without_the_shift_added_back_sizes_would_be_too_small() -> None:
+def test_crowd_sizes_are_biased_without_the_shift() -> None:
     crowds = [estimate_of(released(run)).crowds[0] for run in range(20)]
     found = [each for each in crowds if each is not None]
     tolerance = 6 * math.sqrt(LAW.counts.variance / len(found))
@@ -119,7 +119,7 @@ def test_without_the_shift_added_back_sizes_would_be_too_small() -> None:
     assert abs(np.mean([each.left for each in found]) - SIZES[0]) > tolerance
 
 
-def test_the_interval_of_a_size_is_that_of_the_noise() -> None:
+def test_interval_of_a_crowd_size_is_that_of_the_noise() -> None:
     for epsilon in (0.1, 0.5, 1.0, 3.0, 8.0):
         counts = calibrate(epsilon, 1e-6, 1)
         table = discrete_laplace_table(counts.ratio)
@@ -134,7 +134,7 @@ def test_the_interval_of_a_size_is_that_of_the_noise() -> None:
         assert width == 0 or outside(width - 1) > 0.05
 
 
-def test_merging_is_adding_and_states_are_read_back() -> None:
+def test_merging_adds_counts_and_states_round_trip() -> None:
     one, other = released(1), released(2)
     both = aggregator()
     both.merge(one)
@@ -155,16 +155,16 @@ def test_invalid_states_are_rejected() -> None:
             CrowdsAggregator.from_bytes(LAW, empty, read, wrong)
     others = law_of(1.0)
     assert isinstance(others.contents, SingleMessageLaw)
-    with pytest.raises(ValueError, match="different laws"):
+    with pytest.raises(ValueError, match="different mechanisms"):
         aggregator().merge(CrowdsAggregator(others, empty))
 
 
-def test_invalid_words_are_rejected() -> None:
+def test_invalid_messages_are_rejected() -> None:
     found = aggregator()
     for words, problem in (
         (np.array([[4, 0]], np.uint8), "crowd 4"),
-        (np.array([[1, 4]], np.uint8), "word 4"),
-        (np.array([[1]], np.uint8), "width|words"),
+        (np.array([[1, 4]], np.uint8), "is 4; expected"),
+        (np.array([[1]], np.uint8), "messages of epoch 1"),
     ):
         with pytest.raises(ValueError, match=problem):
             found.check_messages(1, words)
@@ -174,7 +174,7 @@ def test_invalid_words_are_rejected() -> None:
     assert found.to_bytes() == b""
 
 
-def test_published_estimates_are_read_back_and_added_up() -> None:
+def test_published_estimates_round_trip_and_add_up() -> None:
     one, other = estimate_of(released(1)), estimate_of(released(2))
     body = one.to_json()
     assert CrowdEstimates.from_json(body).to_json() == body

@@ -26,8 +26,8 @@ def counted(epoch: int, zeros: int, ones: int) -> EpochResponsesAggregator:
     return aggregator
 
 
-def test_an_epoch_is_estimated_from_its_own_reports() -> None:
-    """The gap is 1/2: a share of ones from 1/4 to 3/4 means that 0 to 100 % have the value 1."""
+def test_epoch_is_estimated_from_its_own_reports() -> None:
+    """c_gap is 1/2: ones make up 1/4 to 3/4 of reports if 0 to 100 % have the value 1."""
     assert LAW.c_gap == pytest.approx(0.5, rel=1e-15)
     for ones, value in ((25, 0), (50, 50), (75, 100), (90, 130)):
         estimate = counted(2, 100 - ones, ones).estimate(2, EVERYBODY)
@@ -37,13 +37,13 @@ def test_an_epoch_is_estimated_from_its_own_reports() -> None:
         assert (estimate.reports, estimate.population, estimate.flags) == (100, 100, ())
 
 
-def test_an_epoch_without_reports_has_no_estimate() -> None:
+def test_epoch_without_reports_has_no_estimate() -> None:
     aggregator = counted(2, 40, 60)
     assert aggregator.estimate(1, EVERYBODY) is None
     assert aggregator.estimate(3, EVERYBODY) is None
 
 
-def test_the_variance_is_exact_by_enumeration() -> None:
+def test_variance_matches_enumeration() -> None:
     """Three of five devices report; two of the five have the value 1."""
     chance = {True: 0.75, False: 0.25}
     first = second = 0.0
@@ -57,7 +57,7 @@ def test_the_variance_is_exact_by_enumeration() -> None:
     assert first == pytest.approx(2)
     expected = 25 * ((LAW.c_gap**-2 - 1) / 12 + 0.4 * 0.6 * 2 / (3 * 4))
     assert second - first**2 == pytest.approx(expected)
-    # With few reports the share is taken as 1/2, the conservative choice.
+    # With few reports the fraction is taken as 1/2, the conservative choice.
     estimate = counted(1, 2, 1).estimate(1, Participation.constant(3, 5))
     assert estimate is not None
     assert estimate.standard_error == pytest.approx(
@@ -65,7 +65,7 @@ def test_the_variance_is_exact_by_enumeration() -> None:
     )
 
 
-def test_silence_widens_the_interval_and_does_not_bias() -> None:
+def test_absence_widens_the_interval_without_bias() -> None:
     rng = seeded_generator(6)
     participation = Participation.constant(1, 1000)
     law = calibrate(SplitBudgetParameters(6.0), 1)

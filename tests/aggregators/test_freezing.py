@@ -41,7 +41,7 @@ def root_mean_square(values: NDArray[np.float64]) -> float:
 
 
 @every_case
-def test_at_single_epochs_it_is_the_hypergeometric_law(
+def test_bias_at_single_epochs_follows_the_hypergeometric_distribution(
     epochs: int, signs: int, changes: int
 ) -> None:
     until = stats.hypergeom(epochs, changes, np.arange(epochs + 1))
@@ -54,7 +54,7 @@ def test_at_single_epochs_it_is_the_hypergeometric_law(
 
 @every_case
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_at_longer_intervals_it_is_what_devices_miss(
+def test_bias_at_longer_intervals_is_what_devices_miss(
     epochs: int, signs: int, changes: int, order: int
 ) -> None:
     users = 50_000
@@ -68,10 +68,10 @@ def test_at_longer_intervals_it_is_what_devices_miss(
 
 @pytest.mark.parametrize("estimator", ["tree", "prefix"])
 @pytest.mark.parametrize(("epochs", "signs", "changes"), [(64, 3, 6), (50, 4, 12)])
-def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
+def test_estimates_of_real_devices_have_the_predicted_bias(
     epochs: int, signs: int, changes: int, estimator: Estimator
 ) -> None:
-    """At epsilon 64 signs are kept: what remains is exhaustion and the coins of the others."""
+    """At epsilon 64 signs are kept, so only exhaustion and the randomness of other signs remain."""
     users = 160_000
     calibrated = calibrate(FutureRandParameters(64.0, signs), epochs)
     law = replace(calibrated, order_weights=(1,) * len(calibrated.composed))
@@ -80,7 +80,7 @@ def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
     foretold = FreezingModel(everybody_with(changes), epochs).bias(law, estimator)
     noise = np.sqrt(predicted_variances(law, epochs, estimator) / users)
     assert (np.abs(measured - foretold) <= 7 * noise + 0.005).all()
-    # The test would detect a prediction of no bias, or of the bias of single epochs.
+    # The test would detect a prediction without bias, or with the bias of single epochs.
     assert root_mean_square(foretold) > 4 * root_mean_square(noise)
     single = FreezingModel(everybody_with(changes), epochs).missed(0, signs)
     assert root_mean_square(measured) < 0.7 * root_mean_square(single)

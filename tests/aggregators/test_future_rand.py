@@ -19,7 +19,7 @@ class TestCounting:
 
 
 class TestEstimate:
-    """Computed by hand: signs are given, so that means are round numbers."""
+    """Expected values are computed by hand: signs are given, so that means are round numbers."""
 
     LAW = calibrate(FutureRandParameters(1.0, 2), 8)
     GAPS = LAW.c_gaps
@@ -43,17 +43,17 @@ class TestEstimate:
         )
         assert (estimate.reports, estimate.population, estimate.flags) == (120, 1000, ())
 
-    def test_the_variance_is_estimated_from_thirty_reports_on(self) -> None:
+    def test_variance_is_estimated_from_at_least_thirty_reports(self) -> None:
         for received, divisor in ((29, 29), (30, 29), (31, 30)):
             aggregator = FutureRandAggregator(self.LAW)
             _add(aggregator, 0, 1, 0, received)
             estimate = aggregator.estimate(1, Participation.constant(8, 10))
-            # All signs equal: no evidence of less variance than c_gap leaves.
+            # All signs are equal: no evidence of a smaller variance than c_gap implies.
             gap = self.GAPS[0]
             variance = (1 if received < 30 else 1 - gap**2) / divisor
             assert estimate.standard_error == pytest.approx(10 / gap * math.sqrt(variance))
 
-    def test_newcomers_count_apart(self) -> None:
+    def test_newcomers_are_scaled_separately(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 2, 1, 0, 100)
         _add(aggregator, 0, 5, 0, 100)
@@ -68,7 +68,7 @@ class TestEstimate:
         assert estimate.population == 80
         assert estimate.reports == 210
 
-    def test_what_no_report_covers_is_taken_as_zero_widened_and_flagged(self) -> None:
+    def test_interval_without_reports_counts_as_zero_and_is_flagged(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 0, 1, 20, 30)
         _add(aggregator, 0, 2, 0, 0)
@@ -85,7 +85,7 @@ class TestEstimate:
         assert estimate.ci95_high == pytest.approx(known + half_width)
         assert estimate.ci95_low == pytest.approx(known - half_width)
 
-    def test_an_interval_is_combined_with_its_halves_by_their_numbers_of_reports(self) -> None:
+    def test_interval_and_halves_are_weighted_by_report_counts(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
         _add(aggregator, 1, 1, 0, 100)
         _add(aggregator, 0, 1, 50, 150)
@@ -107,16 +107,16 @@ class TestEstimate:
 
 
 class TestAccuracy:
-    """Real devices against the ground truth. Thresholds also reject noise scaled by 0.7 and 1.3."""
+    """Compare real devices with the ground truth; noise scaled by 0.7 or 1.3 is detected."""
 
     HORIZON = 32
     DEVICES = 3000
 
-    def test_silence_at_random_does_not_bias(self) -> None:
+    def test_random_absence_does_not_bias(self) -> None:
         """All values go to 1 while three in ten devices are absent at every epoch.
 
         The change comes at epoch 2. If absent devices filled in their last value, they would report
-        it at epoch 3, after the others have reported on their behalf: 0.3 too many.
+        the change at epoch 3, in addition to the reports scaled up for them: 0.3 too many.
         """
         law = calibrate(FutureRandParameters(8.0, 2), 8)
         devices, rng = 200_000, np.random.default_rng(1)

@@ -26,7 +26,7 @@ SMALL = GridCounts.from_cells(Levels(3, (2, 2)), np.arange(7), 0.0, 1.0, contrib
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_boxes_are_those_of_dense_least_squares(code: AxisCode | Grid) -> None:
+def test_boxes_match_dense_least_squares(code: AxisCode | Grid) -> None:
     rng = np.random.default_rng(1)
     cells = rng.poisson(200, code.cells)
     counts = GridCounts.from_cells(code, cells, 180.0, 170.0, contributors=500)
@@ -51,7 +51,7 @@ def test_boxes_are_those_of_dense_least_squares(code: AxisCode | Grid) -> None:
 
 
 @pytest.mark.verify
-def test_poisson_noise_is_covered_as_often_as_stated() -> None:
+def test_intervals_cover_poisson_noise_at_the_nominal_rate() -> None:
     code = Grid((Levels(8, (4, 2)), Levels(8, (4, 2))))
     rng = np.random.default_rng(4)
     held = rng.integers(0, 50, code.size)
@@ -69,18 +69,18 @@ def test_poisson_noise_is_covered_as_often_as_stated() -> None:
             assert found.ci95_low is not None
             assert found.ci95_high is not None
             covered[index] += found.ci95_low <= ground_truth <= found.ci95_high
-    # With deviations underestimated by a tenth, coverage would be 92.2 %.
+    # With standard errors a tenth too small, coverage would be 92.2 %.
     assert (np.abs(covered / runs - 0.95) < 6.5 * math.sqrt(0.95 * 0.05 / runs)).all()
     assert 6.5 * math.sqrt(0.95 * 0.05 / runs) < 0.026
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 4)])
-def test_ranges_that_there_are_not_are_rejected(ends: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="expected 0 to 3"):
+def test_ranges_outside_the_domain_are_rejected(ends: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"is empty or not in \[0, 3\)"):
         SMALL.range(*ends)
 
 
-def test_boxes_of_other_dimensions_are_rejected() -> None:
+def test_boxes_with_other_dimensions_are_rejected() -> None:
     with pytest.raises(ValueError, match="a box requires 1 starts and 1 ends"):
         SMALL.box([0, 0], [1, 1])
     plane = GridCounts.from_cells(CODES[2], np.zeros(130, np.int64), 0.0, 1.0, contributors=1)

@@ -20,7 +20,7 @@ def windows(
 ) -> tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None]:
     bits = draw(st.integers(1, 9))
     width = draw(st.integers(1, 14))
-    # Few distinct columns: many tuples have equal or dependent ones.
+    # Columns are few, so many tuples have equal or dependent columns.
     columns = st.one_of(st.integers(0, 3), st.integers(0, (1 << bits) - 1))
     column = columns.map(lambda column: column % (1 << bits))
     rows = draw(st.lists(st.lists(column, min_size=width, max_size=width), max_size=30))
@@ -32,7 +32,7 @@ def windows(
 
 
 @given(windows())
-def test_both_ways_agree_with_the_matrix(
+def test_both_methods_match_the_matrix(
     window: tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None],
 ) -> None:
     bits, tuples, counts = window
@@ -46,7 +46,7 @@ def test_both_ways_agree_with_the_matrix(
 
 
 @pytest.mark.parametrize("rows", [3, 10, 17])
-def test_many_tuples_are_counted_in_parts(rows: int) -> None:
+def test_many_tuples_are_counted_in_batches(rows: int) -> None:
     rng = np.random.default_rng(rows)
     tuples = rng.integers(0, 1 << 10, (40_000, rows)).astype(np.uint16)
     tuples[::1000] = 0
@@ -57,5 +57,5 @@ def test_many_tuples_are_counted_in_parts(rows: int) -> None:
     assert (
         matches(tuples, None, 1000)[some].tolist() == matches_by_item(tuples, None, some).tolist()
     )
-    # The tuples of zeros lie in all sets.
+    # Tuples of zeros lie in all sets.
     assert found.min() >= counts[::1000].sum()

@@ -35,7 +35,7 @@ LAW = law_for()
 def states_of_means(
     items: NDArray[np.int64], present: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Return the expected symbol sums of users with these items, spread equally over rows.
+    """Return the expected symbol sums of users with the given items, spread equally over rows.
 
     Args:
         items: Shape (epochs, users), 0 for none.
@@ -84,7 +84,7 @@ class TestEstimates:
         return np.asarray(population * held, np.float64)
 
     @pytest.mark.parametrize("share", [1, 3])
-    def test_means_of_letters_give_the_counts_whoever_is_silent(self, share: int) -> None:
+    def test_symbol_means_give_the_counts_when_devices_are_absent(self, share: int) -> None:
         items = self.items()
         present = np.full(EPOCHS, self.EVERYBODY)
         present[::2] //= share
@@ -97,7 +97,7 @@ class TestEstimates:
             assert found.values == pytest.approx(expected, abs=1e4)
             assert (found.reports, found.flags) == (present[epoch - 1], ())
 
-    def test_errors_are_those_of_letters_and_rows(self) -> None:
+    def test_errors_combine_those_of_symbols_and_rows(self) -> None:
         aggregator = aggregator_of([np.array([400, *[0] * LAW.rows])] * EPOCHS)
         forecast = HadamardValuesForecast(LAW, EPOCHS).standard_errors(400)
         for epoch in range(1, EPOCHS + 1):
@@ -105,13 +105,13 @@ class TestEstimates:
             assert found is not None
             assert found.standard_error == pytest.approx(forecast[epoch - 1])
             assert found.half_width == pytest.approx(NORMAL_95 * forecast[epoch - 1])
-            # Four times as many users, of whom as many report: four times the error.
+            # Four times as many users and the same number of reports: four times the error.
             absent = aggregator.estimate(epoch, Participation.constant(EPOCHS, 1_600))
             assert absent is not None
             assert absent.standard_error == pytest.approx(4 * forecast[epoch - 1])
 
 
-def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
+def test_random_rows_add_error_from_users_with_other_items() -> None:
     labels = tuple(map(str, range(ITEMS)))
     law = calibrate(HadamardValuesParameters(4.0, 0, labels), last_epoch=1)
     runs, users = 400, 300
@@ -126,7 +126,7 @@ def test_rows_add_to_the_errors_of_items_that_others_hold() -> None:
         assert found is not None
         errors[run] = found.values - [users, 0, 0, 0, 0]
     expected = HadamardValuesForecast(law, 1).standard_errors(users)[0] ** 2
-    # Nearly independent: means of 1,600 and of 400 squares, 6 and 5 standard deviations from these.
+    # The nearly independent means are of 1,600 and 400 squares: bounds are 6 and 5 deviations.
     assert np.square(errors[:, 1:]).mean() == pytest.approx(expected, rel=0.22)
     assert np.square(errors[:, 0]).mean() == pytest.approx(expected - users, rel=0.42)
     assert (np.abs(errors.mean(axis=0)) * math.sqrt(runs) < 7 * math.sqrt(expected)).all()

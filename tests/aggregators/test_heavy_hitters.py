@@ -1,4 +1,4 @@
-"""Test that the top items survive publishing and reading."""
+"""Test that the top items round trip through JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOUND = HeavyHitters(
         ({"flags": None}, TypeError),
     ],
 )
-def test_json_of_another_form_is_rejected(changes: dict[str, Any], error: type[Exception]) -> None:
+def test_malformed_json_is_rejected(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         HeavyHitters.from_json({**FOUND.to_json(), **changes})
     with pytest.raises(KeyError):

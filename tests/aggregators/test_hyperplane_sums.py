@@ -23,7 +23,7 @@ def by_pairs(space: PointSpace, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize(("order", "coordinates"), SPACES)
-def test_sums_are_those_by_pairs(order: int, coordinates: int) -> None:
+def test_sums_match_comparison_of_all_pairs(order: int, coordinates: int) -> None:
     space, rng = PointSpace(order, coordinates), np.random.default_rng(order)
     counts = rng.integers(0, 1000, space.points)
     expected = by_pairs(space, counts)
@@ -32,7 +32,7 @@ def test_sums_are_those_by_pairs(order: int, coordinates: int) -> None:
 
 
 @given(data=st.data())
-def test_a_single_word_counts_for_the_items_whose_set_it_is_in(data: st.DataObject) -> None:
+def test_message_counts_for_the_items_whose_set_contains_it(data: st.DataObject) -> None:
     space = PointSpace(*data.draw(st.sampled_from([(2, 5), (3, 4), (5, 3), (7, 2)])))
     counts = np.zeros(space.points, np.int64)
     counts[data.draw(st.integers(0, space.points - 1))] = data.draw(st.integers(1, 1 << 62))
@@ -41,7 +41,7 @@ def test_a_single_word_counts_for_the_items_whose_set_it_is_in(data: st.DataObje
     assert np.count_nonzero(found) == space.hyperplane
 
 
-def test_sums_are_exact_where_floating_point_would_not_be() -> None:
+def test_sums_beyond_float_precision_are_exact() -> None:
     space = PointSpace(3, 4)
     counts = np.arange(space.points, dtype=np.int64) + (1 << 56)
     assert (hyperplane_sums(space, counts, space.points) == by_pairs(space, counts)).all()

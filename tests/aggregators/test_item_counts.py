@@ -28,7 +28,7 @@ from dpstream.randomizers.single_message import (
 
 USERS, ITEMS = 20_000, 600
 LABELS = tuple(map(str, range(ITEMS)))
-# Errors of 600 items: their mean square is within a quarter of its expectation, at six deviations.
+# The mean square of 600 item errors is within a quarter of its expectation: 6 deviations.
 WITHIN = 6 * math.sqrt(2 / ITEMS)
 
 
@@ -46,7 +46,7 @@ def ground_truth(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli"])
-def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket) -> None:
+def test_hadamard_counts_have_the_stated_standard_error(slots: int, dummies: Blanket) -> None:
     parameters = HadamardParameters(
         1.0,
         1e-6,
@@ -64,7 +64,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     estimates = aggregator.estimate(1, Participation.constant(1, USERS))
     assert estimates is not None
     errors = (estimates.values - ground_truth(values)) / estimates.standard_error
-    # A wrong subtraction of the blanket would miss half of it or count it twice.
+    # A wrong subtraction of the blanket would leave half of it or count it twice.
     assert abs(errors.mean()) < 6 / math.sqrt(ITEMS)
     assert abs(np.square(errors).mean() - 1) < WITHIN
     assert estimates.standard_error < 20 * slots
@@ -82,7 +82,7 @@ def test_hadamard_counts_are_off_as_far_as_they_say(slots: int, dummies: Blanket
     ],
     ids=repr,
 )
-def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, parameters: Any) -> None:
+def test_single_report_counts_have_the_stated_standard_error(name: str, parameters: Any) -> None:
     entry = PROTOCOLS[name]
     law: Any = entry.calibrate(parameters, 1, USERS)
     values = skewed_sets(parameters.items)
@@ -105,7 +105,7 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
 
 
 def test_fragments_of_unset_bits_are_counted() -> None:
-    """Contributors without items may send nothing: estimates are then correctly below 0."""
+    """Contributors without items can send no message: estimates are then correctly below 0."""
     law = FragmentsLaw(
         2, 3, 1, 1, 5, "replacement", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     )

@@ -43,7 +43,7 @@ def clipped(law: LdpSgdLaw, model: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("clip", [0.3, 2.0], ids=["clipped", "not clipped"])
 @pytest.mark.parametrize("reports", [1, 3])
-def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
+def test_gradient_is_unbiased(clip: float, reports: int) -> None:
     """The test detects a factor that is off by 3 % of the gradient, and an unused model."""
     law, requested = made(clip=clip, reports=reports)
     devices, rng = LdpSgd(law), seeded_generator(1)
@@ -62,8 +62,8 @@ def test_the_gradient_is_right_on_average(clip: float, reports: int) -> None:
     assert np.abs(found - clipped(law, 0 * model)).max() > 2 * off
 
 
-def test_gradients_are_as_far_off_as_predicted() -> None:
-    """The test rejects predictions of 0.9 or 1.1 times the error, and half of the noise."""
+def test_gradients_have_the_predicted_error() -> None:
+    """The test rejects predictions of 0.9 or 1.1 times the error, or with half of the noise."""
     runs, users = 400, 500
     law, requested = made(runs)
     devices, rng = LdpSgd(law), seeded_generator(2)
@@ -88,7 +88,7 @@ def test_gradients_are_as_far_off_as_predicted() -> None:
     assert planned * law.clip == pytest.approx(math.sqrt(squares / runs), rel=0.1)
 
 
-def test_a_model_is_the_projection_of_steps_against_the_gradient() -> None:
+def test_model_is_the_projection_of_steps_against_the_gradient() -> None:
     law, requested = made(3, rate=0.5, radius=0.4)
     aggregator = with_reports(law, requested, (1, 3))
     expected = np.zeros(law.dimensions)
@@ -103,7 +103,7 @@ def test_a_model_is_the_projection_of_steps_against_the_gradient() -> None:
     assert not aggregator.model(0).any()
 
 
-def test_the_same_reports_give_the_same_model_bit_by_bit() -> None:
+def test_same_reports_give_bitwise_identical_models() -> None:
     law, requested = made(4)
     whole = with_reports(law, requested, (1, 2, 3, 4))
     expected = [whole.model(epoch).tobytes() for epoch in range(5)]
@@ -132,7 +132,7 @@ def with_reports(
     return aggregator
 
 
-def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> None:
+def test_accuracy_is_the_fraction_of_correctly_classified_examples() -> None:
     test_set = np.array([[1, 100], [2, 100], [2, -100], [1, -100]])
     model = np.array([1.0, -1.0])
     assert accuracy(model, test_set, 2) == 0.5
@@ -140,14 +140,14 @@ def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> N
     law, requested = made(features=1, classes=2, test_set=packed_examples(test_set[:3]))
     estimate = LdpSgdAggregator(law, requested).estimate(1, Participation.constant(1, 70))
     assert estimate is not None
-    # The model 0 assigns every example to the first class.
+    # The zero model assigns every example to the first class.
     assert estimate.value == pytest.approx(100 / 3)
     assert estimate.standard_error == pytest.approx(100 * math.sqrt(2 / 9 / 3))
     assert (estimate.reports, estimate.population) == (0, 70)
 
 
-def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
-    """Its interval covers the truth in 19 of 20 runs: below 165 of 200 once in a billion."""
+def test_gradient_length_is_estimated_without_a_test_set() -> None:
+    """95 % of intervals contain the true length: fewer than 165 of 200 occurs once in a billion."""
     runs, users = 200, 3_000
     law, requested = made(runs, clip=0.6)
     devices, rng = LdpSgd(law), seeded_generator(4)
@@ -177,13 +177,13 @@ def test_invalid_sums_are_rejected() -> None:
     size = len(data) // 2
     huge = data[:16] + (2**40).to_bytes(8, "little") + data[24:size]
     for broken, message in (
-        (data[:-1], "expected 88 for each step"),
-        (data[size:] + data[:size], "sums of epoch 1 after those of epoch 2"),
-        (data[:8] + bytes(8) + data[16:size], "cannot result from 0 reports"),
-        (huge, "cannot result from 50 reports"),
+        (data[:-1], "bytes long; expected a multiple of 88"),
+        (data[size:] + data[:size], "epoch 1 is out of order after 2"),
+        (data[:8] + bytes(8) + data[16:size], "out of range for 0 reports"),
+        (huge, "out of range for 50 reports"),
     ):
         with pytest.raises(ValueError, match=message):
             LdpSgdAggregator.from_bytes(law, requested, broken)
     other, _ = made(2, rate=2.0)
-    with pytest.raises(ValueError, match="two different laws"):
+    with pytest.raises(ValueError, match="two different mechanisms"):
         LdpSgdAggregator(law, requested).merge(LdpSgdAggregator(other, requested))

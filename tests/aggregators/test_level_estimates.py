@@ -22,9 +22,7 @@ TREES = [Levels(6, (3, 2)), Levels(6, (6,)), Levels(6, (2, 4))]
 
 @pytest.mark.parametrize("levels", TREES, ids=str)
 @pytest.mark.parametrize("rooted", [True, False])
-def test_the_variance_of_a_range_is_that_of_dense_least_squares(
-    levels: Levels, rooted: bool
-) -> None:
+def test_variance_of_a_range_matches_dense_least_squares(levels: Levels, rooted: bool) -> None:
     whole = Levels(levels.leaves, levels.branching)
     cells = code_matrix(whole)[0 if rooted else 1 :]
     covariance = NOISE * np.linalg.inv(cells.T @ cells)
@@ -39,7 +37,7 @@ def test_the_variance_of_a_range_is_that_of_dense_least_squares(
     assert found.standard_error == pytest.approx(found.range(2, 3).standard_error)
 
 
-def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
+def test_absent_users_widen_the_intervals_of_ranges() -> None:
     estimates = LevelEstimates.of_levels(
         TREES[0], VALUES, NOISE, absence_error=30.0, population=200, reports=150
     )
@@ -48,14 +46,14 @@ def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
         estimates.range(1, 2).standard_error or 0,
         alone.range(1, 2).standard_error or 0,
     )
-    # A quarter has the second value.
+    # A quarter of the users has the second value.
     assert sampled[0] ** 2 - sampled[1] ** 2 == pytest.approx(30.0**2 * 0.25 * 0.75)
     assert estimates.range(0, 6).standard_error == alone.range(0, 6).standard_error
 
 
 @pytest.mark.parametrize("rooted", [True, False])
-def test_intervals_of_quantiles_hold_them(rooted: bool) -> None:
-    """Includes the error of the total; ends are bucket edges, so coverage is at least 95 %."""
+def test_quantile_intervals_contain_the_true_quantiles(rooted: bool) -> None:
+    """The error of the total is included; ends are bucket edges, so coverage is at least 95 %."""
     levels, rng = Levels(64, (8, 8)), seeded_generator(3)
     ground_truth = np.bincount(rng.binomial(63, 0.3, 2_000), minlength=64)
     cells = code_matrix(levels) @ ground_truth

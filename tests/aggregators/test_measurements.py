@@ -48,8 +48,8 @@ def probabilities(noise: ClampedNoise, entry: int) -> NDArray[np.float64]:
     return np.asarray(found / found.sum(), np.float64)
 
 
-def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial() -> None:
-    """Section 7 of the paper's setting at epsilon 1: 15 items, 24 trials of 8 hashes."""
+def test_bucket_finds_an_item_of_six_million_users_in_every_trial() -> None:
+    """This is the setting of section 7 of the paper at epsilon 1: 24 trials of 8 hashes."""
     law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
     assert isinstance(law, BucketLaw)
     assert (law.hashes, law.trials) == (8, 24)
@@ -64,7 +64,7 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
     assert abs(found.values[10] - 6_000_000) < 6 * found.standard_error
 
 
-def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
+def test_bucket_finds_no_item_in_a_large_domain() -> None:
     law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
     aggregator = MeasurementsAggregator(law)
@@ -74,7 +74,7 @@ def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
     assert found.flags[0].startswith("no item was found")
 
 
-def test_solutions_are_those_found_by_trying_all_items() -> None:
+def test_solutions_match_exhaustive_search() -> None:
     rng = np.random.default_rng(5)
     rows = rng.integers(1, 64, (400, 6))
     items = rng.integers(0, 64, 400)
@@ -87,13 +87,13 @@ def test_solutions_are_those_found_by_trying_all_items() -> None:
     assert 100 < np.count_nonzero(found) < 350
 
 
-def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
-    """88,162 users of 16,470 items: noise of 28,000 in 40 rows exceeds every count of the shop."""
+def test_sparse_recovery_finds_exactly_the_items_above_noise() -> None:
+    """With 88,162 users and 16,470 items, noise of 28,000 in 40 rows exceeds every count."""
     requested = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
     law = calibrate(requested, 1, 88_162)
     rows = law.matrix.measurements
     deviation = math.sqrt(sum_variance(law, 88_162) * 40 / rows)
-    # 28,059 with 40 rows; here they are whole buckets with a test for each bit.
+    # The noise is 28,059 with 40 rows; here, rows are whole buckets with a test for each bit.
     assert rows == 48
     assert deviation == pytest.approx(28_059, rel=0.01)
     shop = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
@@ -106,8 +106,8 @@ def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("item", [1, 7, 30])
-def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: int) -> None:
-    """No row is 0, so that products with the columns of others are -1/31 on average, not 0."""
+def test_bucket_error_includes_the_common_shift_by_other_items(item: int) -> None:
+    """No row is 0, so products with other columns are -1/31 on average, not 0."""
     law = calibrate(
         BucketParameters(1.0, tuple(map(str, range(30))), calibration="sampled"), last_epoch=1
     )
@@ -127,7 +127,7 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
         stated = found.standard_error
     measured = math.sqrt(float(np.square(errors).mean()))
     assert measured == pytest.approx(stated, rel=0.12)
-    # Predicted by `plan` for such users; without the common shift it would be 0.87 of it.
+    # `plan` predicts this error; without the common shift it would be 0.87 of it.
     forecast = MeasurementsForecast(aggregator, 1.0, 1, held=ground_truth / len(held))
     planned = float(forecast.standard_errors(len(held))[0])
     assert measured == pytest.approx(planned, rel=0.12)

@@ -13,17 +13,17 @@ VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
 
 
 @given(VALUES, st.floats(0, 1e6))
-def test_no_count_is_negative_and_they_add_up(values: np.ndarray, population: float) -> None:
+def test_counts_are_nonnegative_with_the_given_sum(values: np.ndarray, population: float) -> None:
     fitted = norm_sub(values, population)
     assert (fitted >= 0).all()
     assert fitted.sum() == pytest.approx(population, abs=1e-6)
 
 
 @given(VALUES, st.floats(1, 1e6))
-def test_all_that_is_left_is_shifted_by_the_same_number(
+def test_remaining_counts_are_shifted_by_the_same_amount(
     values: np.ndarray, population: float
 ) -> None:
-    """With the other counts below the shift: the optimality conditions of the nearest point."""
+    """With other counts below the shift, this is optimality of the nearest point."""
     fitted = norm_sub(values, population)
     kept = fitted > 0
     shift = (values - fitted)[kept]

@@ -1,4 +1,4 @@
-"""Test upper bounds of Count-Min: the probability that they underestimate."""
+"""Test the probability that one-sided Count-Min estimates are too small."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LABELS = tuple(f"item {number}" for number in range(ITEMS))
         (CellNoiseLaw("negative_binomial", 43.0, 100, 8.0), stats.nbinom(24.0, 8.0 / 51.0)),
     ],
 )
-def test_the_least_noise_is_the_largest_that_is_hardly_ever_undercut(
+def test_least_noise_is_the_largest_bound_with_the_stated_probability(
     noise: CellNoiseLaw, law: Any, below: float
 ) -> None:
     least = least_noise(noise, 300, below)
@@ -53,7 +53,7 @@ def test_the_least_noise_is_the_largest_that_is_hardly_ever_undercut(
 
 def law_of(**changes: Any) -> CountMinLaw:
     requested = replace(CountMinParameters(2.0, 0.05, LABELS), **changes)
-    # More contributors than the noise is calibrated for.
+    # There are more contributors than the noise is calibrated for.
     return calibrate(requested, 2, 60)
 
 
@@ -77,7 +77,7 @@ def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[
     smallest = window.cells[law.code.encode(items)].min(axis=1)
     values: NDArray[np.float64] = smallest + window.allowance
     if key == 0 and underestimated is not None:
-        # Publishing is slow: one test also covers the stated error.
+        # Publishing is slow, so one test also covers the published standard error.
         assert isinstance(window.estimates, RowEstimates)
         assert window.estimates.values(items) == pytest.approx(np.maximum(values, 0))
         assert window.estimates.errors.mean() > 0.5 * window.allowance
@@ -85,7 +85,7 @@ def errors(law: CountMinLaw, underestimated: float | None, key: int) -> NDArray[
 
 
 @pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
-def test_as_many_estimates_are_too_small_as_the_law_of_the_noise_has_it(dummies: str) -> None:
+def test_estimates_are_too_small_with_the_predicted_probability(dummies: str) -> None:
     law = law_of(rows=1, dummies=dummies)
     off = np.concatenate([errors(law, 0.05, key) for key in range(RUNS)])
     too_small = int((off < -1e-6).sum())
@@ -96,7 +96,7 @@ def test_as_many_estimates_are_too_small_as_the_law_of_the_noise_has_it(dummies:
     assert 0.005 < exact <= 0.05
     assert stats.binomtest(too_small, len(off), exact).pvalue > FALSE_ALARM
     assert off.mean() == pytest.approx(mean - least, abs=0.5)
-    # Two-sided estimates underestimate far more often: this number of runs shows it.
+    # Two-sided estimates are too small far more often, which this number of runs shows.
     usual = np.concatenate([errors(law, None, key) for key in range(RUNS // 4)])
     assert stats.binom.sf(int((usual < -1e-6).sum()) - 1, len(usual), 0.05) < FALSE_ALARM
 
@@ -110,7 +110,7 @@ def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
     return float(stats.nbinom(mean**2 / (variance - mean), mean / variance).cdf(least - 1))
 
 
-def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
+def test_sums_over_epochs_with_absent_users_are_upper_bounds() -> None:
     law = law_of(rows=1)
     aggregator = CountMinAggregator(law, OneSided(0.01))
     participation = Participation.constant(2, USERS)
@@ -127,6 +127,6 @@ def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
 
 
 @pytest.mark.parametrize("underestimated", [0.0, 0.5, -1.0, float("nan")])
-def test_other_probabilities_are_rejected(underestimated: float) -> None:
+def test_invalid_probabilities_are_rejected(underestimated: float) -> None:
     with pytest.raises(ValueError, match="underestimated is"):
         OneSided(underestimated)

@@ -53,19 +53,19 @@ def test_heavy_items_are_found_in_order_with_their_counts(code: PrefixCells) -> 
         assert estimate.standard_error is not None
         assert abs(estimate.value - counts[item]) < 6 * estimate.standard_error
         assert math.sqrt(NOISE) <= estimate.standard_error < 30
-    # Above thousands of light items, and below all heavy ones.
+    # The threshold is above thousands of light items, and below all heavy items.
     assert 10 * 3 < found.detection_threshold < counts[found.items[-1]]
 
 
-def test_noise_alone_has_no_heavy_items() -> None:
+def test_pure_noise_has_no_heavy_items() -> None:
     code = code_of((8, 256), (14, 2000), (20, 4000))
     listed = [search(code, {1: 1}, top=10, seed=seed).items for seed in range(30)]
-    # Noise passes on every level in at most one search in 20, and here on three.
+    # Noise passes all levels in at most one search in 20, and there are three searches.
     assert sum(map(len, listed)) <= 2
 
 
 def test_explained_cell_supports_no_other_item() -> None:
-    # So few buckets on the last level that every heavy cell has false candidates.
+    # The last level has so few buckets that every heavy cell has false candidates.
     code = code_of((10, 1024), (16, 1000))
     counts = population(7, bits=16, heavy=8)
     light = {item: count for item, count in counts.items() if count == 3}
@@ -85,7 +85,7 @@ def test_explained_cell_supports_no_other_item() -> None:
     [(16, 0.0), (32, 0.0), (32, 0.05), (48, 0.3)],
     ids=["16 equal", "32 equal", "32 nearly equal", "48 of similar counts"],
 )
-def test_every_item_above_the_stated_count_is_listed(heavy: int, spread: float) -> None:
+def test_every_item_above_the_detection_threshold_is_listed(heavy: int, spread: float) -> None:
     above = missed = 0
     for seed in range(12):
         rng = seeded_generator(seed, heavy)
@@ -98,7 +98,7 @@ def test_every_item_above_the_stated_count_is_listed(heavy: int, spread: float) 
         surely = items[held > found.detection_threshold]
         above += len(surely)
         missed += len(set(surely.tolist()) - set(found.items.tolist()))
-    # A probability of 95 % is stated; items without a stated count have no guarantee.
+    # The probability is 95 %; items below the detection threshold have no guarantee.
     assert missed <= 0.05 * 12 * heavy / 2
     if heavy == 16 and not spread:
         assert above > 40
@@ -106,7 +106,7 @@ def test_every_item_above_the_stated_count_is_listed(heavy: int, spread: float) 
 
 def test_invalid_queries_are_rejected() -> None:
     code = code_of((8, 256))
-    with pytest.raises(ValueError, match=r"shape \(255,\); expected 256 cells"):
+    with pytest.raises(ValueError, match=r"shape \(255,\); expected \(256,\)"):
         heavy_items(code, np.zeros(255, np.int64), 1.0, 1.0, 10, 1)
     for top, width in ((0, 5), (5, 0)):
         with pytest.raises(ValueError, match="at least 1"):

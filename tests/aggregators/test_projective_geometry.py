@@ -32,7 +32,7 @@ def law_of(slots: int = 1, epsilon: float = 1.0, epochs: int = 1) -> ProjectiveG
     return calibrate(ProjectiveGeometryParameters(epsilon, LABELS, slots), epochs, 100)
 
 
-def test_the_silent_are_spoken_for() -> None:
+def test_estimates_are_scaled_to_absent_users() -> None:
     law = law_of()
     aggregator = ProjectiveGeometryAggregator(law)
     words = np.arange(100, dtype=law.message_format.dtype)[:, None]
@@ -47,7 +47,7 @@ def test_the_silent_are_spoken_for() -> None:
     assert half.standard_error > 2 * everybody.standard_error
 
 
-def test_of_open_domains_the_items_most_held_are_found_through_prefixes() -> None:
+def test_prefix_search_finds_the_top_items_of_open_domains() -> None:
     users, most = 100_000, 10
     law = calibrate(ProjectiveGeometryParameters(4.0, Bits(40)), 1, users)
     rng, drawn = seeded_generator(64), np.random.default_rng(1)

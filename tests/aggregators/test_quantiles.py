@@ -35,14 +35,14 @@ def test_exact_counts_have_their_own_quantiles(code: AxisCode) -> None:
     counts = counts_of(code, held, None)
     for share in (np.arange(97) + 0.5) / 97:
         found = quantile(counts, share)
-        # The smallest value up to which the share is reached.
+        # The smallest value with at least this fraction of values up to it.
         assert found.value == everybody[math.ceil(share * len(everybody)) - 1]
         assert found.ci95_low <= found.value <= found.ci95_high
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", CODES)
-def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
+def test_interval_contains_the_quantile(code: AxisCode) -> None:
     rng = np.random.default_rng(3)
     held = rng.integers(50, 200, code.size)
     everybody = np.repeat(np.arange(code.size), held)
@@ -61,6 +61,6 @@ def test_the_interval_holds_the_quantile(code: AxisCode) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
-def test_shares_are_above_0_and_below_1(share: float) -> None:
-    with pytest.raises(ValueError, match="expected a number between 0 and 1"):
+def test_fractions_outside_0_to_1_are_rejected(share: float) -> None:
+    with pytest.raises(ValueError, match="expected a number above 0 and below 1"):
         quantile(counts_of(CODES[0], np.full(60, 3), None), share)

@@ -27,7 +27,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *multiples: float) -> None:
 
 
 def system() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Map steps to counts, and steps to received sums; shape (epochs, epochs) each."""
+    """Return matrices from steps to counts and to received sums, shape (epochs, epochs) each."""
     counts = np.tril(np.ones((EPOCHS, EPOCHS)))
     lags = np.subtract.outer(np.arange(EPOCHS), np.arange(EPOCHS))
     return counts, counts + np.where(lags >= 0, BOOST * DECAY ** np.maximum(lags, 0), 0.0)
@@ -68,7 +68,7 @@ def test_filter_and_smoother_are_conditional_expectations(monkeypatch: pytest.Mo
         assert found.online[epoch] == pytest.approx(expected[epoch], rel=1e-9, abs=1e-12)
 
 
-def test_a_stream_is_looked_back_at() -> None:
+def test_value_stream_is_smoothed_retrospectively() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
     aggregator = ValueStreamAggregator(law)
     participation = Participation.constant(EPOCHS, 5_000)
@@ -83,7 +83,7 @@ def test_a_stream_is_looked_back_at() -> None:
         assert found.values[at, 0] == each.value
         assert found.standard_errors[at] == each.standard_error
         assert found.gaps[at] == bool(each.flags)
-    # Before any report: nothing is claimed.
+    # There is no estimate before the first reports.
     assert found.gaps[:2].all()
     assert found.standard_errors[:2].tolist() == [5_000, 5_000]
     assert found.shrunk is not None
@@ -92,7 +92,7 @@ def test_a_stream_is_looked_back_at() -> None:
     )
 
 
-def test_the_twin_is_looked_back_at_too() -> None:
+def test_shuffled_value_stream_is_smoothed_retrospectively() -> None:
     requested = ShuffledCountsParameters(1.0, 1e-6, max_changes=2, dummies="shuffle")
     aggregator = ShuffledValueStreamAggregator(calibrate_twin(requested, EPOCHS, 100))
     participation = Participation.constant(EPOCHS, 5_000)

@@ -32,7 +32,7 @@ def estimates(
 SMALL = estimates(np.array([10.0, 50.0, -20.0, 60.0]), (math.inf, 25.0), (GAP,))
 
 
-def test_ranges_add_up_and_the_whole_is_known() -> None:
+def test_ranges_add_up_to_the_population() -> None:
     for start, end in combinations(range(5), 2):
         found = SMALL.range(start, end)
         assert found.value == SMALL.values[start:end].sum()
@@ -45,20 +45,20 @@ def test_ranges_add_up_and_the_whole_is_known() -> None:
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (2, 2), (3, 2), (0, 5)])
-def test_ranges_that_there_are_not_are_rejected(ends: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="expected 0 to 4"):
+def test_ranges_outside_the_buckets_are_rejected(ends: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"is empty or not in \[0, 4\)"):
         SMALL.range(*ends)
 
 
 @pytest.mark.parametrize("variances", [None, [1.0], [1.0, 1.0, 1.0], ["x", 1.0]])
-def test_other_json_is_rejected(variances: object) -> None:
+def test_malformed_json_is_rejected(variances: object) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         RangeEstimates.from_json({**SMALL.to_json(), "level_variances": variances})
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
-def test_a_share_lies_between_0_and_1(share: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
+def test_fractions_outside_0_to_1_are_rejected(share: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and below 1"):
         SMALL.quantile(share)
 
 
@@ -68,8 +68,8 @@ def test_a_share_lies_between_0_and_1(share: float) -> None:
     "shape",
     ["bell", *(pytest.param(each, marks=pytest.mark.verify) for each in ("uniform", "spikes"))],
 )
-def test_intervals_of_quantiles_hold_them(shape: str, deviation: float) -> None:
-    """Coverage is at least 95 % of the runs, less 6 deviations, and narrower than the domain."""
+def test_quantile_intervals_contain_the_true_quantiles(shape: str, deviation: float) -> None:
+    """Coverage is at least 95 % minus 6 deviations, and intervals are narrower than the domain."""
     buckets, levels, runs = np.arange(64), 6, 1_000
     shares = {
         "bell": np.exp(-((buckets - 20.0) ** 2) / 200),

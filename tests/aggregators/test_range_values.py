@@ -57,7 +57,7 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
 
 @pytest.mark.verify
 @pytest.mark.parametrize("absent", [0.0, 0.3])
-def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -> None:
+def test_ranges_are_unbiased_with_the_stated_standard_error(absent: float) -> None:
     values, runs = moving_values(1_000), 1_500
     ground_truth = np.array([np.bincount(now, minlength=17)[1:] for now in values])
     ranges = [(0, 1), (3, 8), (0, 8), (5, 6), (2, 14), (8, 16)]
@@ -82,7 +82,7 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(absent: float) -
     assert (2 * stats.norm.sf(np.abs(means)) > FALSE_ALARM).all()
     squares = np.square(standardized).sum(axis=0)
     for scale in (1.0, 0.7, 1.3):
-        # The variance of the values themselves is excluded: up to a tenth.
+        # The variance of the values themselves is not included: up to a tenth.
         below = stats.chi2.cdf(squares * scale**2 / 0.9, runs)
         above = stats.chi2.sf(squares * scale**2 / 1.02, runs)
         as_said = 2 * np.minimum(below, above) > FALSE_ALARM
@@ -109,7 +109,7 @@ def without(level: int, at: int) -> list[RangeEstimates]:
     return found
 
 
-def test_coarse_level_with_a_gap_is_skipped_without_flag() -> None:
+def test_upper_level_with_a_gap_is_skipped_without_flag() -> None:
     whole, *_ = run(moving_values(3_000), seed=9)
     partly, *_ = without(level=2, at=1)
     assert partly.flags == ()

@@ -1,4 +1,4 @@
-"""Test that every reader rejects states that no reports produce."""
+"""Test that all deserializers reject states that cannot result from reports."""
 
 from __future__ import annotations
 
@@ -89,49 +89,49 @@ def read_sums(data: bytes) -> object:
         (read_tables, tables(0, 9), "out of order"),
         (read_tables, tables(8, 99), "expected 100"),
         (read_tables, tables(2 * 17 + CELLS * 3, 9), "epoch 9 is out of order or after"),
-        (read_tables, tables(-1, 0x80), r"count of epoch 8 is out of range; expected 0 to 2\^53"),
-        (read_tree, b"x" * 15, "a tree has 15 bytes; expected a multiple of"),
+        (read_tables, tables(-1, 0x80), r"count at epoch 8 is out of range; expected 0 to 2\^53"),
+        (read_tree, b"x" * 15, "tree state is 15 bytes long; expected a multiple of"),
         (
             read_tree,
             integers(63 * 3, 1),
             ("cell 189 is out of range: a horizon of 32 epochs has 63 nodes of"),
         ),
-        (read_tree, integers(2, 1, 2, 1), "do not strictly increase"),
+        (read_tree, integers(2, 1, 2, 1), "cells of a tree are out of order"),
         *(
-            (read_tree, integers(2, n), ("a count of a tree is out of range; expected 1 to 2"))
+            (read_tree, integers(2, n), ("a count in a tree is out of range; expected 1 to 2"))
             for n in (-1, 0, 2**53 + 1)
         ),
-        (read_messages, b"\0\0", "bytes are not valid message counts: error at byte"),
-        (read_messages, integers(2) + b"\1" + bytes(9), "bytes are truncated: expected"),
-        (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "do not strictly increase"),
+        (read_messages, b"\0\0", "message counts of 2 bytes are malformed at byte"),
+        (read_messages, integers(2) + b"\1" + bytes(9), "bytes are truncated; expected"),
+        (read_messages, integers(2) + b"\1\5\0\0\0\5\0\0\0\1\1", "messages are out of order"),
         (read_messages, integers(1) + b"\1\5\0\0\0\0", "expected 1 to 2"),
         *(
-            (read_stream, integers(1, *sums), "no symbols of epoch")
+            (read_stream, integers(1, *sums), "of epoch 1 cannot result from symbols")
             for sums in ((1, 73, 73**2), (2, 3, 4), (2, 1, 2), (0, 0, 0), (-1, 0, 0))
         ),
-        (read_stream, integers(2, 1, 0, 0)[:-1], "sums have 31 bytes; expected a multiple of 32"),
+        (read_stream, integers(2, 1, 0, 0)[:-1], "sums are 31 bytes long; expected a multiple"),
         (read_stream, 2 * integers(2, 1, 0, 0), "epoch 2 after epoch 2 are out of order"),
         (read_stream, integers(EPOCHS + 1, 1, 0, 0), "after the last epoch, 8"),
-        (read_items, items_of(1, 1, 73), "no 1 symbols of epoch"),
-        (read_items, items_of(1, 1, 40, -40), "no 1 symbols of epoch"),
-        (read_items, items_of(1, 0, 0), "no 0 symbols"),
+        (read_items, items_of(1, 1, 73), "out of range for 1 symbols"),
+        (read_items, items_of(1, 1, 40, -40), "out of range for 1 symbols"),
+        (read_items, items_of(1, 0, 0), "out of range for 0 symbols"),
         (read_items, items_of(1, 1)[:-1], "bytes; expected a multiple of"),
         (read_items, 2 * items_of(1, 1), "epoch 1 after epoch 1 are out of order"),
         (read_items, items_of(EPOCHS + 1, 1), "after the last epoch, 8"),
-        (read_responses, integers(1, 1, 1)[:-1], "counts have 23 bytes; expected a multiple of"),
-        (read_responses, 2 * integers(1, 1, 1), "do not strictly increase"),
+        (read_responses, integers(1, 1, 1)[:-1], "counts are 23 bytes long; expected a"),
+        (read_responses, 2 * integers(1, 1, 1), "epochs are out of order"),
         (
             read_responses,
             integers(4, 1, 1),
-            ("counts of epochs 4 to 4 are out of range: the last epoch is"),
+            ("epochs 4 to 4 of counts are out of range; expected 1 to"),
         ),
         (read_responses, integers(1, 0, 0), r"expected 0 to 2\^53, not both 0"),
         (read_sums, integers(0, 1, 0), "sums of epoch 0 after epoch"),
         (read_sums, 2 * integers(2, 1, 0), "sums of epoch 2 after epoch"),
         (read_sums, integers(EPOCHS + 1, 1, 0), "after the last epoch, 8"),
-        (read_sums, integers(1, 0, 0), "0 sums of epoch 1 cannot total 0"),
-        (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 cannot total"),
-        (read_sums, b"abc", "sums have 3 bytes; expected a multiple of 24"),
+        (read_sums, integers(1, 0, 0), "0 sums of epoch 1 cannot add up to 0"),
+        (read_sums, integers(1, 1, MOST_SUM + 1), "1 sums of epoch 1 cannot add up to"),
+        (read_sums, b"abc", "sums are 3 bytes long; expected a multiple of 24"),
     ],
 )
 def test_invalid_state_bytes_are_rejected(
@@ -144,13 +144,13 @@ def test_invalid_state_bytes_are_rejected(
 @pytest.mark.parametrize(
     ("epoch", "words", "message"),
     [
-        (3, [[0], [2]], "word 2 at epoch 3 is out of range; expected 0 to 1, plus"),
+        (3, [[0], [2]], "message at epoch 3 is 2; expected 0 to 1, plus"),
         (0, [[0]], "epoch 0 is out of range: the last epoch is 8"),
         (9, [[0]], "epoch 9 is out of range: the last epoch is 8"),
-        (1, [[0, 0]], r"words of epoch 1 are uint8 of shape \(1, 2\)"),
+        (1, [[0, 0]], r"messages of epoch 1 are uint8 of shape \(1, 2\)"),
     ],
 )
-def test_words_that_are_not_due_are_rejected(
+def test_messages_that_are_not_due_are_rejected(
     epoch: int, words: list[list[int]], message: str
 ) -> None:
     law = of_future_rand.calibrate(future_rand.FutureRandParameters(1.0, 2), EPOCHS)

@@ -31,7 +31,7 @@ def zipf_window(key: int, users: int = USERS) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("estimator", ["min", "mean", "median"])
-def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: Estimator) -> None:
+def test_error_and_interval_are_those_of_rare_items(estimator: Estimator) -> None:
     errors, covered, predicted, planned = [], [], [], []
     for key in range(8):
         code, counts = HashedRows(SIZE, 5, 8192, f"errors {key}"), zipf_window(key)
@@ -43,7 +43,7 @@ def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: 
         errors.append(off.mean())
         covered.append((off <= rows.half_width).mean())
         sample = error_samples(zipf_counts(SIZE, USERS), 5, 8192, 180.6)[estimator]
-        if estimator == "min":  # as published: at least 0
+        if estimator == "min":  # as in the paper: at least 0
             predicted.append(clipped_errors(rows.errors, counts[rare]).mean())
             planned.append(clipped_errors(sample, counts[rare]).mean())
         else:
@@ -56,7 +56,7 @@ def test_the_error_and_the_interval_are_those_of_items_that_few_hold(estimator: 
 
 
 @pytest.mark.verify
-def test_the_mean_is_unbiased_over_hashes_for_frequent_and_for_absent_items() -> None:
+def test_mean_is_unbiased_over_hashes_for_frequent_and_absent_items() -> None:
     counts = zipf_counts(200, 5_000).astype(np.int64)
     counts[17] = 0
     found = []
@@ -66,11 +66,11 @@ def test_the_mean_is_unbiased_over_hashes_for_frequent_and_for_absent_items() ->
         found.append(rows.values(np.array([1, 2, 18])) - counts[[0, 1, 17]])
     mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(mean) < 6.5 * error).all()
-    # The average contribution of other items to a cell would show if not subtracted.
+    # If the mean contribution of other items to a cell were not subtracted, the mean would show it.
     assert (np.abs(mean + counts.sum() / 16 / 4) > 6.5 * error).all()
 
 
-def test_the_minimum_is_the_published_one() -> None:
+def test_minimum_matches_the_paper() -> None:
     """Algorithm 2: max(min_t C[t, h_t(x)] - gamma n, 0)."""
     code, counts = HashedRows(SIZE, 5, 8192, "published"), zipf_window(1)
     received = window(code, counts, 180.6, 1) + 180.6

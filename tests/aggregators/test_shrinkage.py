@@ -1,4 +1,4 @@
-"""Test shrinkage: unchanged and reduced terms, and smaller errors where little changes."""
+"""Test shrinkage: factors computed by hand, and smaller errors if counts change little."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.randomizers.dyadic import orders_due
 Array = NDArray[np.float64]
 
 
-def test_online_factors_by_hand() -> None:
+def test_online_factors_match_manual_results() -> None:
     tree = [
         TreeEstimates(np.array([[3.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -28,7 +28,7 @@ def test_online_factors_by_hand() -> None:
     assert online_shrunk(tree)[:, 0] == pytest.approx(expected)
 
 
-def test_offline_factors_by_hand() -> None:
+def test_offline_factors_match_manual_results() -> None:
     tree = [
         TreeEstimates(np.array([[9.0], [1.0]]), np.array([2.0, 2.0])),
         TreeEstimates(np.array([[6.0]]), np.array([2.0])),
@@ -39,7 +39,7 @@ def test_offline_factors_by_hand() -> None:
     assert offline_shrunk(tree)[:, 0] == pytest.approx([total / 2 + departure, total])
 
 
-def test_online_uses_only_what_was_received_by_then() -> None:
+def test_online_estimates_use_only_earlier_reports() -> None:
     tree = random_tree(7, 23, noise=1.0, missing=0.2)
     whole = online_shrunk(tree)
     for epochs in range(1, 23):
@@ -52,8 +52,8 @@ def test_online_uses_only_what_was_received_by_then() -> None:
 
 
 @pytest.mark.parametrize("steps", ["none", "smooth", "sudden"])
-def test_shrinking_reduces_the_error_where_little_changes(steps: str) -> None:
-    """Errors over random noise: at least a third less; a sudden change removes the gain."""
+def test_shrinkage_reduces_the_error_if_counts_change_little(steps: str) -> None:
+    """Average over noise: errors shrink by at least a third, unless a change is sudden."""
     epochs = 128
     increments = np.zeros(epochs)
     if steps == "smooth":

@@ -39,7 +39,7 @@ def test_count_subtracts_constant_messages() -> None:
         estimate = aggregator.estimate(epoch, everybody)
         assert estimate is not None
         assert estimate.value == pytest.approx(40)
-        # One part in four of the noise of an epoch; later ones are averaged.
+        # A quarter of an epoch's noise enters the estimate; noise of later epochs is averaged.
         kept = (3 / 4) ** 2
         variance = 2_000 * (1 - kept**epoch) / 7
         assert estimate.standard_error == pytest.approx(math.sqrt(variance))
@@ -49,11 +49,11 @@ def test_count_subtracts_constant_messages() -> None:
     assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
 
 
-def test_suppressed_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
+def test_suppressed_epoch_is_a_gap_and_its_change_appears_later() -> None:
     participation = Participation.constant(EPOCHS, 100)
     messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
     messages[1] += 120
-    # Epoch 3 had too few devices; 20 more became 1 then, and in epoch 4 none.
+    # Epoch 3 had too few devices. By then 20 more devices had value 1, and none more in epoch 4.
     del messages[3]
     participation.set(3, MINIMUM - 1, 100)
     for epoch in range(4, EPOCHS + 1):
@@ -74,7 +74,7 @@ def test_suppressed_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
 
 
 @pytest.mark.parametrize("boost", [0, 1, 4])
-def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
+def test_predicted_error_matches_the_variance_of_the_recursion(boost: int) -> None:
     users = 80
     aggregator, participation = counted(law(boost), {}), Participation.constant(EPOCHS, users)
     estimates = [aggregator.estimate(epoch, participation) for epoch in range(1, EPOCHS + 1)]
@@ -87,7 +87,7 @@ def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     )
 
 
-def test_bytes_that_are_no_counts_are_rejected() -> None:
+def test_invalid_state_bytes_are_rejected() -> None:
     good = counted(law(0), {1: 5, 3: 7}).to_bytes()
     assert ShuffledCountsAggregator.from_bytes(law(0), good).to_bytes() == good
     one, three = good[:16], good[16:]

@@ -1,4 +1,4 @@
-"""Test item counts over time from words: unbiased, with the stated error."""
+"""Test item counts over time from messages: unbiased, with the stated error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def law(buckets: int, boost: int, size: int = 20) -> ShuffledItemCountsLaw:
 
 
 def values() -> NDArray[np.int64]:
-    """Draw values of shape (epochs, users): a third never change, others get their items later."""
+    """Draw values, shape (epochs, users): a third never change, others get their items later."""
     rng = np.random.default_rng(1)
     held = np.zeros((EPOCHS, USERS), np.int64)
     held[:, : USERS // 3] = 1

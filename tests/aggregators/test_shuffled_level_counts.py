@@ -1,4 +1,4 @@
-"""Test counts of numbers over time from words: unbiased, with the stated error."""
+"""Test counts of numbers over time from messages: unbiased, with the stated error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def law(boosted: bool) -> ShuffledLevelCountsLaw:
 
 @cache
 def values() -> NDArray[np.int64]:
-    """Draw values (epochs, users), 0 for none; at most two changes after the first value."""
+    """Draw values, shape (epochs, users), 0 for none: at most two changes after the first value."""
     rng = np.random.default_rng(1)
     drawn = 1 + np.minimum(rng.gamma(3, 4, (3, USERS)).astype(np.int64), BUCKETS - 1)
     drawn[0] *= rng.random(USERS) < 0.8

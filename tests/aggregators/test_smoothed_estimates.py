@@ -40,9 +40,9 @@ def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> 
 
 
 def test_suppressed_epoch_is_estimated_from_its_neighbors() -> None:
-    """No report due at epoch 3 arrives: longer intervals replace it, and no gap is left.
+    """No report due at epoch 3 arrives, but longer intervals cover it, so there is no gap.
 
-    Epoch 3 itself: halves of a known sum, one of which is known.
+    Epoch 3 itself is one half of an interval whose other half and sum are known.
     """
     counts, participation = constant_reports(8, missing=(3,)), Participation.constant(16, 1000)
     found = counts.smoothed(8, participation)
@@ -52,14 +52,14 @@ def test_suppressed_epoch_is_estimated_from_its_neighbors() -> None:
     assert found.standard_errors[2] > 1.2 * whole.standard_errors[2]
 
 
-def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
-    """Epochs 3 and 4 are covered by longer intervals only; epoch 7, the last, by none."""
+def test_epochs_that_no_report_separates_are_flagged_with_wider_intervals() -> None:
+    """Epochs 3 and 4 are covered only by longer intervals, and epoch 7, the last, by none."""
     participation = Participation.constant(16, 1000)
     aggregator = constant_reports(7, missing=(3, 7), orders={4: (1, 2)})
     found = aggregator.smoothed(7, participation)
     assert found.gaps.tolist() == [False, False, True, False, False, False, True]
     scale = 1000 / LAW.c_gaps[0]
-    typical = scale * 0.2  # of every known single epoch, from 40 and 60 reports
+    typical = scale * 0.2  # for every known single epoch, from 40 and 60 reports
     widening = found.half_widths - NORMAL_95 * found.standard_errors
     share = math.sqrt(0.5)
     assert widening == pytest.approx(
@@ -72,7 +72,7 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["tree", pytest.param("prefix", marks=pytest.mark.verify)])
-def test_intervals_hold_the_ground_truth_as_often_as_they_say(estimator: Estimator) -> None:
+def test_intervals_contain_the_ground_truth_at_the_nominal_rate(estimator: Estimator) -> None:
     runs, devices, horizon = 400, 1500, LAW.horizon
     participation = Participation.constant(horizon, devices)
     standardized = np.empty((runs, horizon))

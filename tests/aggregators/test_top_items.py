@@ -15,15 +15,15 @@ def estimates(values: np.ndarray, flags: tuple[str, ...] = ()) -> ItemEstimates:
     return ItemEstimates(values, DEVIATION, NORMAL_95 * DEVIATION, 1_000, 5_000, flags)
 
 
-def test_top_items_come_by_size_with_their_own_estimates() -> None:
+def test_top_items_are_sorted_with_their_own_estimates() -> None:
     every = estimates(np.array([10.0, 400.0, -30.0, 90.0]), flags=("gap",))
     found = every.top(2)
     assert found.items.tolist() == [2, 4]
     assert list(found.of_items()) == [(2, every.item(1)), (4, every.item(3))]
 
 
-def test_selection_biases_and_simultaneous_intervals_hold_all_the_same() -> None:
-    """1,000 items without users: the ten largest estimates are noise."""
+def test_simultaneous_intervals_hold_in_spite_of_selection_bias() -> None:
+    """1,000 items have no users: the ten largest estimates are noise."""
     rng, runs, own, simultaneous = seeded_generator(1), 400, 0, 0
     for _ in range(runs):
         every = estimates(rng.normal(0, DEVIATION, 1_000))
@@ -31,5 +31,5 @@ def test_selection_biases_and_simultaneous_intervals_hold_all_the_same() -> None
         own += int((lows <= 0).any())
         simultaneous += int((values - every.simultaneous_half_width <= 0).all())
     assert own < runs / 4
-    # 97.5 % of the runs, since only the lower ends matter; 9 standard deviations below it.
+    # In 97.5 % of the runs, as only the lower ends matter; the bound is 9 deviations below.
     assert simultaneous >= runs * 0.975 - 9 * np.sqrt(runs * 0.975 * 0.025)

@@ -1,4 +1,4 @@
-"""Test value_stream's estimates: unbiased for boosted changes, otherwise off as stated."""
+"""Test value_stream's estimates: unbiased for boosted changes, otherwise off as predicted."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def law() -> ValueStreamLaw:
 def told(
     law: ValueStreamLaw, streams: NDArray[np.int64], present: NDArray[np.bool_] | None = None
 ) -> ValueStreamAggregator:
-    """Return an aggregator with expected symbols, equivalent to a million of each device.
+    """Return an aggregator with a million copies of each device's expected symbols.
 
     Args:
         streams: Shape (epochs, devices).
-        present: The same shape; None if all devices are always present.
+        present: The same shape, bool; None if all devices are always present.
     """
     aggregator = ValueStreamAggregator(law)
     many = 1_000_000
@@ -73,7 +73,7 @@ def some_streams(devices: int, changes: int) -> NDArray[np.int64]:
     return streams
 
 
-def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> None:
+def test_changes_beyond_the_boosted_ones_appear_gradually(law: ValueStreamLaw) -> None:
     stream = np.zeros((EPOCHS, 1), np.int64)
     stream[[*range(2, 5), *range(9, EPOCHS)]] = 1
     found = np.array(estimated(told(law, stream), np.ones(EPOCHS, np.int64), 1))
@@ -85,12 +85,12 @@ def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> No
 
 
 @pytest.mark.parametrize("most", [2, 7])
-def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
+def test_errors_of_real_devices_are_noise_and_unboosted_changes(
     law: ValueStreamLaw, most: int
 ) -> None:
     users, rng = 80_000, seeded_generator(23, most)
     when = np.sort(rng.permuted(np.tile(np.arange(EPOCHS), (users, 1)), axis=1)[:, :most], axis=1)
-    # From none to all of them: a user's last changes may come after the end.
+    # Between none and all of the changes: a user's last changes can come after the end.
     when[np.arange(most) >= rng.integers(0, most + 1, users)[:, None]] = EPOCHS
     values = (when[None] <= np.arange(EPOCHS)[:, None, None]).sum(axis=2) % 2
     devices, aggregator = ValueStream(law), ValueStreamAggregator(law)
@@ -108,13 +108,13 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
         assert found.standard_error is not None
         assert abs(found.value + missing - now.sum()) < 7 * found.standard_error
         largest = max(largest, abs(missing) / found.standard_error)
-        # A deviation of a sixth in either direction would be detected.
+        # A standard error that is off by a sixth would be detected.
         assert now.sum() > 42 * found.standard_error or epoch < 5
     assert largest == 0 if most == law.max_changes else largest > 14
 
 
 def test_reporters_represent_absent_devices_and_newcomers(law: ValueStreamLaw) -> None:
-    """With the same share of every kind of stream absent, expectations stay the truth.
+    """If the same fraction of every kind of stream is absent, expectations stay the ground truth.
 
     Changes during absence are not boosted: streams are constant while devices are absent.
     """
@@ -144,7 +144,7 @@ def test_epoch_without_reports_carries_estimate_forward_with_gap(law: ValueStrea
     assert flags == [(), (GAP,), ()]
 
 
-def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> None:
+def test_published_variances_match_the_kernel(law: ValueStreamLaw) -> None:
     aggregator = told(law, np.zeros((EPOCHS, 1), np.int64))
     participation = Participation.constant(EPOCHS, 1_000_000)
     found = []
@@ -157,7 +157,7 @@ def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> Non
     assert found == pytest.approx(planned.tolist(), rel=1e-9)
 
 
-def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw) -> None:
+def test_variances_after_a_gap_match_simulated_noise(law: ValueStreamLaw) -> None:
     participation = Participation.constant(EPOCHS, 4000)
     reports = np.full(EPOCHS + 1, 4000)
     reports[[4, 5, 11]] = 0
@@ -184,7 +184,7 @@ def test_variances_after_a_gap_are_those_of_simulated_noise(law: ValueStreamLaw)
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same: bool) -> None:
+def test_intervals_cover_changes_of_absent_devices_from_the_first_epoch(same: bool) -> None:
     law = law_with(Kernel(1.0, 0.25), ValueStreamParameters(10.0, 2), 4)
     runs, devices = 400, 200
     values = np.tile(np.arange(devices) % 2, (law.last_epoch, 1))
@@ -210,9 +210,9 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
             errors[run] = (found.value - now.sum()) / found.standard_error
         noise = math.sqrt(aggregators[0].followed(epoch, participation).variance)
         absence_error = unseen_deviation(float(now.sum()), devices, devices // 5)
-        assert absence_error > 0.8 * noise, "it matters"
-        # 400 runs: 7 standard deviations.
+        assert absence_error > 0.8 * noise, "absence contributes to the error"
+        # The bound is 7 standard deviations for 400 runs.
         assert abs(errors.mean()) < 0.35
         assert np.square(errors).mean() < 1.5
         if same or epoch == 1:
-            assert np.square(errors).mean() > 0.6, "nothing makes up for it"
+            assert np.square(errors).mean() > 0.6, "intervals are not much too wide"

@@ -98,7 +98,7 @@ def test_damaged_and_foreign_states_are_rejected(case: Case) -> None:
             case.restored(damaged)
     others = [each for each in CASES if each.protocol is case.protocol and each.law != case.law]
     for other in others[:1]:
-        with pytest.raises(ValueError, match="different laws"):
+        with pytest.raises(ValueError, match="different mechanisms"):
             aggregator.merge(other.aggregator())
     assert aggregator.to_bytes() == stored
 
