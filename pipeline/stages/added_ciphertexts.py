@@ -26,8 +26,8 @@ class Total:
     """Running sum of the chunks of an attempt.
 
     Attributes:
-        aggregator: State of its messages, unless they wait for other partial windows.
-        opened: Decrypted contents of a partial window; see `ReportReader.add_named`.
+        aggregator: Aggregated messages; empty while they wait for other partial windows.
+        opened: Decrypted contents of a partial window; None without parallel shufflers.
         ciphertexts: Number of ciphertexts in a partial window.
     """
 
@@ -40,7 +40,7 @@ class Total:
 class AddedCiphertexts(WindowTransform[Total]):
     """Turn the ciphertexts of ``<job>.shuffled`` into the partials of ``<job>.partials``.
 
-    Spill files serve large windows where parallel shufflers seal. Raises `WrongKeyError` if the
+    With parallel shufflers, large windows use spill files. Raises `WrongKeyError` if the
     aggregator's private keys are missing.
     """
 
@@ -96,7 +96,7 @@ class AddedCiphertexts(WindowTransform[Total]):
 
 
 def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Messages) -> Aggregator:
-    """Return a state that includes the reports of added devices; `total` stays unchanged."""
+    """Return a new aggregator with `total` and the reports of added devices."""
     both = job.aggregator()
     both.merge(total)
     both.add(job.epochs.local(epoch), added.values, added.counts)

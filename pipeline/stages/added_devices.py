@@ -2,9 +2,9 @@
 
 A stage that replaces reports can leave one genuine device among its own reports. The noise of the
 other devices is then lost. Every party after the first stage therefore adds the reports of devices
-that hold nothing, as many as the guarantee needs honest users. Among these, the one device is as
-safe as among the honest users that the guarantee assumes, whatever any one stage or party replaces
-or suppresses. Estimators know the number of added devices, and that they hold nothing.
+with the initial value, one for each honest user that the guarantee needs. Among these, the one
+genuine device is as safe as among the honest users that the guarantee assumes, whatever any one
+stage or party replaces or suppresses. Estimators know the number and the value of added devices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEALED_AT_ONCE: Final = 1 << 10
 
 
 class AddedDevices:
-    """Reports a party adds: a function of its private key, the deployment and the epoch.
+    """Reports that a party adds, derived from its private key, the deployment and the epoch.
 
     Two noisy versions of the same counts could be averaged. A window that any worker of the party
     writes again, or that is replayed, therefore receives the same added reports. `party` is one of
@@ -60,9 +60,9 @@ class AddedDevices:
         return Messages(drawn)
 
     def ciphertexts(self, epoch: int, role: Role) -> Iterator[MessageArray]:
-        """Yield the added reports as ciphertexts for the parties after a topic, in blocks.
+        """Yield the added reports in blocks, encrypted for the parties that follow a topic.
 
-        Cover traffic hides their number. Raises as `words` does.
+        Cover traffic hides the number of reports. Raises `WrongKeyError` as `words` does.
         """
         words = self.words(epoch)
         if words is None:

@@ -1,10 +1,10 @@
-"""Aggregate one party's shares: one partial of its own for every window.
+"""Aggregate one party's shares into that party's partial of every window.
 
-A party opens the ciphertexts addressed to it and sums their shares modulo 2^32, with a table of its
-own devices (`added_devices`). The shares it opens, and so the sum in its partial, are pseudorandom
-to anyone without the other party's. It suppresses the sum of a window whose shares state fewer
-devices than the job requires. A shuffler that forwards only the shares of a few devices therefore
-learns nothing about them.
+A party decrypts the ciphertexts addressed to it and sums their shares modulo 2^32, together with a
+table of the devices it adds (`added_devices`). To anyone without the other party's shares, these
+shares and the sum in the partial are pseudorandom. A party suppresses the sum of a window whose
+shares state fewer devices than the job requires. A shuffler that forwards only the shares of a few
+devices therefore learns nothing about them.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def partial_of(job: DeployedJob, total: ShareSum, added: Messages | None) -> byt
 
 
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
-    """Combine both parties' partials into the window's, or state why its counts are unknown.
+    """Combine both parties' partials into a window's payload, or state why its counts are unknown.
 
-    The sum is that of the window only if both parties added the shares of the same producers. These
-    must cover all devices counted when the window was finalized. `sums` are the partials of
+    The counts are known only if both parties added the shares of the same producers, and these
+    producers have all devices counted when the window was finalized. `sums` has the partials of
     aggregate-a and aggregate-b.
     """
     form = job.table_format
@@ -120,7 +120,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
 def _problem(
     job: DeployedJob, manifest: Manifest, first: PartialSum, second: PartialSum
 ) -> str | None:
-    """Return why two sums do not give the counts of a window, or None if they do."""
+    """Return why two sums do not combine into the counts of a window, or None if they do."""
     if first.digest != second.digest:
         opened = " and ".join(
             f"{name} opened {each.shares:,} shares and failed to open {each.closed:,}"
@@ -133,18 +133,18 @@ def _problem(
             f"{max(first.contributors):,} devices, but the window has {manifest.contributors:,}"
         )
     if first.chunks is None or second.chunks is None:
-        return f"shares are from fewer than {job.shuffle.minimum:,} devices"
+        return f"shares are from fewer than the required {job.shuffle.minimum:,} devices"
     most = _most_alike(job, manifest)
     if most > MOST_ALIKE:
         return (
-            f"up to {most:,} reports of these devices may be equal, but shares support at most "
-            f"{MOST_ALIKE:,} equal reports: split the users among several jobs"
+            f"up to {most:,} reports of these devices can be identical, but shares support at most "
+            f"{MOST_ALIKE:,} identical reports: split the users among several jobs"
         )
     return None
 
 
 def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
-    """Return the maximum number of equal reports, if all devices of each producer are present."""
+    """Return the maximum number of identical reports if all devices of each producer report."""
     law, epoch = job.law, job.epochs.local(manifest.epoch)
     senders = Counter(manifest.populations)
     senders[job.added_by_each(job.law)] += len(job.later_parties)

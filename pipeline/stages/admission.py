@@ -27,7 +27,7 @@ class Rejection:
     detail: str
 
 
-# A record of a few bytes may represent 2^40 messages, which `order: random` would write out.
+# A record of a few bytes can represent 2^40 messages, which `order: random` would write one by one.
 WRITTEN_OUT_MAX = 1 << 24
 
 
@@ -95,11 +95,11 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
         return decode_sealed_batch(value)
     if kind is RecordType.PUNCTUATION:
         return decode_punctuation(value)
-    raise CodecError(f"a {kind.name.lower()} does not belong in this topic")
+    raise CodecError(f"record type: got {kind.name.lower()}; expected a batch or punctuation")
 
 
 class MessageCheck:
-    """Check the messages of a job's reports in the topic of a role."""
+    """Check that reports have the message format of a topic and messages of the job's protocol."""
 
     def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
@@ -122,8 +122,8 @@ class MessageCheck:
         distinct = self._form.distinct
         if distinct is not None and values.size and int(values.max()) >= distinct:
             return (
-                f"message: got {int(values.max())}; {self._job.protocol} expects less than "
-                f"{distinct}"
+                f"message: got {int(values.max())}; {self._job.protocol} expects at most "
+                f"{distinct - 1}"
             )
         try:
             self._check_messages(self._job.epochs.local(epoch), values)
@@ -133,7 +133,7 @@ class MessageCheck:
 
 
 class Admission:
-    """Read and validate single records of a raw topic: pure, and the same on every worker.
+    """Decode and validate single records of a raw topic, with the same result on every worker.
 
     Jobs with sealed reports use `sealed_admission`.
     """
@@ -168,7 +168,7 @@ class Admission:
     def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Rejection | None:
         if isinstance(record, Batch | Punctuation):
             return None
-        return Rejection(Reason.SEALED, "sealed, but reports of this job are not")
+        return Rejection(Reason.SEALED, "batch is sealed, but this job expects unsealed reports")
 
     def _opened(self, record: Batch | SealedBatch) -> Batch | Rejection:
         assert isinstance(record, Batch)
@@ -182,8 +182,8 @@ class Admission:
         if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
             return Rejection(
                 Reason.OVERSIZED,
-                f"record: got {batch.words.messages} messages; with order: random, at most "
-                f"{WRITTEN_OUT_MAX} are allowed",
+                f"messages in the record: got {batch.words.messages}; 'order: random' supports at "
+                f"most {WRITTEN_OUT_MAX}",
             )
         problem = self._words.message_problem(batch.epoch, values)
         return None if problem is None else Rejection(Reason.PROTOCOL, problem)

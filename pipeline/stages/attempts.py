@@ -1,8 +1,8 @@
-"""Read and write windows in ``<job>.shuffled``: in chunks, possibly more than once.
+"""Read and write the windows in ``<job>.shuffled``, in chunks and possibly more than once.
 
 An attempt is one writing of a window by a shuffler worker. Chunks of two attempts never mix. The
-first complete attempt is the window. Records left behind by a killed or paused worker are another
-attempt at the same window, whole or partial.
+first complete attempt is the window. Records left behind by a killed or paused worker form another
+attempt at the same window, complete or not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Content = TypeVar("Content")
 
 
 def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Rejection:
-    """Return the chunk of a record, or the reason it does not belong in the partition."""
+    """Decode the chunk in a record, or return why it does not belong in the partition."""
     chunk = readable(decode_chunk, value)
     if isinstance(chunk, Rejection):
         return chunk
@@ -75,11 +75,11 @@ class Attempt(Generic[Content]):
 
 
 class Attempts(Generic[Content]):
-    """Attempts in one partition.
+    """Attempts read from one partition, by epoch and attempt id.
 
     Args:
         begin: Creates the content to which chunks are added.
-        add: Adds a chunk; raises `ValueError` if the protocol has no such messages.
+        add: Adds a chunk; raises `ValueError` if its messages are invalid for the protocol.
         end: Releases the resources of a dropped attempt.
     """
 
@@ -104,17 +104,17 @@ class Attempts(Generic[Content]):
         return min((attempt.began for attempt in self._open.values()), default=None)
 
     def take_in(self, offset: int, chunk: Chunk, now: float = 0.0) -> Attempt[Content] | None:
-        """Add a chunk, and return its attempt once that is complete.
+        """Add a chunk, and return its attempt if all chunks of the attempt have been read.
 
-        Raises `ValueError` without any effect if the protocol has no such messages, or if the chunk
-        and the first chunk state different totals.
+        Raises `ValueError` without any effect if messages are invalid for the protocol, or if the
+        total differs from that of the attempt's first chunk.
         """
         attempt = self._open.get((chunk.epoch, chunk.attempt))
         if attempt is None:
             attempt = Attempt(offset, now, self._begin(), chunk.total)
         if chunk.total != attempt.total:
             raise ValueError(
-                f"one of {chunk.total} chunks, but the first was one of {attempt.total}"
+                f"total chunks: got {chunk.total}; the attempt's first chunk states {attempt.total}"
             )
         if chunk.index not in attempt.indices:
             self._add(attempt.content, chunk)
@@ -128,5 +128,5 @@ class Attempts(Generic[Content]):
                 self._end(self._open.pop((epoch, attempt)).content)
 
     def floor(self, position: int) -> int:
-        """Return the floor: no record below is needed once all before `position` are read."""
+        """Return the lowest offset still needed once all records before `position` are read."""
         return min((each.first_offset for each in self._open.values()), default=position)

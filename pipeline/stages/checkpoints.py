@@ -1,13 +1,13 @@
 """Checkpoints of a publisher: its state after an epoch, and the offsets where reading resumes.
 
-Checkpoints are in ``<job>.estimates``, which only the publisher may write, under a key of their
-own. Readers of estimates skip them. The logs remain authoritative: a checkpoint is used only if
+Checkpoints have a key of their own in ``<job>.estimates``, which only the publisher has permission
+to write. Readers of estimates skip them. The logs stay authoritative: a checkpoint is used only if
 
 * its epoch is published,
-* the record it names decided that epoch,
-* its state gives the published estimate of the epoch, byte for byte.
+* the manifest it refers to decided that epoch,
+* its state reproduces the published estimate of the epoch, byte for byte.
 
-Without a valid one, the logs are read from their beginning, or from that of the horizon.
+Without a valid checkpoint, the logs are read from their beginning or that of the horizon.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 
 INTERVAL = 512
-"""Epochs between two checkpoints, where one can be made."""
+"""Number of epochs between two checkpoints, unless the state cannot be saved."""
 NEAR = 2 * INTERVAL
-"""Number of last records of the topic that include a checkpoint where any can be made."""
+"""Records at the end of the topic among which a checkpoint is searched for."""
 KEY = b"checkpoint"
 """Key of checkpoint records; estimates have none."""
 LARGEST = 1 << 16
-"""Maximum bytes of a checkpoint; protocols with more state read the whole horizon."""
+"""Maximum size of a checkpoint in bytes; with more state, the whole horizon is read."""
 _VERSION = 1
 
 
@@ -42,8 +42,8 @@ class Checkpoint:
     """State of a publisher after an epoch.
 
     Attributes:
-        deployment: 16 bytes.
-        fingerprint: 16 bytes.
+        deployment: Deployment id, 16 bytes.
+        fingerprint: Job fingerprint, 16 bytes.
         place: Offsets from which the logs are read.
         state: Result of `Estimation.state`.
     """
@@ -58,7 +58,7 @@ class Checkpoint:
         return self.place.epoch
 
     def append(self) -> Append | None:
-        """Return the action that writes it, or None if it is too large or not valid JSON."""
+        """Return the action that writes the checkpoint; None if it is too large or invalid."""
         place = self.place
         body = {
             "checkpoint": _VERSION,
@@ -81,18 +81,18 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Checkpoint:
-        """Decode a record's value; raises `CodecError` unless it is of a supported version."""
+        """Decode a record's value; raises `CodecError` if it is invalid or of another version."""
         try:
             body = json.loads(value)
             if body["checkpoint"] != _VERSION:
-                raise CodecError(f"unknown checkpoint version {body['checkpoint']!r}")
+                raise CodecError(f"version: got {body['checkpoint']!r}; expected {_VERSION}")
             numbers = [
                 body[name]
                 for name in ("epoch", "first_epoch", "manifest_offset", "partials_offset")
             ]
             whole = tuple(body["whole_manifests"])
             if not all(type(number) is int and number >= 0 for number in (*numbers, *whole)):
-                raise CodecError("checkpoint with invalid positions")
+                raise CodecError("epochs and offsets of a checkpoint must be integers, at least 0")
             epoch, first_epoch, manifest_offset, partials_offset = numbers
             return cls(
                 bytes.fromhex(body["deployment"]),
@@ -114,7 +114,7 @@ class Checkpoint:
 
 
 def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
-    """Return the checkpoint in a record, or None if it is not one of this deployment."""
+    """Return the checkpoint in a record, or None if the record has none of this deployment."""
     if key != KEY:
         return None
     try:
@@ -131,7 +131,7 @@ def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:
 
 
 def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord) -> Estimation:
-    """Restore a checkpoint; raises `ValueError` unless it gives the published estimate."""
+    """Restore a checkpoint; raises `ValueError` unless it reproduces the published estimate."""
     estimation = Estimation.resumed(job, checkpoint.epoch, checkpoint.state)
     if published.epoch != checkpoint.epoch:
         raise ValueError(
@@ -140,7 +140,7 @@ def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord)
     if checkpoint.state:
         estimate = estimation.estimate()
         if estimate is None or published.estimate is None:
-            raise ValueError(f"epoch {checkpoint.epoch} has no estimate")
+            raise ValueError(f"epoch {checkpoint.epoch}: there is no estimate to compare with")
         if estimate.to_json() != published.estimate.to_json():
-            raise ValueError(f"epoch {checkpoint.epoch}: the published estimate differs")
+            raise ValueError(f"epoch {checkpoint.epoch}: published and restored estimate differ")
     return estimation

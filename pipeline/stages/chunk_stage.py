@@ -1,11 +1,11 @@
-"""Read released windows in chunks, and write what a `WindowTransform` makes of them.
+"""Read released windows in chunks, and write the result of a `WindowTransform`.
 
 The transform removes an encryption layer, aggregates the reports, or sums one party's shares.
 
-Chunks are added per attempt, which is one writing of a window by the stage before. The first
+Chunks are added per attempt, which is one writing of a window by the preceding stage. The first
 complete attempt is the window. All other attempts at the epoch are dropped, so that leftovers of a
-killed or paused writer never hold the floor. With parallel shufflers, the window is the first
-complete attempt of each of them.
+killed or paused writer never hold back the committed offset, the *floor*. With parallel shufflers,
+the window consists of the first complete attempt of each shuffler.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import WindowStatus
 from dpstream.topics.records import Reason
 
-# Seconds a window may stay incomplete before older partials are searched for it.
+# Seconds that a window can stay incomplete before its partial is searched for further back.
 _LONG_SECONDS = 30.0
 
 
@@ -90,12 +90,12 @@ class ChunkStage(Generic[Content]):
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
-        """Process one chunk; the last chunk of the last missing attempt writes the window."""
+        """Process one chunk, and write its window if the chunk completes it."""
         state = self._partitions[partition]
         state.position = offset + 1
         chunk = read_chunk(self._job, partition, value)
         if isinstance(chunk, Chunk) and chunk.instance > self._instances:
-            detail = f"shuffle instance: got {chunk.instance}; expected less than {self._instances}"
+            detail = f"shuffle instance: got {chunk.instance}; expected at most {self._instances}"
             chunk = Rejection(Reason.PROTOCOL, detail)
         if isinstance(chunk, Rejection):
             yield from self._reject(state, offset, value, chunk)
@@ -137,7 +137,7 @@ class ChunkStage(Generic[Content]):
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`: incomplete windows hold the floor, and no clock takes part."""
+        """See `Stage.idle_seconds`: incomplete windows hold back the floor; no clock is used."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None
@@ -149,7 +149,7 @@ class ChunkStage(Generic[Content]):
             first = complete.first_missing(complete.lowest or 1)
         while self._job.topics.partition_of(first) != partition or first in complete:
             first += 1
-        return f"epoch {first} and later ones of its partition"
+        return f"epoch {first} and later epochs of its partition"
 
     def heartbeat(self) -> dict[str, object]:
         epochs = set().union(*(state.attempts.epochs for state in self._partitions.values()))
@@ -179,7 +179,7 @@ class ChunkStage(Generic[Content]):
         yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: _ChunkPartition[Content]) -> Steps[None]:
-        """Commit the first offset of the oldest attempt that may still become the window."""
+        """Commit the first offset of the oldest attempt that can still become the window."""
         state.attempts.drop(lambda epoch: self._through(state, epoch))
         for epoch in [each for each in state.partial_windows if self._through(state, each)]:
             del state.partial_windows[epoch]

@@ -1,7 +1,7 @@
-"""Open the ciphertexts of a window's reports: one layer per stage, the innermost at the last.
+"""Decrypt a window's reports: each stage removes one layer, and the last one the innermost.
 
 A window of sealed reports is a set of ciphertexts in increasing order. Every ciphertext has its own
-key, so the order reveals nothing. One that occurs twice was copied on its way and counts once.
+key, so the order reveals nothing. A ciphertext that occurs twice was copied, and counts once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class IncreasingCiphertexts:
     ends: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def add(self, index: int, words: Messages, form: MessageFormat) -> None:
-        """Add a chunk; raises `ValueError` for another format, or if it does not fit the others."""
+        """Add a chunk; raises `ValueError` if its format or its order is wrong."""
         rows = words.values
         if words.counts is not None or rows.dtype != form.dtype or rows.shape[1] != form.width:
             raise ValueError(f"messages: got {rows.shape[1]} x {rows.dtype}; expected {form}")
@@ -58,7 +58,7 @@ class IncreasingCiphertexts:
             and (before is None or before < first)
             and (after is None or last < after)
         ):
-            raise ValueError("ciphertexts do not increase strictly: one may be duplicated")
+            raise ValueError("ciphertexts must be strictly increasing: one might be duplicated")
         self.ends[index] = first, last
 
 
@@ -76,7 +76,7 @@ class SealedRelease(WindowRelease):
 
 
 def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
-    """Return distinct ciphertexts in increasing order, cut for chunks, in little memory."""
+    """Cut the distinct ciphertexts, in increasing order, into chunks, in little memory."""
     if words.in_files:
         return (yield from words.once())
     return Chunks.of(split_messages(distinct(words.sorted())))
@@ -85,9 +85,9 @@ def ciphertexts_in_order(words: MessageMultiset) -> Steps[Chunks]:
 class Decryptor:
     """Decrypt the outermost layer of reports with a party's private keys.
 
-    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. Raises `WrongKeyError` if
-    `keys` has no key of the party, or an earlier one without the last. All methods raise it if the
-    key of an epoch's key period is gone.
+    `party` is a key of `dpstream.pipeline.jobs.sealed.Sealed.parties`. The constructor raises
+    `WrongKeyError` unless `keys` has the party's last key and no gap before it. All methods raise
+    it if the key of an epoch's key period was erased.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
@@ -97,17 +97,17 @@ class Decryptor:
         self._keys = keys
 
     def open(self, epoch: int, rows: MessageArray) -> MessageArray:
-        """Return the contents of ciphertexts, without those that do not open."""
+        """Return the contents of all ciphertexts that can be decrypted."""
         private_key, context = self._period(epoch)
         return open_rows(rows, private_key, context)
 
     def open_named(self, epoch: int, rows: MessageArray) -> MessageArray:
-        """Decrypt as `open` does, with names before the contents; see `open_named_rows`."""
+        """Decrypt as `open` does; each content follows its name (see `open_named_rows`)."""
         private_key, context = self._period(epoch)
         return open_named_rows(rows, private_key, context)
 
     def open_all(self, epoch: int, ciphertexts: list[bytes]) -> list[bytes | None]:
-        """Return the content of each ciphertext, None for those that do not open."""
+        """Return the content of each ciphertext, or None where decryption fails."""
         private_key, context = self._period(epoch)
         return unseal_all(ciphertexts, private_key, context)
 
@@ -118,7 +118,7 @@ class Decryptor:
             raise WrongKeyError(
                 f"epoch {epoch} of job {self._job.name} is sealed to key "
                 f"{key_id(lock.public_key).hex()} of {self._party}, which is no longer in "
-                f"{self._keys.source}: it cannot be read without that key"
+                f"{self._keys.source}: the epoch cannot be read without that key"
             )
         return private_key, lock.context
 
@@ -143,13 +143,13 @@ class ReportReader:
         return MessageFormat(packed.dtype, NAME_WORDS + packed.width)
 
     def open_named(self, epoch: int, words: Messages) -> Messages:
-        """Return the contents of an epoch's ciphertexts, each after its name; add nothing."""
+        """Return the contents of an epoch's ciphertexts, each after its name, unaggregated."""
         return Messages(self._opener.open_named(epoch, words.values))
 
     def add_named(
         self, aggregator: Aggregator, epoch: int, parts: Sequence[MessageMultiset]
     ) -> Steps[int]:
-        """Add the distinct contents of several partial windows, and return their number of reports.
+        """Add the distinct contents of several partial windows, and return the number of reports.
 
         A shuffler drops its own duplicates, but does not know what other shufflers received.
         `parts` stay unchanged.
@@ -169,7 +169,7 @@ class ReportReader:
 
 
 def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
-    """Raise `WrongKeyError` if a process lacks a key of a party that will still be used."""
+    """Raise `WrongKeyError` if `keys` lacks a party's private key that is still needed."""
     assert job.sealed is not None
     public_keys = job.sealed.parties[party]
     available = [keys.find(public_key) is not None for public_key in public_keys]
@@ -178,16 +178,16 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
             key_id(key).hex() for key, here in zip(public_keys, available, strict=True) if not here
         ]
         raise WrongKeyError(
-            f"job {job.name}: no private key in {keys.source} for {party}, whose public key is "
-            f"{', '.join(missing)}. 'dpstream keygen' created it: copy it here, or give its "
-            "folder with --keys"
+            f"job {job.name}: no private key in {keys.source} for {party} with public key "
+            f"{', '.join(missing)}. Copy the key that 'dpstream keygen' created, or specify its "
+            "folder with '--keys'"
         )
 
 
 def reports_in(
     rows: MessageArray, form: MessageFormat, aggregator: Aggregator, epoch: int
 ) -> MessageArray:
-    """Return the valid reports among opened ciphertexts, without all others.
+    """Return the valid reports among decrypted contents, and drop all other contents.
 
     `form` is the format of reports, and `epoch` is numbered within its horizon.
     """

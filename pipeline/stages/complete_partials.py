@@ -1,13 +1,13 @@
 """Track the windows that have a partial, reading the log only as far back as needed.
 
-A long-lived job has very many partials, and each may be large. Aggregators need only those of
-windows whose chunks still arrive, so they start near the end of the log. Missing an older one is
-harmless for correctness: its window would be aggregated again, and the first partial of an epoch
-counts. But leftovers of a paused writer would then hold the floor forever, and old windows in the
-topic would be written a second time. More is therefore read, from further back, in two cases:
+A long-lived job has very many partials, and each can be large. Aggregators only need the partials
+of windows whose chunks still arrive, so they start near the end of the log. Results stay correct if
+an older one is missed: its window is aggregated again, and the first partial of an epoch counts.
+But leftovers of a paused writer would then hold back the committed offset forever, and old windows
+in the topic would be written again. The log is therefore read from further back in two cases:
 
-* before accepting a chunk of an epoch older than the partials read,
-* as long as a window stays incomplete.
+* before a chunk of an epoch older than the partials read is accepted,
+* while a window stays incomplete.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dpstream.topics.names import Role
 
 
 class CompletePartials:
-    """Epochs with a complete partial among those read.
+    """Epochs whose partial has been read completely.
 
-    `whole` is True if the whole topic was read. An incomplete epoch then has no partial.
+    `whole` is True if the whole topic was read. All other epochs then have no complete partial.
     """
 
     def __init__(self, job: DeployedJob, role: Role) -> None:
@@ -39,11 +39,11 @@ class CompletePartials:
         return self._log.complete
 
     def reach(self, epoch: int) -> bool:
-        """Return whether an epoch's partial would have been read, unless it is out of order."""
+        """Return whether an epoch's partial has been read, if it exists and is in order."""
         return self.whole or 0 < self.complete.lowest <= epoch
 
     def catch_up(self) -> Steps[None]:
-        """Read new partials; at first, those at the end of the topic.
+        """Read new partials; the first call reads partials near the end of the topic.
 
         Sealed jobs read the whole topic: an epoch whose keys are erased can no longer be processed.
         """
@@ -58,11 +58,11 @@ class CompletePartials:
         yield from self.read_back()
 
     def flush(self) -> Steps[None]:
-        """Wait until every append so far is acknowledged, and read up to the own appends."""
+        """Wait until all appends are acknowledged, and read the log up to them."""
         yield from self._cursor.flush()
 
     def read_back(self) -> Steps[None]:
-        """Read from further back than before, up to the current end."""
+        """Read the log again from further back, up to its current end."""
         assert self._places is not None, "the end must be read first"
         place = next(self._places, None)
         if place is not None:

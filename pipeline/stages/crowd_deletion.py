@@ -1,7 +1,7 @@
-"""Delete messages of every crowd at random in the shuffler.
+"""Delete random messages of every crowd in the shuffler.
 
-The result is a function of the messages and of a generator derived from noise key, deployment and
-epoch. A window that is written again, by any worker, is the same.
+The result depends only on the messages and on a generator that is derived from noise key,
+deployment and epoch. A window is therefore the same if any worker writes it again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dpstream.topics.messages import Messages
 
 
 def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generator) -> Messages:
-    """Return the remaining messages of the crowds that are large enough.
+    """Return the messages that remain in the crowds that stay large enough.
 
-    The numbers of all crowds are drawn first, including those without a message. The draw of a
-    crowd therefore does not depend on others. Messages without a crowd are deleted.
+    First, the number to leave is drawn for every crowd, even for a crowd without messages. It
+    therefore does not depend on other crowds. Messages without a crowd are deleted.
 
-    `words` are all messages of a window, in canonical order. The result has some of the rows, in
-    the same order, counted if `words` are. The caller chooses its canonical encoding.
+    `words` has all messages of a window, in canonical order. The result is a part of them in the
+    same order, with counts if `words` has counts. The caller chooses its canonical encoding.
     """
     crowds = law.crowds_of(words.values)
     counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
@@ -51,7 +51,7 @@ def left_of_crowds(law: CrowdsLaw, words: Messages, generator: np.random.Generat
 def numbers_left(
     counts: CrowdCounts, sizes: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw the number of messages to leave of crowds of these sizes, int64 of the same shape."""
+    """Draw the number of messages to leave in each crowd, int64 of the shape of `sizes`."""
     drawn = noise_table(counts).draw(len(sizes), generator)
     left: NDArray[np.int64] = np.clip(sizes + drawn - counts.shift, 0, sizes)
     return left
@@ -67,9 +67,9 @@ def uniform_choice(
 ) -> NDArray[np.int64]:
     """Draw a sample without replacement, and return the number chosen of each kind.
 
-    Every set of size `chosen` is equally likely. `counts` has the number of each kind, int64
-    (kinds,), of which at most all are chosen. Places are drawn one after the other, for the smaller
-    part: the chosen or the others.
+    Every set of size `chosen` is equally likely; `chosen` is at most the sum of `counts`. `counts`
+    has the number of elements of each kind, int64, shape (kinds,). Positions are drawn one after
+    another for the smaller set: the chosen elements or the remaining ones.
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> uniform_choice(np.array([5, 0, 1]), 6, seeded_generator(1)).tolist()

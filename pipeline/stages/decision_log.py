@@ -1,7 +1,7 @@
 """Read the manifest log of a deployment; the first manifest of an epoch decides it.
 
-The shuffler workers of a job share only this log. Each worker reads it up to its own manifest, so
-that all continue under the same decision, whichever worker made it.
+The shuffler workers of a job share only this log. Each worker reads it up to the manifest it wrote,
+so that all workers continue under the same decision, whichever worker made it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
 # A producer that missed this many consecutive decided epochs is not awaited until it returns.
 MAX_MISSED_EPOCHS = 3
-# Maximum number of manifests read together: few of a longer row could be stored. Fewer than
-# `_FEW_ROWS` are read one by one, which is as fast.
+# Maximum number of manifests decoded together. Fewer than `_FEW_ROWS` are decoded one by one, which
+# is as fast.
 _ROWS, _FEW_ROWS = 1024, 8
 
 
@@ -51,8 +51,8 @@ class RememberedDecision:
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
         cut_offset: First offset that no longer belongs to the window.
-        bits: One bit per producer in order of registration, lowest bit first: set if it is in the
-            window. Producers beyond the last bit are not in.
+        bits: One bit per producer in order of registration, lowest bit first: set if the producer
+            is in the window. Producers beyond the last bit are not in the window.
     """
 
     window_status: WindowStatus
@@ -64,7 +64,7 @@ class RememberedDecision:
         return has_bit(self.bits, index)
 
     def inside(self, producers: int) -> NDArray[np.bool_]:
-        """Return whether each of the first `producers` is in the window."""
+        """Return which of the first producers are in the window, bool, shape (producers,)."""
         # For empty input, `np.unpackbits` returns uninitialized memory.
         packed = np.frombuffer(self.bits or b"\0", np.uint8)
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
@@ -72,7 +72,7 @@ class RememberedDecision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Consecutive decisions, each the first of its epoch; `offsets` are those of the manifests."""
+    """Consecutive decisions, each the first of its epoch, with the offsets of their manifests."""
 
     rows: ManifestRows
     offsets: tuple[int, ...]
@@ -87,7 +87,7 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
 
 
 def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
-    """Read a manifest again: with many producers, only the offsets are stored."""
+    """Read a manifest again by its offset; the manifests of many producers are not stored."""
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
     base = base_of(record.value)
@@ -97,9 +97,9 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
 
 
 def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
-    """Read a further shuffler's manifest of its partial window, or return None for other records.
+    """Decode a parallel shuffler's manifest of its partial window; None for other records.
 
-    Shufflers are numbered from 2 on; manifests of the first are decisions.
+    Shuffler 1 has no such manifests: its manifests are decisions.
     """
     if instance == 1:
         return None
@@ -114,15 +114,15 @@ def own_partial_window(job: DeployedJob, instance: int, record: LogRecord) -> Ma
 class DecisionLog:
     """Finalized epochs, recent membership, and the number of devices behind each producer.
 
-    Manifests of epochs the job does not have are skipped. So are those of epochs more than
+    Manifests are skipped if the job does not have their epoch, or if the epoch is more than
     `EPOCHS_AHEAD` beyond the oldest epoch without an earlier manifest. No worker decides that far
-    ahead, and all epochs in between are pending work for all readers. Every reader skips the same
-    manifests, because the epochs decided by earlier manifests depend on the log alone.
+    ahead, and every epoch in between would be pending work for all readers. All readers skip the
+    same manifests, because the epochs decided by earlier manifests depend only on the log.
 
     Args:
         on_decision: Called with every decision.
-        on_decisions: Called instead with several at once, where they are read together.
-        after: All epochs up to this one are decided, by records that are not read.
+        on_decisions: Called instead of `on_decision` with decisions that were read together.
+        after: Last of the epochs that were decided by earlier records, which are not read.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class DecisionLog:
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
         self._on_decisions = on_decisions
-        # Short manifests refer to others, which must be stored or looked up. Without `on_decisions`
-        # the caller gets single decisions. Both are read one by one.
+        # Records are read one by one if manifests are short, because these refer to others that
+        # must be stored or looked up, and if the caller only accepts single decisions.
         by_rows = on_decision is None or on_decisions is not None
         self._by_rows = by_rows and not job.short_manifests
         self._reader = manifest_reader(job)
@@ -172,7 +172,7 @@ class DecisionLog:
             self._on_decision(decision)
 
     def apply_all(self, records: Iterable[LogRecord]) -> None:
-        """Process records as `apply` does, faster; those before a read failure are processed."""
+        """Process records like `apply`, but faster; records before a read failure are processed."""
         unread, more = iter(records), True
         while more:
             part: list[LogRecord] = []
@@ -184,7 +184,7 @@ class DecisionLog:
                     self._apply_alike(tuple(alike))
 
     def _apply_alike(self, records: Sequence[LogRecord]) -> None:
-        """Process records that may be alike; bisect around those that prevent it."""
+        """Process records together; split them if one prevents it."""
         if not self._by_rows or self.first_epoch is None or len(records) < _FEW_ROWS:
             for record in records:
                 self.apply(record)
@@ -231,17 +231,17 @@ class DecisionLog:
 
     @property
     def whole_manifests(self) -> tuple[int, ...]:
-        """Offsets of earlier manifests to which later ones may refer by difference, ascending."""
+        """Ascending offsets of the earlier manifests that later short manifests can refer to."""
         return self._reader.bases
 
     def recall(self, record: LogRecord) -> Manifest:
-        """Read an earlier decided manifest to which others refer; raises `CodecError`."""
+        """Decode an earlier manifest that others refer to; raises `CodecError` if it is invalid."""
         return self._reader.decode(record.offset, record.value)
 
     def encode(self, manifest: Manifest) -> bytes:
-        """Encode a decision that follows the manifests read.
+        """Encode a decision that is appended after the manifests read.
 
-        Readers skip a manifest that refers to an earlier one if too many whole ones come between.
+        Readers skip a short manifest if too many whole ones follow the one that it refers to.
         """
         return self._reader.encode(manifest)
 
@@ -277,7 +277,7 @@ class DecisionLog:
             del self._recent[self._order.popleft()]
 
     def exists(self, epoch: int) -> bool:
-        """Return whether the deployment has an epoch; the first manifest states the first epoch."""
+        """Return whether the deployment has an epoch; its first manifest states the first epoch."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
     def recent(self, epoch: int) -> RememberedDecision | None:
@@ -285,17 +285,17 @@ class DecisionLog:
         return self._recent.get(epoch)
 
     def population(self, index: int) -> int:
-        """Return the devices of a producer in the last epoch it was in; 0 before the first."""
+        """Return the number of devices of a producer in its latest window; 0 before its first."""
         populations = self._latest.populations()
         return int(populations[index]) if index < len(populations) else 0
 
     def last_in(self, index: int) -> int:
-        """Return the latest epoch whose window a producer was in; 0 before the first."""
+        """Return the epoch of the latest window that a producer was in; 0 before its first."""
         epochs = self._latest.epochs()
         return int(epochs[index]) if index < len(epochs) else 0
 
     def last_in_of(self, producers: int) -> NDArray[np.int64]:
-        """Return `last_in` of each of the first `producers`."""
+        """Return `last_in` for each of the first producers, shape (producers,)."""
         epochs = self._latest.epochs()
         return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
@@ -307,7 +307,7 @@ class DecisionLog:
     def missed(self, index: int, first_epoch: int, epoch: int) -> bool:
         """Return whether a producer missed the last `MAX_MISSED_EPOCHS` decisions before `epoch`.
 
-        Decisions before `first_epoch`, its first one, do not count.
+        Decisions before `first_epoch`, the producer's first epoch, do not count.
         """
         latest = self.latest_before(epoch)
         return (
@@ -327,9 +327,9 @@ class DecisionLog:
         return ~seen & (first_epochs <= latest[-1][0])
 
     def latest_before(self, epoch: int) -> tuple[tuple[int, RememberedDecision | None], ...]:
-        """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, with decisions.
+        """Return the last `MAX_MISSED_EPOCHS` decided epochs before `epoch`, latest first.
 
-        Latest first. A decision no longer stored becomes None; every producer then counts as in.
+        Each has its decision, or None if that is no longer stored: all producers then count as in.
         """
         earlier = islice(self.decided.below(epoch), MAX_MISSED_EPOCHS)
         return tuple((each, self._recent.get(each)) for each in earlier)

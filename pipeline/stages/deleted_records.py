@@ -1,9 +1,9 @@
 """Decide whether a stage still needs records that its topic no longer has.
 
-Kafka drops the offsets of a group after a week without members, and a restored cluster may have
-older ones. A stage then finds its offset below the start of its topic. Nothing is lost if all
-deleted records belong to published windows. This module reads estimates and manifests, and runs
-only when offsets and topics do not fit.
+Kafka drops the offsets of a group after a week without members, and a restored cluster might have
+older offsets. A stage then finds its offset below the start of its topic. Nothing is lost if all
+deleted records belong to published windows. This module checks that with estimates and manifests;
+it only runs in this case.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dpstream.topics.names import Role
 
 
 def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> Steps[bool]:
-    """Return whether records below an offset of a partition may still be needed.
+    """Return whether deleted records of a partition might still be needed.
 
-    `role` is that of a topic of raw reports, or of chunks. `offset` is the partition's start.
+    `role` is a topic of raw reports or of chunks. `offset` is the start of the partition.
     """
     published = yield from latest_published(job)
     instance = 1 + job.route.reports.index(role) if role in job.route.reports else 1
@@ -66,7 +66,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
 
 
 def latest_published(job: DeployedJob) -> Steps[int]:
-    """Find the last epoch up to which all are published; 0 before the first."""
+    """Find the last epoch up to which all epochs are published; 0 before the first."""
     place = yield from place_of_latest(job, lambda latest: latest)
     published = FirstEstimates(job, place.before)
     log = job.cursor(Role.ESTIMATES, lambda record: published.apply(record.value))

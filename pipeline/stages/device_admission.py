@@ -28,13 +28,13 @@ from dpstream.topics.sealing import CIPHERTEXT_BYTES, device_context, key_id, un
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmittedReports:
-    """Valid reports of a batch: they open, and the protocol has their messages.
+    """Valid reports of a batch: decrypted, with messages of the protocol.
 
     Attributes:
-        tags: Tags of their devices, uint64 of shape (reports,).
-        contents: Opened contents, uint8 of shape (reports, bytes of a content).
+        tags: Tags of the devices, uint64, shape (reports,).
+        contents: Decrypted contents, uint8, shape (reports, content bytes).
         left_out: Number of invalid reports in the batch.
-        ciphertexts: Identities that tell sealed reports from copies, uint64 of shape (reports,): 8
+        ciphertexts: Identities that reveal copies of sealed reports, uint64, shape (reports,): 8
             bytes of the random ids the ciphertexts are bound to. None if reports are not sealed.
     """
 
@@ -51,13 +51,13 @@ def decode_collected(value: bytes) -> LooseBatch | Watermark:
         return decode_loose_batch(value)
     if kind is RecordType.WATERMARK:
         return decode_watermark(value)
-    raise CodecError(f"a {kind.name.lower()} does not belong in this topic")
+    raise CodecError(f"record type: got {kind.name.lower()}; expected loose_batch or watermark")
 
 
 class DeviceAdmission:
-    """Read and validate single records: pure, and the same on every worker.
+    """Decode and validate single records, with the same result on every worker.
 
-    An invalid report of one device affects no report of another.
+    An invalid report of one device does not affect the reports of other devices.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
@@ -70,7 +70,7 @@ class DeviceAdmission:
         self._check_messages = checks.check_messages
 
     def check_keys(self) -> None:
-        """Raise `WrongKeyError` if a private key that will still be used is missing."""
+        """Raise `WrongKeyError` if a private key that is still needed is missing."""
         available = [self._keys.find(key) is not None for key in self._devices.keys]
         if available and (not available[-1] or available != sorted(available)):
             missing = [
@@ -79,9 +79,9 @@ class DeviceAdmission:
                 if not here
             ]
             raise WrongKeyError(
-                f"job {self._job.name}: no private key in {self._keys.source} opens device "
-                f"reports, whose public key is {', '.join(missing)}. 'dpstream keygen' created "
-                "it: copy it here, or give its folder with --keys"
+                f"job {self._job.name}: no private key in {self._keys.source} for device reports "
+                f"with public key {', '.join(missing)}. Copy the key that 'dpstream keygen' "
+                "created, or specify its folder with '--keys'"
             )
 
     def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Rejection:
@@ -110,13 +110,13 @@ class DeviceAdmission:
                 "not sealed" if k is None else f"sealed to {k.hex()}" for k in (batch.key, expected)
             ]
             return Rejection(
-                Reason.SEALED, f"got {names[0]}; epoch {batch.epoch} requires {names[1]}"
+                Reason.SEALED, f"got reports {names[0]}; expected {names[1]} in epoch {batch.epoch}"
             )
         size = self._form.size + (0 if expected is None else CIPHERTEXT_BYTES)
         if batch.contents.shape[1] != size:
             return Rejection(
                 Reason.PROTOCOL,
-                f"contents: got {batch.contents.shape[1]} bytes; expected {size}",
+                f"content of a report: got {batch.contents.shape[1]} bytes; expected {size}",
             )
         return batch
 
@@ -144,14 +144,14 @@ class DeviceAdmission:
         public_key = self._devices.key_at(batch.epoch)
         private_key = None if public_key is None else self._keys.find(public_key)
         if private_key is None:
-            return Rejection(Reason.SEALED, "sealed to a key that was erased")
+            return Rejection(Reason.SEALED, "the reports are sealed to a key that was erased")
         about = device_context(batch.deployment, batch.fingerprint, batch.epoch, b"")
         ciphertexts = [ciphertext.tobytes() for ciphertext in batch.contents]
         contexts = [about + report.tobytes() for report in batch.reports]
         return unseal_each(ciphertexts, private_key, contexts)
 
     def known(self, epoch: int, contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return which opened contents, shape (n, bytes of one), hold valid reports; shape (n,)."""
+        """Return which decrypted contents, shape (n, content bytes), are valid, shape (n,)."""
         slots, counts, known = self._form.unpack(contents)
         self._leave_out_unknown(self._job.epochs.local(epoch), slots, counts, known)
         return known
@@ -163,7 +163,7 @@ class DeviceAdmission:
         counts: NDArray[np.uint16],
         known: NDArray[np.bool_],
     ) -> None:
-        """Clear, in `known`, the contents with a message that the protocol does not have."""
+        """Set `known` to False for contents with a message that the protocol does not have."""
         candidates = np.flatnonzero(known)
         if not len(candidates) or self._all_known(local_epoch, slots[known], counts[known]):
             return
@@ -202,8 +202,8 @@ RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermar
 def used_messages(
     slots: NDArray[np.unsignedinteger], counts: NDArray[np.uint16]
 ) -> NDArray[np.unsignedinteger]:
-    """Return the messages of contents, shape (messages, width).
+    """Return the messages in the used slots of contents, shape (messages, width).
 
-    `slots` has shape (n, slots, width). `counts`, shape (n,), are the numbers of used slots.
+    `slots` has shape (n, slots, width). `counts`, shape (n,), has the numbers of used slots.
     """
     return slots[np.arange(slots.shape[1]) < counts[:, None]]

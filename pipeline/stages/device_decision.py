@@ -1,7 +1,7 @@
 """Close windows of device jobs, whose reports arrive through collectors.
 
-A window closes when its grace period is over, which starts at the end of its epoch by the broker's
-clock. It closes earlier when every live collector has written its watermark for the epoch.
+A window closes at the end of its grace period, which starts at the end of its epoch by the broker's
+clock. It closes earlier if every live collector has written its watermark for the epoch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.topics.manifests import Manifest
 
 ALIVE_MS: Final = 30_000
-"""Milliseconds, by the broker's clock, that a collector without a heartbeat is waited for."""
+"""Time to wait for a collector without a heartbeat, in milliseconds by the broker's clock."""
 _SILENT_AT_ONCE: Final = 64
 COLLECT: Final = "collect"
-"""Stage named in the heartbeats of collectors, in ``<job>.status``."""
+"""Stage name in the heartbeats of collectors, in ``<job>.status``."""
 
 
 class Collectors:
@@ -35,7 +35,7 @@ class Collectors:
         self._heard: dict[bytes, tuple[int, bytes]] = {}
 
     def apply(self, record: LogRecord) -> None:
-        """Process a record of the topic; unreadable records are skipped."""
+        """Process a record of ``<job>.status``; unreadable records are skipped."""
         try:
             body = json.loads(record.value)
             if body.get("deployment") != self._deployment:
@@ -83,7 +83,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         return bool(alive) and alive <= window.watermarks
 
     def missing(self, window: DeviceWindow) -> Iterator[str]:
-        """Yield the first characters of the ids of collectors that still accept reports."""
+        """Yield a label for each live collector that has not written its watermark."""
         alive = self._collectors.alive(self._timeline.now or 0)
         for collector in sorted(alive - window.watermarks):
             yield f"collector {collector.hex()[:8]}"
@@ -94,9 +94,9 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
-        """See `WindowDecision`; for device jobs the calendar alone ends an epoch.
+        """See `WindowDecision`; in device jobs, only the calendar ends an epoch.
 
-        After a long pause the oldest epochs come first, in batches.
+        After a long pause, the oldest epochs come first, in batches.
         """
         running = self._timeline.running_epoch
         if running is None:

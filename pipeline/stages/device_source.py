@@ -1,4 +1,4 @@
-"""Windows of device jobs: one report per device and epoch. Drops tags and opens sealed reports."""
+"""Windows of device jobs: one report per device and epoch, decrypted and without its tag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpstream.topics.loose_batches import Watermark
 from dpstream.topics.names import Role
 
 _STATUS_SECONDS: Final = 1.0
-"""Seconds between two checks of which collectors are up."""
+"""Seconds between two checks for live collectors."""
 
 
 class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
@@ -117,7 +117,7 @@ class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
         return {"contradicting_reports": window.contradicting}
 
     def idle_seconds(self) -> float | None:
-        """See `WindowSource.idle_seconds`; the calendar alone ends an epoch."""
+        """See `WindowSource.idle_seconds`; only the calendar ends an epoch."""
         oldest, last = self._decision.oldest_undecided, self._job.last_epoch
         if last is not None and oldest > last:
             return math.inf

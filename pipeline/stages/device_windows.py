@@ -1,8 +1,8 @@
-"""Windows of device jobs: one report of each tag, the first in the log.
+"""Windows of device jobs: only the first report of each tag in the log counts.
 
-A sealed report also counts once, whatever tags it carries. A party that forwards reports cannot
-read them. It could otherwise send copies of one under the names of nonexistent devices, and observe
-by how much the estimate moves. Of several copies, the one with the lowest tag counts.
+Copies of a sealed report under other tags do not count either. Otherwise, a party that forwards
+reports it cannot read could send copies of one report under tags of nonexistent devices, and
+observe how much the estimate changes. Of several copies, the one with the lowest tag counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: Ids of the collectors that accept no more reports of the epoch.
-        contradicting: Number of reports unlike the first of their tag, counted with devices.
+        contradicting: Reports that differ from the first of their tag; computed with `devices`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DeviceWindow(OpenWindow):
         self._counted: tuple[int, MessageMultiset] | None = None
 
     def add(self, reports: AdmittedReports) -> None:
-        """Add reports; of two with one tag, the first counts."""
+        """Add reports; of several reports with the same tag, the first counts."""
         self._uncount()
         contents = reports.contents
         if self._sealed:
@@ -79,7 +79,7 @@ class DeviceWindow(OpenWindow):
 
     @property
     def contributors(self) -> int:
-        """Number of reports received: every device sends one, whether or not something is due."""
+        """Number of reports received; every device sends one per epoch, even without messages."""
         return len(self._contents)
 
     @property
@@ -141,7 +141,7 @@ class DeviceWindow(OpenWindow):
 
 
 class DeviceWindows:
-    """Collector of decided windows from the raw topic, for records that `admission` accepts."""
+    """Reader of decided windows from the raw topic, for records that `admission` accepts."""
 
     def __init__(
         self,

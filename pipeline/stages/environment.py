@@ -27,7 +27,7 @@ class FinishedWindow:
     Which devices participate is public, so `contributors` is not secret.
 
     Attributes:
-        contributors: Number of devices present; None if the stage does not learn it.
+        contributors: Number of devices present; None if the stage does not know it.
         began: Time of the window's first record, on the clock of the stage's driver.
         decided_at: Time the window was finalized, in milliseconds since 1970 by the broker's clock;
             set by stages that wait for that decision.
@@ -56,14 +56,14 @@ WindowListener: TypeAlias = Callable[[FinishedWindow], None]
 
 
 def ignore_window(window: FinishedWindow) -> None:
-    """Ignore a finished window."""
+    """Do nothing; the default `WindowListener`."""
 
 
 OpenSpillFile: TypeAlias = Callable[[], BinaryIO]
 """Function that opens a spill file."""
 
 SPILL_FILE_BYTES: Final = 1 << 20
-"""Bytes that an open spill file counts for in the memory of a stage; there are few."""
+"""Bytes of memory that a stage counts for each of its few open spill files."""
 BLOCK_BYTES: Final = 1 << 22
 """Bytes read from spill files at a time."""
 
@@ -88,8 +88,8 @@ class Environment:
     Attributes:
         identifiers: Generates the random 16-byte ids of attempts.
         wall_clock: Milliseconds since 1970, for the timestamps of manifests.
-        broker_time: Milliseconds since 1970 by the broker's clock; None while unknown, and then no
-            calendar decides a window.
+        broker_time: Milliseconds since 1970 by the broker's clock; None while unknown, so that no
+            window is decided by the calendar.
         generator: Cryptographic generator for ``order: random``.
         open_spill_file: Opens spill files for windows whose messages do not fit a table of counts.
         listener: Called with every window this worker has decided or written.

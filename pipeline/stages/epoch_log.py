@@ -1,8 +1,8 @@
 """Read the epochs of a deployment in order: decision, counts and published estimate.
 
-Manifests, partials and estimates are kept forever, in one partition each. The content of an epoch
-is therefore a function of three logs, for the publisher as they grow and for every later reader. In
-each log, the first complete record of an epoch counts.
+Manifests, partials and estimates are kept forever, in one partition each. The publisher, while
+these logs grow, and every later reader therefore find the same content of an epoch. In each log,
+the first complete record of an epoch counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpstream.topics.partials import corruption_reason
 
 
 class LostEpochError(DpstreamError):
-    """The records behind a published epoch are gone."""
+    """The manifest or partial of a published epoch is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class EpochPosition:
     """Offsets at which reading continues after an epoch, without earlier records.
 
     Attributes:
-        epoch: The manifests up to its own decide exactly the epochs up to it.
+        epoch: Last epoch read; the manifests up to its own decide exactly the epochs up to it.
         manifest_offset: Offset of the epoch's manifest.
         manifest_digest: SHA-256 of that record.
-        whole_manifests: Offsets of manifests to which later ones may refer by difference.
-        partials_offset: Offset before which there is no part of a partial of a later epoch.
+        whole_manifests: Offsets of manifests that later short manifests can refer to.
+        partials_offset: Offset before which no part of a later epoch's partial is stored.
     """
 
     epoch: int
@@ -80,14 +80,14 @@ class DecidedEpoch:
 class EpochLog:
     """Read the logs of every epoch in step, a few MiB at a time.
 
-    Memory does not grow with the number of epochs. Each manifest may cover ten thousand producers,
-    so pending ones are stored compactly. Of those next in the log only the bytes are stored, and of
-    those decided out of order only the offset.
+    Memory does not grow with the number of epochs. A manifest can list ten thousand producers, so
+    pending manifests are stored compactly: as bytes if they are next in the log, and by offset if
+    they were decided out of order.
 
     Args:
         first: First epoch to return.
         published: True to return only published epochs, with their estimates.
-        after: All epochs up to this one are decided, by manifests that are not read.
+        after: Last of the epochs that were decided by earlier manifests, which are not read.
 
     Attributes:
         next_epoch: Next epoch; None until the deployment's first epoch is known.
@@ -121,12 +121,12 @@ class EpochLog:
 
     @property
     def partials_wait(self) -> bool:
-        """True if partials have been read whose epoch has not come yet."""
+        """True if partials of epochs that `next` has not returned yet have been read."""
         return bool(self._payloads)
 
     @property
     def logs(self) -> tuple[LogCursor, ...]:
-        """Logs of manifests and partials; `next` reads them up to the ends found last."""
+        """Logs of manifests and partials; `next` reads both up to the ends found last."""
         return self._manifest_log, self._partial_log
 
     @property
@@ -135,9 +135,9 @@ class EpochLog:
         return last is not None and following is not None and following > last
 
     def place(self) -> EpochPosition | None:
-        """Return the place after the epoch last returned by `next`, or None without one.
+        """Return the position after the epoch that `next` returned last, or None.
 
-        A place exists where epochs were decided in order.
+        There is a position only if epochs were decided in order.
         """
         if self._decided_in_order is None or self.next_epoch is None:
             return None
@@ -155,7 +155,7 @@ class EpochLog:
 
     @classmethod
     def resume_at(cls, job: DeployedJob, place: EpochPosition, first: int) -> Steps[Self | None]:
-        """Return a log that continues after a place, or None if the logs contradict the place."""
+        """Return a log that continues at a position, or None if the topics contradict it."""
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log
         yield from find_ends(log.logs)
@@ -187,7 +187,7 @@ class EpochLog:
         return log
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
-        """Yield the epochs available now and not read before; `run` executes the steps."""
+        """Yield the available epochs that were not read before; `run` executes the steps."""
         run(self.find_end())
         while (epoch := run(self.next())) is not None:
             yield epoch
@@ -202,7 +202,7 @@ class EpochLog:
     def next(self) -> Steps[DecidedEpoch | None]:
         """Return the next requested epoch, or None if it is not available yet.
 
-        Raises `LostEpochError` if it is published and the records behind it are gone.
+        Raises `LostEpochError` if it is published and its manifest or partial is missing.
         """
         estimate, offsets = None, self._first
         if self._only_published:
@@ -227,7 +227,7 @@ class EpochLog:
         return DecidedEpoch(manifest, self._pass_over(manifest.epoch), estimate)
 
     def read_partials(self) -> Steps[None]:
-        """Read the partials to the end found by `find_end`, including unrequested epochs."""
+        """Read all partials up to the end found by `find_end`, even of unrequested epochs."""
         while (yield from self._read_partials()):
             pass
 
@@ -236,12 +236,12 @@ class EpochLog:
         return (yield from self._partial_log.read_some())
 
     def _partials_begin(self) -> int:
-        """Return an offset before which there is no part of a partial still to come."""
+        """Return an offset before which no part of an unreturned partial is stored."""
         waits = bool(self._payloads) or self._partials.has_parts
         return self._nothing_waited_at if waits else self._partial_log.position
 
     def _next_manifest(self) -> Steps[Manifest | None]:
-        """Return the next manifest, once its partial is available if it has one."""
+        """Return the next manifest, or None while it or the partial it needs is unavailable."""
         while True:
             if self._turn is None and self.next_epoch in self._waiting:
                 self._turn = yield from manifest_at(self._job, self._waiting[self.next_epoch])

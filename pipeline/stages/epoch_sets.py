@@ -1,4 +1,4 @@
-"""Sets of epochs that stay small however many epochs a job has."""
+"""Sets of epochs that stay small for any number of epochs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Self
 class EpochSet:
     """Set of epochs as disjoint, sorted runs.
 
-    Epochs are decided nearly in order, so a million epochs form one run and a few outliers. Every
-    log that may repeat itself is read through `add`, which returns whether an epoch is new. The
-    first record of an epoch counts, and later ones are skipped.
+    Epochs are decided nearly in order, so a million epochs form one run and a few outliers. Logs
+    with repeated records are read through `add`, which returns whether an epoch is new. The first
+    record of an epoch counts, and later ones are skipped.
 
     >>> decided = EpochSet()
     >>> [decided.add(epoch) for epoch in (1, 2, 4, 2)]
@@ -29,7 +29,7 @@ class EpochSet:
 
     @classmethod
     def up_to(cls, last: int) -> Self:
-        """Return the set of epochs 1 to `last`, empty if that is 0."""
+        """Return the set of epochs 1 to `last`, which is empty if `last` is 0."""
         epochs = cls()
         if last:
             epochs._starts, epochs._ends = [1], [last]

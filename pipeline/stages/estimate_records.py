@@ -19,7 +19,7 @@ from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import WindowStatus
 
 VERSION = 1
-# Created once, and without detecting the encoding: there are many records.
+# Shared by all records, and used without detecting the encoding, to save time.
 _READER = json.JSONDecoder()
 
 
@@ -28,14 +28,14 @@ class EstimateRecord:
     """Final published record of one epoch.
 
     Attributes:
-        deployment: 16 bytes.
-        epoch: Epoch, from 1 on.
+        deployment: Deployment id, 16 bytes.
+        epoch: Epoch, numbered from 1.
         closed_at: Time the window was finalized, in milliseconds since 1970.
         contributors: Number of devices in the window.
         population: Number of devices enrolled.
         estimate: None for protocols that cannot estimate an epoch that is not released.
         guarantee: `Guarantee` of the job, as JSON.
-        reason: Why a window is corrupt; None for others.
+        reason: Reason why the window is corrupt; None otherwise.
         assumes_changes: Maximum number of changes of one user for which intervals hold; None if
             they hold for any stream of values.
     """
@@ -100,7 +100,7 @@ class EstimateRecord:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> EstimateRecord:
-        """Decode a record's value; raises `CodecError` unless it is of a supported version."""
+        """Decode a record's value; raises `CodecError` if it is invalid or of another version."""
         try:
             body = _READER.decode(value.decode())
             if body["version"] != VERSION:
@@ -129,20 +129,20 @@ class EstimateRecord:
     def _check(self) -> None:
         """Raise `ValueError` for invalid content, which another program may have written."""
         if not 0 <= self.closed_at <= LAST_MOMENT:
-            raise ValueError("closed_at: expected a time until the year 9999")
+            raise ValueError(f"'closed_at' is {self.closed_at}; expected a time before year 10000")
         if min(self.contributors, self.population) < 0:
-            raise ValueError("contributors and population must be at least 0")
+            raise ValueError("'contributors' and 'population' must be at least 0")
         (self.reason or "").encode()
         for name in ("epsilon", "delta"):
             number = self.guarantee.get(name)
             if number is not None and not (type(number) in (int, float) and isfinite(number)):
-                raise ValueError(f"{name} is not a number")
+                raise ValueError(f"'{name}' is {number!r}; expected a finite number")
         changes = self.assumes_changes
         if changes is not None and not (type(changes) is int and 0 <= changes < 1 << 63):
-            raise ValueError("assumes_changes is not a number of changes")
+            raise ValueError(f"'assumes_changes' is {changes!r}; expected an integer, at least 0")
         unit = self.guarantee.get("unit")
         if unit is not None and not isinstance(unit, str):
-            raise ValueError("unit is not a text")
+            raise ValueError(f"'unit' is {unit!r}; expected a string")
 
 
 _BY_KEY: Final = {
@@ -152,7 +152,7 @@ _BY_KEY: Final = {
     "branching": ("level_estimates", "LevelEstimates"),
     "items": ("item_estimates", "ItemEstimates"),
 }
-"""Module and class of each kind of estimate, by key; the first key present decides."""
+"""Module and class of each kind of estimate, by its key in JSON; the first match decides."""
 
 
 def _estimate(body: Mapping[str, Any] | None) -> Published | None:
@@ -168,11 +168,11 @@ def _several(module: str, kind: str) -> Any:
 
 
 class EstimateListener(Protocol):
-    """Receives published records in the order of epochs, starting with the latest ones."""
+    """Listener for published records in the order of epochs."""
 
     @property
     def reads_horizon(self) -> bool:
-        """True if it needs a horizon from its first epoch on."""
+        """True if the listener needs all records of a horizon, not only the latest ones."""
         ...
 
     def start_over(self) -> None:
@@ -183,7 +183,7 @@ class EstimateListener(Protocol):
 
 
 def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
-    """Decode a record, or return None if deployment or epoch does not belong to the job."""
+    """Decode a record, or return None if it is invalid or not of this deployment."""
     try:
         record = EstimateRecord.from_bytes(value)
     except CodecError:
@@ -197,7 +197,7 @@ class FirstEstimates:
 
     Records of other deployments, and of epochs the job does not have, are skipped. Epochs are
     published in order, so records more than `EPOCHS_AHEAD` beyond the first gap are skipped, too.
-    All epochs up to `before` are published, by records that are not read.
+    Epochs up to `before` count as published; their records are not read.
     """
 
     def __init__(self, job: DeployedJob, before: int = 0) -> None:

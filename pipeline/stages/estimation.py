@@ -2,7 +2,7 @@
 
 * The state is a function of the manifests and partials, added in epoch order.
 * Horizons are independent: the first epoch of a new horizon discards the state of the previous one.
-* Job epochs count on; counts, participation and estimators number a horizon's epochs from 1.
+* A job numbers epochs across horizons; counts, participation and estimators within a horizon.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Estimation:
         horizon: Index of the horizon being estimated, from 0.
         participation: Participation per epoch, numbered from 1 within the horizon.
         last_epoch: Latest epoch added, numbered within the horizon; 0 before the first.
-        received: True if reports of that epoch were released.
+        received: True if reports of `last_epoch` were released.
     """
 
     aggregator: Aggregator
@@ -55,7 +55,7 @@ class Estimation:
         if counts is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(counts))
         elif manifest.window_status is WindowStatus.RELEASED:
-            # No reports are known, and this must imply nothing about their values.
+            # Unknown reports count as absent, which implies nothing about their values.
             contributors = 0
         self.last_epoch = self._job.epochs.local(manifest.epoch)
         self.participation.set(self.last_epoch, contributors, manifest.population)
@@ -77,8 +77,8 @@ class Estimation:
     def state(self) -> dict[str, Any] | None:
         """Return the JSON state needed to estimate later epochs, or None if all epochs are needed.
 
-        Between two horizons, or where epochs are independent, nothing is needed. After an epoch
-        without reports there is no estimate to compare a state with.
+        The state is empty between two horizons, and if epochs are independent. It is also None
+        after an epoch without reports, which has no estimate to compare the state with.
         """
         last, job = self.last_epoch, self._job
         if job.protocol_entry.per_epoch or last in (0, job.epochs.count):
@@ -105,18 +105,18 @@ class Estimation:
         estimation.received = True
         if not state:
             if not (job.protocol_entry.per_epoch or estimation.last_epoch == job.epochs.count):
-                raise ValueError(f"epochs after {epoch} depend on earlier ones")
+                raise ValueError(f"state is empty, but epochs after {epoch} need earlier epochs")
             return estimation
         if not isinstance(estimation.aggregator, ResumableAggregator):
-            raise ValueError("the protocol has no resumable states")
+            raise ValueError("state: this protocol cannot resume an estimate from a state")
         try:
             for local, contributors, population in state["participation"]:
                 if not 1 <= local <= estimation.last_epoch:
-                    raise ValueError(f"participation of epoch {local} of the horizon")
+                    raise ValueError(f"epoch: got {local}; expected 1 to {estimation.last_epoch}")
                 estimation.participation.set(local, contributors, population)
             estimation.aggregator.resume(state["counts"], estimation.participation)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"not a state of an estimate: {error!r}") from None
+            raise ValueError(f"state of an estimate is malformed: {error!r}") from None
         return estimation
 
     def model(self) -> NDArray[np.float64]:

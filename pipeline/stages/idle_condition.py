@@ -1,10 +1,9 @@
-"""Conditions under which the workers of a stage may idle, and the events that wake them.
+"""Conditions under which a stage needs no running workers, and the events that wake it.
 
-The actions of a stage follow from the topics it reads and from clocks. A stage is idle when
-`Stage.idle_seconds` says so and every record of its topic is processed. Nothing is then left to do
-before one of these topics grows, or before the stage's timer expires, and no worker needs to run.
-The condition records the ends of these topics, read before the stage was queried. Any later write,
-including one in between, therefore changes an end.
+The actions of a stage depend only on clocks and on the topics it reads. A stage is idle if
+`Stage.idle_seconds` is not None and every record of its topic is processed. No worker is then
+needed until one of the topics grows or the stage's timer expires. The condition stores the end
+offsets of these topics, read before `idle_seconds` was called: any later write changes an end.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class IdleCondition:
     """Idle condition of a stage: end offsets unchanged and timer not expired.
 
     Attributes:
-        ends: End offsets of the topics that wake it, for the deployment's partitions.
-        seconds: Duration from its start; infinite if no clock takes part.
+        ends: End offsets of the topics that wake the stage, per partition of the deployment.
+        seconds: Seconds after which the condition expires; infinite if no clock is used.
 
     >>> condition = IdleCondition({Role.PARTIALS: (7,), Role.MANIFESTS: (9,)}, 60.0)
     >>> condition.holds({Role.PARTIALS: [7], Role.MANIFESTS: [9]})
@@ -55,9 +54,9 @@ class IdleCondition:
 
 
 def initial_idle_condition(job: DeployedJob, stage: str) -> IdleCondition | None:
-    """Return the idle condition of a stage while nothing was written since deployment.
+    """Return the idle condition of a stage after a deployment, before any record is written.
 
-    None if a clock alone can create work: epochs of devices also end when none reports.
+    None if a clock can create work: epochs of device jobs end even if no device reports.
     """
     if job.devices is not None and job.route.stages[stage] is Role.REPORTS:
         return None

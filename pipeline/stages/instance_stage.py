@@ -1,14 +1,14 @@
-"""Parallel shuffler after the first: it decides nothing, and writes its partial windows.
+"""Parallel shuffler other than the first: it decides nothing and writes partial windows.
 
-Every message of an epoch goes to one of several shufflers, at random. Each has its own topic, and
-its operator sees a share of what a device sends. `ShuffleStage` is the first of them. Its manifest
-is the decision for all: the producers in, and the drawing of each.
+Every message of an epoch goes to a random one of several shufflers. Each has its own topic, and its
+operator sees only a fraction of a device's messages. `ShuffleStage` is the first shuffler. Its
+manifest is the decision for all: the producers in the window, and the drawing of each.
 
-* A producer sends the first shuffler its part after the others have theirs. Every producer in the
-  window therefore has all its records in every topic when the manifest is in the log. A shuffler
-  that then reads its topic to the end has all records to wait for.
-* The other shufflers must not depend on this: a producer may send one of them less. Missing records
-  stay missing, but every writing of a partial window must then be the same.
+* A producer sends messages to the first shuffler last. When a manifest is in the log, every topic
+  therefore has all records of the producers in the window. A shuffler that then reads its topic to
+  the end does not need to wait for more records.
+* The other shufflers must not rely on this, because a producer might omit records. Missing records
+  stay missing, but all writings of a partial window must then have the same content.
 * A shuffler therefore writes its own manifest before its partial window: a copy of the decision
   with the offsets of its own topic. It continues under the first such manifest, and everything
   after that is a function of the log.
@@ -55,8 +55,8 @@ class _InstancePartition(RawPartition[Window]):
     """State of an owned partition; pending writes are manifests of this shuffler.
 
     Attributes:
-        decided: Released epochs without a manifest of this shuffler; offsets of their decisions.
-        ends: End offset of the partition, read once the decision of an epoch in `decided` is known.
+        decided: Offsets of decisions, by released epoch without a manifest of this shuffler.
+        ends: End offsets of the partition, by epoch in `decided`, read after its decision.
     """
 
     decided: dict[int, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class _InstancePartition(RawPartition[Window]):
 class InstanceStage(RawStage[_InstancePartition, Window]):
     """Turn the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
 
-    `instance` is the number of this shuffler, from 2 on.
+    `instance` is the number of this shuffler, at least 2.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; all partial windows need a manifest, in every partition."""
+        """See `Stage.idle_seconds`; also None while a partial window has no manifest."""
         return None if self._released > self._declared else super().idle_seconds()
 
     def unfinished(self, partition: int) -> str:
@@ -126,7 +126,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
             first += 1
         state = self._partitions.get(partition)
         begun = () if state is None else (*state.decided, *state.pending)
-        return f"epoch {min([first, *begun])} and later ones of its partition"
+        return f"epoch {min([first, *begun])} and later epochs of its partition"
 
     def _windows_again(self) -> ProducerWindows:
         return ProducerWindows(
@@ -167,8 +167,8 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _schedule_write(self, partial_window: Manifest, offset: int) -> None:
         """Schedule a partial window for its partition's owner; the first manifest counts.
 
-        The floor never passes the first offset of an unfinished partial window, so one that starts
-        below it is finished.
+        The floor never passes the first offset of an unfinished partial window, so a partial window
+        that starts below the floor is finished.
         """
         epoch = partial_window.epoch
         if epoch not in self._decisions.decided or not self._partial_windows.add(epoch):
@@ -191,10 +191,10 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
     def _place(
         self, state: _InstancePartition, offset: int, record: Batch | Punctuation, now: float
     ) -> Steps[Rejection | None]:
-        """Add a record to its window, or return the reason it has none.
+        """Add a record to its window, or return why it is rejected.
 
-        A record the first shuffler accepts must not be rejected here, where it may be read at
-        another time. Calendars and retirement of producers are therefore not checked.
+        A record that the first shuffler accepts must not be rejected here, even if it is read at
+        another time. The calendar and the retirement of producers are therefore not checked.
         """
         if self._registry.find(record.enrollment) is None:
             yield from self._producer_log.catch_up()
@@ -226,7 +226,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
         if producer is None:
             return Rejection(
                 Reason.ENROLLMENT,
-                "no producer is registered under this enrollment id, or its name was taken before",
+                "no producer is registered under this enrollment id, or its name was already taken",
             )
         if record.epoch < producer.first_epoch:
             return Rejection(
@@ -235,7 +235,7 @@ class InstanceStage(RawStage[_InstancePartition, Window]):
                 f"epoch {record.epoch}",
             )
         if not self._decisions.exists(record.epoch):
-            return Rejection(Reason.EPOCH, "this deployment starts with a later epoch")
+            return Rejection(Reason.EPOCH, "epoch is before the deployment's first epoch")
         if record.epoch > self._oldest_undecided + _EPOCHS_AHEAD:
             return Rejection(
                 Reason.EPOCH,

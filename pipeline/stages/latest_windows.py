@@ -1,4 +1,4 @@
-"""Latest window of each producer, and its number of devices then."""
+"""Latest window of each producer, and the number of its devices in that window."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from dpstream.topics.manifests import Manifest
 
 FEW = 256
-"""Maximum number of producers for which an unchanged membership is recognized by its manifest."""
+"""Maximum number of producers for which manifests of the same members are evaluated together."""
 
 
 class LatestWindows:
     """Latest decided window of every producer, in order of registration.
 
-    Membership and device counts rarely change between windows. Of such a row of manifests only the
-    one of the latest epoch matters, and it is evaluated on demand.
+    Membership and device counts rarely change between windows. Of consecutive manifests without a
+    change, only the one of the latest epoch matters. It is evaluated on demand.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class LatestWindows:
         self._alike: Manifest | None = None
 
     def note(self, manifest: Manifest) -> None:
-        """Add a decision, in any order of epochs."""
+        """Add a decision; epochs can be in any order."""
         alike = self._alike
         if alike is not None and (
             manifest.producers is not alike.producers
@@ -38,12 +38,12 @@ class LatestWindows:
             self._alike = manifest
 
     def epochs(self) -> NDArray[np.int64]:
-        """Return the latest epoch of each producer that any manifest names; 0 for no window."""
+        """Return the epoch of the latest window of each producer in any manifest; 0 for none."""
         self._settle()
         return self._epochs
 
     def populations(self) -> NDArray[np.uint32]:
-        """Return the number of devices of each producer in that epoch."""
+        """Return the number of devices of each producer in its latest window."""
         self._settle()
         return self._populations
 

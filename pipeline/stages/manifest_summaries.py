@@ -1,9 +1,9 @@
 """Counts of a deployment's decided windows, as published by shuffler workers.
 
-A summary covers all manifests before an offset of their log, and names the last of them by its
-checksum. A reader that starts some way before that offset can verify that the summary is of this
-log. It then knows as much as after reading everything. Without a summary, the end of the log gives
-the same, except for the number of windows decided before it.
+A summary covers all manifests before an offset of their log, and identifies the last one by its
+checksum. A reader that starts shortly before this offset can verify that the summary is of this
+log. It then has the same state as after reading the whole log. Without a summary, it lacks only the
+number of windows decided before its start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpstream.topics.manifests import MANIFEST_STATUSES, read_head
 class ManifestSummary:
     """Number of windows, by status, decided by the manifests before an offset of their log.
 
-    `checksum` is the CRC-32C of the record right before the offset.
+    `checksum` is the CRC-32C of the last record before the offset.
     """
 
     offset: int
@@ -63,9 +63,9 @@ class SummarizedDecisions:
     """`DecisionLog` with the number of decided windows by status.
 
     Attributes:
-        log: All decisions read, or at least the last `EPOCHS_AHEAD` ones.
-        windows: Number of windows by status; covers only the records read if not `counted`.
-        counted: True if earlier windows are counted, too.
+        log: Log with at least the last `EPOCHS_AHEAD` decisions.
+        windows: Number of decided windows by status.
+        counted: True if windows decided before the records read are included in `windows`.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -79,7 +79,7 @@ class SummarizedDecisions:
 
     @property
     def enough(self) -> int:
-        """Number of records before an offset that suffice to know all decisions up to it."""
+        """Number of records before an offset that suffice to find the state at that offset."""
         return 4 * EPOCHS_AHEAD * self._job.partial_window_count
 
     def begin(
@@ -88,14 +88,14 @@ class SummarizedDecisions:
         earlier: Iterable[LogRecord],
         summary: ManifestSummary | None,
     ) -> bool:
-        """Start near the end of the log, or return False without any effect if that is not enough.
+        """Start near the end of the log, or return False without any effect if that fails.
 
         No decided epoch is more than `EPOCHS_AHEAD` beyond the oldest undecided one. Therefore, if
         a decided epoch is twice as far beyond another, all epochs before the middle are decided.
 
-        `records` are `enough` of the log, and `earlier` the manifests to which these refer; see
-        `dpstream.topics.short_manifests`. `summary` is up to the last record, and must be of this
-        log. None leaves the number of windows decided earlier unknown.
+        `records` has `enough` records, and `earlier` the manifests that they refer to; see
+        `dpstream.topics.short_manifests`. `summary` covers the log up to the last record. Without
+        a summary, the number of windows decided earlier stays unknown.
         """
         if not records or (summary is not None and not summary.ends_with(records[-1])):
             return False

@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 # There are few distinct messages of one or two bytes, whatever the protocol.
 _TABLE_WORD_SIZE = 2
-# Messages are buffered up to this many bytes. Plain ones then become a sorted run in a spill file,
-# and counted ones are summed. A table replaces them once it is smaller.
+# Maximum bytes of buffered messages. Plain messages then become a sorted run in a spill file, and
+# counted messages are summed. A table replaces both once it is smaller.
 _MEMORY_LIMIT = 1 << 22
 
 
 class MessageMultiset:
     """Messages of one format, added in any order, released in an order independent of arrival.
 
-    Single-word messages with few distinct values become a table of counts, whose size does not
-    depend on the number added. Others are stored as received, in a spill file beyond a few MiB.
-    Counted ones are never expanded. If `form` states how many are distinct, no others are added.
+    Messages of width 1 with few distinct values become a table of counts, whose size does not
+    depend on the number of messages. Other messages are stored as received, in a spill file beyond
+    a few MiB. If `form` states the number of distinct messages, callers must only add these.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class MessageMultiset:
             self._spill()
         if self._counted_bytes >= _MEMORY_LIMIT and len(self._counted) > 1:
             self._counted = [_sum(self._counted)]
-            # Start again from 0, because summing costs as much as there are distinct messages.
+            # Start again from 0, because summing costs time in proportion to distinct messages.
             self._counted_bytes, self._summed_bytes = 0, self._counted[0].nbytes
 
     def merge(self, other: MessageMultiset) -> None:
-        """Add everything in another multiset of the same format, which ends empty."""
+        """Move all messages here from another multiset of the same format."""
         if other._table is not None:
             self._tabulate()
             assert self._table is not None
@@ -136,7 +136,7 @@ class MessageMultiset:
 
     @property
     def in_files(self) -> bool:
-        """True if it is too large to sort in memory; `ordered` and `once` need little."""
+        """True if it is too large to sort in memory; `ordered` and `once` use little memory."""
         return self._runs is not None and self._runs.rows > 0
 
     def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Chunks]:
@@ -221,7 +221,7 @@ class MessageMultiset:
         if self._runs is not None:
             yield from self._runs.blocks()
         if self._plain:
-            # Yielded at once: tallying a block costs at least the number of distinct messages.
+            # One block, because counting a block costs at least the number of distinct messages.
             yield np.concatenate(self._plain)
 
     def _all_plain(self) -> MessageArray:
@@ -232,7 +232,7 @@ class MessageMultiset:
 def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
     """Yield the distinct messages of several multisets of one format, in increasing order.
 
-    None may be a table. Yields blocks with counts, in little memory, and leaves all unchanged.
+    None of them must be a table. Yields blocks with counts, in little memory, and changes nothing.
     """
     counted = []
     for part in parts:

@@ -1,9 +1,8 @@
-"""Chained shuffler after the first: opens a layer of every report, and drops the order again.
+"""Chained shuffler after the first: it decrypts a layer of every report, and drops the order again.
 
-It adds its own devices (`added_devices`). It decides nothing: windows are those of the first
-shuffler. Its input and output are ciphertexts under different keys, each in the order of its bytes.
-A holder of the keys of all other stages and of the aggregate key therefore still cannot tell which
-report is whose.
+It adds its own devices (`added_devices`). It decides nothing: the first shuffler decides windows.
+Its input and output are ciphertexts under different keys, each sorted by its bytes. A holder of the
+keys of all other stages and of the aggregate key therefore still cannot tell which report is whose.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Opened:
 class OpenedLayers(WindowTransform[Opened]):
     """Turn the chunks of one shuffler into those of the next, or of ``<job>.shuffled``.
 
-    A complete window is opened, sorted and written, as an attempt of this stage. After a takeover
+    A complete window is decrypted, sorted and written as an attempt of this stage. After a takeover
     of a partition, uncommitted windows are written again as another attempt, and readers use the
     first complete one. `index` is 1 for the second stage. Raises `WrongKeyError` if the stage's
     private keys are missing.

@@ -36,11 +36,11 @@ def ordered_chunks(
     row_bytes: int,
     payload_bytes: int = PAYLOAD_TARGET,
 ) -> Steps[Chunks]:
-    """Cut the canonical encoding of a multiset into the chunks that `split_messages` makes.
+    """Cut the canonical encoding of a multiset into the same chunks as `split_messages`.
 
     The multiset is read twice: its encoding and number of chunks, which every chunk states, follow
-    from its number of distinct rows. `distinct` yields these in increasing order with counts, in
-    blocks. `messages` is the number of rows, at least 1.
+    from its number of distinct rows. `distinct` yields these rows in increasing order with counts,
+    in blocks. `messages` is the number of rows with repetitions, at least 1.
     """
     rows = rows_per_chunk(row_bytes, payload_bytes, counted=True)
     total_rows, frequent = 0, []
@@ -62,7 +62,7 @@ def ordered_chunks(
 def distinct_chunks(
     distinct: Callable[[], Iterator[Messages]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
 ) -> Steps[Chunks]:
-    """Cut the distinct rows of a multiset into the chunks that `split_messages` makes.
+    """Cut the distinct rows of a multiset into the same chunks as `split_messages`.
 
     `distinct` yields at least one row, in increasing order, in blocks.
     """
@@ -77,7 +77,7 @@ def distinct_chunks(
 
 
 def _further_chunks(frequent: Iterable[Messages], largest: int, rows: int) -> Iterator[Messages]:
-    """Yield chunks for the remaining occurrences of rows too frequent for one chunk's counts."""
+    """Yield chunks for occurrences of frequent rows that exceed the largest count of a chunk."""
     words = _joined(list(frequent))
     for number, layer in enumerate(layers(words, largest)):
         if number:

@@ -21,14 +21,14 @@ from dpstream.topics.partials import (
 
 
 class PartialLog:
-    """Assemble the parts of partials, in log order.
+    """Assemble partials from their parts, in log order.
 
-    Every reader skips epochs the job does not have. A complete partial whose payload is not a state
-    of the job's aggregator counts as incomplete.
+    Every reader skips epochs the job does not have. A complete partial does not count if its
+    payload is not a state of the job's aggregator.
 
     Args:
         on_partial: Called with the epoch and payload of every epoch's first complete partial.
-        role: Role of the topic; partials of one of the two aggregators are read alike.
+        role: Topic to read; also supports the partials of one of the two aggregators.
         first: Earlier epochs are ignored.
     """
 
@@ -73,7 +73,7 @@ class PartialLog:
             self._on_partial(part.epoch, payload)
 
     def _whole(self, part: PartialPart) -> bytes | None:
-        """Return the payload of the partial that a part completes, or None."""
+        """Return the payload of a partial if this part completes it, or None."""
         if part.total == 1:
             return part.payload
         partial = (part.attempt, part.total, part.manifest_offset)

@@ -1,7 +1,7 @@
 """Count the enrolled devices of a device job by their tags.
 
-A device enrolls with its first envelope of a horizon, and its collector writes a tag of it to
-``<job>.devices``. Of two enrollments with one tag, the first in the log counts.
+A device enrolls with its first envelope of a horizon, and its collector writes the device's tag to
+``<job>.devices``. Of several enrollments with the same tag, the first in the log counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIVISION_SHIFT: Final = np.uint64(64 - 8)
 class Population:
     """Devices of a deployment, from the records of ``<job>.devices`` in log order.
 
-    Unreadable records, other deployments and past horizons are skipped.
+    Unreadable records, and those of other deployments or past horizons, are skipped.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -48,7 +48,7 @@ class Population:
         self._horizons.setdefault(horizon, _Enrolled()).add(epoch, enrollments.tags)
 
     def count(self, epoch: int) -> int:
-        """Return the devices enrolled in an epoch's horizon, at that epoch or earlier."""
+        """Return the number of devices enrolled in an epoch's horizon up to that epoch."""
         enrolled = self._horizons.get(self._job.epochs.horizon_of(epoch))
         return 0 if enrolled is None else enrolled.count(epoch)
 
@@ -59,7 +59,7 @@ class Population:
 
 
 class _Enrolled:
-    """Tags of one horizon: sorted, in divisions by their first bits, 8 bytes each."""
+    """Tags of one horizon, 8 bytes each: divided by their first bits, and sorted."""
 
     def __init__(self) -> None:
         empty = np.empty(0, np.uint64)
@@ -98,7 +98,7 @@ class _Enrolled:
         self._waiting, self._waiting_tags = [], 0
 
     def _merge_division(self, division: int, tags: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Merge sorted tags into a division, and return which of them are new."""
+        """Merge sorted tags into a division, and return which of these tags are new."""
         stored = self._divisions[division]
         places = np.searchsorted(stored, tags)
         known = np.zeros(len(tags), np.bool_)

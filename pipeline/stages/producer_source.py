@@ -1,4 +1,4 @@
-"""Windows of producer jobs: producers register, and punctuate every epoch."""
+"""Windows of producer jobs: producers register, and end every epoch with a punctuation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from dpstream.topics.records import Reason
 _SECONDS_PER_PRODUCER: Final = 1e-4
 """Seconds between time checks per producer.
 
-Without a calendar, a check visits all producers for every open window: with 1,000 of them at most
-ten times per second.
+Without a calendar, a check visits all producers for every open window. With 1,000 producers, there
+are at most ten checks per second.
 """
 
 
@@ -89,7 +89,7 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
         if producer is None:
             return Rejection(
                 Reason.ENROLLMENT,
-                "no producer is registered under this enrollment id, or its name was taken before",
+                "no producer is registered under this enrollment id, or its name was already taken",
             )
         if not producer.reports_at(record.epoch):
             return Rejection(

@@ -1,14 +1,14 @@
 """Publish one final record for every epoch, in order.
 
 * Manifests and partials are kept forever, in one partition each. The publisher's state is a
-  function of these two logs. It merges the partials in epoch order, and continues after the last
-  record of the estimates topic.
+  function of these two logs. The publisher merges the partials in epoch order, and continues after
+  the last record of the estimates topic.
 * A publisher that takes over reads the end of that topic. It continues from a checkpoint that
   agrees with the estimates there (`dpstream.pipeline.stages.checkpoints`), or merges all partials
   on which unpublished epochs depend.
-* In a learning protocol, the model after an epoch is written before the estimate of it.
-* The document of an epoch is written after its estimate, from the record in the topic that counts.
-  Every writer therefore writes the same bytes.
+* In a learning protocol, the model after an epoch is written before the epoch's estimate.
+* The result document of an epoch is written after its estimate, from the first estimate record of
+  the epoch in the topic. Every writer therefore writes the same bytes.
 * The worker that owns the one partition of ``<job>.partials`` is the active publisher.
 """
 
@@ -42,7 +42,7 @@ class PublishStage(SingleWriter):
     """Turn manifests and partials into the records of ``<job>.estimates`` and ``<job>.results``.
 
     `listener` is called with every window whose estimate this worker has published. `watcher`
-    receives all published records, of any worker.
+    receives the published records of all workers.
     """
 
     role = Role.PARTIALS
@@ -67,15 +67,15 @@ class PublishStage(SingleWriter):
             self._watcher.start_over()
         self._models = _models_of(job)
         self._epochs: EpochLog | None = None
-        # Topics written here, which are read along with manifests and partials.
+        # Topics that this stage writes, which are read along with manifests and partials.
         self._logs: tuple[LogCursor, ...] = ()
-        # From the first reading: estimates that a checkpoint may belong to, and checkpoints.
+        # Found by the first read: checkpoints, and estimates that they might belong to.
         self._latest: dict[int, EstimateRecord] | None = {}
         self._checkpoints: list[Checkpoint] = []
         self._checkpointed = self._condensed = 0
 
     def unfinished(self, partition: int) -> str:
-        return f"epoch {self._next_epoch or 1} and later ones"
+        return f"epoch {self._next_epoch or 1} and later epochs"
 
     def heartbeat(self) -> dict[str, object]:
         return {"next_epoch": self._next_epoch, "counts": dict(self.counts)}
@@ -85,7 +85,7 @@ class PublishStage(SingleWriter):
         return None if self._epochs is None else self._epochs.next_epoch
 
     def _read_on(self) -> Steps[EpochLog]:
-        """Read the published records, and return the log of epochs with its current ends."""
+        """Read new published records, and return the epoch log with its current ends."""
         epochs = self._epochs
         if epochs is None:
             epochs = self._epochs = yield from self._read_first()
@@ -97,9 +97,9 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _read_first(self) -> Steps[EpochLog]:
-        """Read the latest estimates, and locate the first epoch to read, or a checkpoint."""
+        """Read the latest estimates, and return an epoch log from a checkpoint or a first epoch."""
         job = self._job
-        # Read before the estimates: those that have a document are not stored.
+        # Read before the estimates, because estimates that have a document are not stored.
         documents = yield from self._documented.near_the_end()
         place = yield from place_of_latest(job, self._first_shown, after_checkpoint=True)
         self._published = FirstEstimates(job, place.before)
@@ -116,7 +116,7 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
-        """Resume from the latest valid checkpoint to read epochs from `first`, or return None."""
+        """Resume from the latest valid checkpoint to read epochs from `first`; None without one."""
         assert self._latest is not None
         published = self._published.epochs
         through = published.first_missing(published.lowest or 1) - 1
@@ -137,11 +137,11 @@ class PublishStage(SingleWriter):
         return None
 
     def _first_shown(self, latest: int) -> int:
-        """Return the first epoch whose estimate must be read, given the last published one."""
+        """Return the first epoch whose estimate must be read, given the last published epoch."""
         first = min(latest, self._documented.latest + 1)
         if self._watcher is None:
             return first
-        # The watcher needs the previous epoch for the change to the latest one.
+        # The watcher needs the previous epoch to show the change in the latest one.
         reads_horizon = self._watcher.reads_horizon
         return min(
             first, self._job.epochs.first_of_horizon(latest) if reads_horizon else latest - 1
@@ -170,7 +170,7 @@ class PublishStage(SingleWriter):
                 yield self._publication(decided)
                 written.append(_finished(decided))
                 yield from self._checkpoint()
-        # Remaining parts of finished or repeated partials are not needed by any epoch.
+        # Read past the remaining parts of finished or repeated partials, which no epoch needs.
         yield from epochs.read_partials()
         yield from self._checkpoint()
         if written:
@@ -180,7 +180,7 @@ class PublishStage(SingleWriter):
             self._listener(window)
 
     def _condense(self, epoch: int) -> None:
-        """Periodically drop the state that later estimates do not need: a horizon may be long."""
+        """Periodically drop state that later estimates do not need, as horizons can be long."""
         if epoch - self._condensed < checkpoints.INTERVAL:
             return
         state = self._estimation.state()
@@ -216,7 +216,7 @@ class PublishStage(SingleWriter):
         estimate = self._published.apply(record.value)
         if estimate is None:
             if self._latest is None:
-                # Later checkpoints are only for publishers that take over.
+                # Later checkpoints only matter to publishers that take over.
                 return
             checkpoint = own_checkpoint(self._job, record.key, record.value)
             if checkpoint is not None:

@@ -20,9 +20,9 @@ from dpstream.topics.names import Role
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Start of reading in the topic of estimates.
+    """Offset in the topic of estimates at which reading starts.
 
-    All epochs up to `before` are published before the offset; 0 if none need be.
+    All epochs up to `before` are published before the offset; 0 at the start of the topic.
     """
 
     offset: int
@@ -32,11 +32,11 @@ class ReadPosition:
 def place_of_latest(
     job: DeployedJob, first_needed: Callable[[int], int], *, after_checkpoint: bool = False
 ) -> Steps[ReadPosition]:
-    """Find the offset from which to read.
+    """Find the offset from which to read estimates.
 
     `first_needed` maps the latest published epoch to the first epoch whose record is needed. With
-    `after_checkpoint`, a checkpoint and the estimate of its epoch are included, if there is one as
-    near to the end as publishers write them.
+    `after_checkpoint`, the records from the offset include a checkpoint and the estimate of its
+    epoch, if there is a checkpoint among the last `checkpoints.NEAR` records.
     """
     begin = job.start_offset(Role.ESTIMATES)
     end = yield from end_offset(Role.ESTIMATES, 0)
@@ -52,9 +52,9 @@ def place_of_latest(
 
 
 def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
-    """Return the last epoch published before some records of the topic, or 0.
+    """Return the last epoch published before the given records of the topic, or 0.
 
-    The records may start with epochs that a publisher has repeated. The last consecutive run that
+    The records can start with epochs that a publisher has repeated. The last consecutive run that
     exceeds all earlier epochs counts.
     """
     if not records or records[0].offset <= job.start_offset(Role.ESTIMATES):
@@ -69,7 +69,7 @@ def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
 
 
 class _Row:
-    """Consecutive epochs in the log; repetitions of earlier ones are harmless."""
+    """Consecutive epochs in the log; repeated epochs are ignored."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._estimates = FirstEstimates(job)

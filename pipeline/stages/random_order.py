@@ -19,15 +19,16 @@ def in_random_order(
     open_spill_file: OpenSpillFile,
     generator: np.random.Generator,
 ) -> Steps[Iterator[MessageArray]]:
-    """Return the rows in a uniformly random order: one share after the other, to be read once.
+    """Return the rows in a uniformly random order, as an iterator over blocks.
 
-    Every row draws one of `shares` shares, which follow each other, each permuted in memory. Their
-    number must be so large that one fits in memory. A spill file buffers them. Draws only integers.
+    Every row is assigned to one of `shares` blocks at random. Each block is permuted in memory, so
+    `shares` must be large enough for a block to fit. A spill file buffers the blocks. Only integers
+    are drawn.
 
     Reference: Rao, *Generation of random permutations of given number of elements using random
     sampling numbers*, Sankhya A 23, 1961; Sandelius, *A simple randomization procedure*, 1962.
     """
-    # NumPy sorts the narrowest numbers in linear time.
+    # NumPy sorts integers of at most 16 bits in linear time.
     narrow = np.min_scalar_type(shares - 1)
     file, begins = open_spill_file(), []
     row_bytes = 0
@@ -49,7 +50,7 @@ def _permuted(
     form: tuple[np.dtype[np.unsignedinteger], int],
     generator: np.random.Generator,
 ) -> Iterator[MessageArray]:
-    """Yield the shares; each block holds bytes of every share, from `begins` on."""
+    """Yield the permuted blocks; `begins` has the file offsets of their rows per input block."""
     dtype, width = form
     with file:
         for first, end in zip(begins.T, begins.T[1:], strict=False):
@@ -64,6 +65,6 @@ def _permuted(
 
 def permutation(values: MessageArray, generator: np.random.Generator) -> MessageArray:
     """Return the rows in a uniformly random order, in memory."""
-    # NumPy swaps numbers faster than rows of one number.
+    # NumPy permutes a 1-D array faster than an array with one column.
     rows = values[:, 0] if values.shape[1] == 1 else values
     return generator.permutation(rows).reshape(values.shape)

@@ -1,9 +1,9 @@
 """Common part of stages that read raw reports: the shuffler, and parallel shufflers.
 
-Records of an epoch are collected in a window. A manifest in the log makes its messages a pending
-write. They are written as a multiset, from the window or the topic, and only then does the
-committed offset pass its first record. A subclass decides when, and from which worker, a manifest
-is made.
+Records of an epoch are collected in a window. Once a manifest in the log releases the window, its
+messages are a pending write. They are written as a multiset, from the window or the topic. Only
+then does the committed offset pass the window's first record. Subclasses decide when manifests are
+written, and by which worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
 
 MAX_BUFFERED_BYTES: Final = 1 << 28
-"""Maximum bytes of messages buffered by open windows; the rest is read again when needed."""
+"""Maximum bytes of messages buffered by open windows; other messages are read again."""
 
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
@@ -39,12 +39,12 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 class PendingWrite:
     """Log offsets of a window that is released but not yet written.
 
-    Compact, because a manifest may list ten thousand producers.
+    Stores offsets instead of the manifest, which can list ten thousand producers.
 
     Attributes:
         first_offset: Offset of the epoch's first record in the raw topic.
-        manifest: Offset of the manifest to write under.
-        decision: Offset of the deciding manifest; differs in parallel shufflers after the first.
+        manifest: Offset of the manifest that defines the window's content.
+        decision: Offset of the deciding manifest: another one in parallel shufflers from 2 on.
     """
 
     first_offset: int
@@ -57,10 +57,10 @@ class RawPartition(Generic[WindowT]):
     """State of an owned partition.
 
     Attributes:
-        position: Offset up to which it was read.
+        position: Offset up to which the partition was read.
         floor: Offset below which no record is needed.
-        windows: Records read of epochs in progress.
-        pending: Manifests, of any worker, under which this owner has messages to write.
+        windows: Records of the epochs in progress, by epoch.
+        pending: Windows that this owner must write, by epoch, whichever worker decided them.
         written: Epochs this owner has written.
     """
 
@@ -110,25 +110,25 @@ class RawStage(ABC, Generic[Partition, WindowT]):
 
     @abstractmethod
     def _start_logs(self) -> None:
-        """Reset, to read the decisions from the beginning."""
+        """Reset the state, to read decisions from the beginning of the log."""
 
     def _tells(self, partition: int, floor: int) -> bool:
-        """Return whether the logs read for other partitions suffice for this one."""
+        """Return whether the logs that were already read suffice for a partition."""
         return False
 
     @abstractmethod
     def _windows_again(self) -> WindowsAgain:
-        """Return a collector of decided windows from the topic."""
+        """Return a reader of decided windows from the raw topic."""
 
     @abstractmethod
     def _own(self, partition: int, floor: int) -> Partition:
-        """Return an empty partition."""
+        """Create the state of a partition that this worker now owns."""
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         """Take over a partition, and return the offset from which to read it.
 
-        A window that has a manifest but may not be written in full is written again, whole, under
-        the same manifest.
+        A window that has a manifest but might be incomplete in the output topic is written again as
+        a whole, under the same manifest.
         """
         self.revoke(partition)
         start = self._job.start_offset(self.role, partition)
@@ -149,9 +149,9 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             window.close()
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`: collected or pending windows hold the floor.
+        """See `Stage.idle_seconds`: open and pending windows hold back the floor.
 
-        A subclass adds what clocks or decisions may require without any record.
+        Subclasses add the cases in which clocks or decisions require work without a new record.
         """
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
@@ -164,7 +164,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         return MessageMultiset(self._form, self._open_spill_file)
 
     def _bound_memory(self) -> None:
-        """Drop the messages of the windows furthest ahead; they are read again when needed."""
+        """Drop messages of the windows furthest ahead; the topic still has these messages."""
         buffered = sorted(
             (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,
@@ -199,7 +199,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         yield dead_letter(self._job, self.role, state.number, offset, value, rejection)
 
     def _commit_floor(self, state: Partition) -> Steps[None]:
-        """Commit and delete once the first offset of the oldest unfinished window has moved."""
+        """Commit the first offset of the oldest unfinished window, and delete earlier records."""
         floor = min(state.unfinished_offsets(), default=state.position)
         if floor <= state.floor:
             return

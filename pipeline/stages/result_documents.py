@@ -1,8 +1,8 @@
 """Documents of ``<job>.results``: the published result of an epoch, as JSON for other software.
 
-A document is a function of the deployed job and of the record in ``<job>.estimates`` that counts.
-Every later writing has the same bytes under the same key. Descriptions that may change while a job
-runs appear as its writer knows them. ``result_document.schema.json`` in this folder describes it.
+A document is a function of the deployed job and of an epoch's first record in ``<job>.estimates``.
+If it is written again, it has the same bytes and key. Only descriptions that can change while a job
+runs appear as the writer knows them. ``result_document.schema.json`` in this folder has the schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpstream.pipeline.values.times import iso
 from dpstream.topics.names import Role
 
 DOCUMENT_VERSION = 1
-"""Version of the schema; within one version, keys may be added, and none changes its meaning."""
+"""Version of the schema; within a version, keys can be added but never change in meaning."""
 MOST_ESTIMATES = 1_000
 LARGEST_DOCUMENT = 256 * 1024
 
@@ -46,7 +46,7 @@ class ResultDocuments:
     def document(self, record: EstimateRecord) -> bytes:
         """Encode the document as JSON with sorted keys, at most `LARGEST_DOCUMENT` bytes.
 
-        It has the `MOST_ESTIMATES` largest estimates, halved while long names make it too large.
+        It has at most `MOST_ESTIMATES` estimates, the largest ones, and fewer if names are long.
         """
         estimate = record.estimate
         if estimate is not None and not estimate.may_be_of(self._job.domain.size - 1):
@@ -58,7 +58,7 @@ class ResultDocuments:
                 if len(document) <= LARGEST_DOCUMENT:
                     return document
                 most //= 2
-        # Invalid numbers or oversized texts: another writer may have written anything.
+        # Numbers are invalid or texts too long: another program might have written the record.
         return _dumped(self._body(replace(record, guarantee={}, reason=None), None, 0))
 
     def _body(
@@ -92,7 +92,7 @@ class ResultDocuments:
         }
 
     def _estimates(self, estimate: Published, most: int) -> Iterator[dict[str, Any]]:
-        """Yield the largest estimates in domain order; found items, the largest first."""
+        """Yield the largest estimates in domain order; detected items come largest first."""
         numbers, values = estimate.numbers, estimate.intervals[0]
         if len(numbers) > most:
             largest = np.argsort(-values, kind="stable")[:most]
@@ -134,10 +134,10 @@ class ResultDocuments:
 
 
 class WrittenDocuments:
-    """Find the latest epoch of a deployment with a document, by the keys of their records.
+    """Find the latest epoch of a deployment that has a document, by the keys of records.
 
-    A writer of documents has written, or read, those of all earlier published epochs, so these
-    exist, too. `latest` is 0 before the first.
+    All earlier published epochs then have a document, too: a writer has written or read these
+    documents before. `latest` is 0 without documents.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -157,7 +157,7 @@ class WrittenDocuments:
             self.latest = max(epoch, self.latest)
 
     def near_the_end(self) -> Steps[LogCursor]:
-        """Return a cursor at the current end, after noting one own document if there is any."""
+        """Return a cursor at the current end, after reading at least one own document, if any."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position
         yield from cursor.find_end()
@@ -176,7 +176,7 @@ def document_schema() -> str:
 def document_key(record: EstimateRecord) -> bytes:
     """Return the key of a document: JSON with deployment and epoch.
 
-    Compaction keeps one document per key, so a late one of an earlier deployment replaces none.
+    Compaction keeps one document per key, so earlier deployments never replace later documents.
     """
     return _dumped({"deployment": record.deployment.hex(), "epoch": record.epoch})
 

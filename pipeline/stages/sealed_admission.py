@@ -1,4 +1,4 @@
-"""Validate the records of a raw topic of a sealed job, and open them."""
+"""Validate and decrypt the records of a raw topic of a sealed job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpstream.topics.sealing import key_id
 class SealedAdmission(Admission):
     """Validate records whose reports are sealed, individually or in batches.
 
-    The aggregator checks the contents of reports. `keys` open sealed batches.
+    The aggregator checks the contents of reports. `keys` decrypt sealed batches.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing, role: Role = Role.REPORTS) -> None:
@@ -28,7 +28,7 @@ class SealedAdmission(Admission):
         if not self._job.seals_batches:
             return super()._wrongly_sealed(record)
         if isinstance(record, Batch):
-            return Rejection(Reason.SEALED, "not sealed, but all reports of this job must be")
+            return Rejection(Reason.SEALED, "batch is not sealed; expected a sealed batch")
         return None
 
     def _opened(self, sealed: Batch | SealedBatch) -> Batch | Rejection:
@@ -38,12 +38,12 @@ class SealedAdmission(Admission):
         if sealed.key != key_id(lock.public_key):
             return Rejection(
                 Reason.SEALED,
-                f"sealed to key {sealed.key.hex()}; epoch {sealed.epoch} requires key "
+                f"batch is sealed to key {sealed.key.hex()}; epoch {sealed.epoch} requires key "
                 f"{key_id(lock.public_key).hex()}",
             )
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
-            return Rejection(Reason.SEALED, f"sealed to key {sealed.key.hex()}, which was erased")
+            return Rejection(Reason.SEALED, f"batch's key {sealed.key.hex()} was erased")
         try:
             return open_batch(sealed, private_key, lock.context)
         except CodecError as error:

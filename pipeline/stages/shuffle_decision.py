@@ -1,6 +1,6 @@
 """Close windows of producer jobs, whose producers register and punctuate.
 
-A window is decided when every expected producer is in with all its records, or when an operator
+A window is decided when all records of every expected producer are in it, or when an operator
 drains the job. Otherwise it is decided after its grace period, which starts when its time has come.
 """
 
@@ -24,14 +24,14 @@ from dpstream.topics.manifests import Manifest
 
 @dataclass(slots=True)
 class _Awaited:
-    """Producers a window still waits for; a record that completes none changes nothing here.
+    """Producers a window still waits for; only a record that completes a producer changes it.
 
     Attributes:
         inside: True for each producer in the window, in order of registration.
-        taken: Number of the window's complete enrollments looked up so far.
+        taken: Number of elements of `Window.inside` that `inside` includes.
         known: State from which `standing` was computed.
         standing: True for producers expected even if none of their records has arrived.
-        missing: Number of those not in the window.
+        missing: Number of producers in `standing` that are not in the window.
     """
 
     inside: NDArray[np.bool_]
@@ -45,8 +45,8 @@ class ShuffleDecision(WindowDecision[Window]):
     """Decide windows by the registered producers.
 
     A producer is expected if it reports for the epoch and was in one of the last windows, or if any
-    of its records has arrived. The missing ones of the first kind are counted down as they
-    complete. They are counted again only if the registry or the last decisions change.
+    of its records has arrived. Missing producers of the first kind are counted down when they
+    complete, and counted again only if the registry or the last decisions change.
     """
 
     def __init__(
@@ -153,9 +153,9 @@ class ShuffleDecision(WindowDecision[Window]):
         return awaited
 
     def _abandoned(self, window: Window) -> bool:
-        """Return whether all records are of producers that no longer report for the epoch.
+        """Return whether all records are from producers that no longer report for the epoch.
 
-        An operator has retired them, and their earlier records for it are now rejected.
+        An operator has retired these producers, and records they sent before are now rejected.
         """
         holders = map(self._registry.find, window.contributions)
         return window.first_offset is not None and not any(
@@ -163,6 +163,6 @@ class ShuffleDecision(WindowDecision[Window]):
         )
 
     def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
-        """Return whether a producer's devices have left before the horizon of an epoch."""
+        """Return whether a producer was retired in a horizon before that of an epoch."""
         job, last = self._job, producer.last_epoch
         return last is not None and job.epochs.horizon_of(last) < job.epochs.horizon_of(epoch)

@@ -1,16 +1,16 @@
-"""Decide windows: collect an epoch's reports, decide once, drop the order.
+"""Decide windows: collect an epoch's reports, decide once, drop the order of reports.
 
-Raw records of epoch e are in partition e mod P. For each window the stage
+Raw records of epoch e are in partition e mod P. For each window, the stage
 
 * collects records until its `WindowDecision` closes the window,
 * writes a manifest, and reads the manifest log (`decision_log`),
 * continues under the first manifest of the epoch, its own or another worker's,
-* has `window_writer` write the messages as a multiset, without key, headers, time or order,
-* and only then lets the committed offset pass the window's first record.
+* lets `window_writer` write the messages as a multiset, without key, headers, time or order,
+* and only then moves the committed offset past the window's first record.
 
-`window_states` has the states of a window. The committed offset stays below the first record of
-every unfinished epoch. A partition that is taken over starts there: its epochs are collected again,
-or pending, according to the logs alone.
+`window_states` has the states of a window. The committed offset never exceeds the first record of
+an unfinished epoch. A worker that takes over a partition starts there, and the logs alone determine
+whether it collects an epoch again or has a pending write.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from dpstream.topics.records import Reason
 
 WINDOWS_SHOWN: Final = 8
 NAMES_SHOWN: Final = 8
-"""Maximum number of producers or collectors named in a heartbeat as awaited by a window."""
+"""Maximum number of producers or collectors that a heartbeat lists for a window."""
 
 
 @dataclass(slots=True)
 class DecidingPartition(RawPartition[WindowT]):
-    """Partition with the state known when epochs without records were last searched."""
+    """Partition; `checked_with` is the state of the last search for epochs without records."""
 
     checked_with: object = None
 
@@ -59,7 +59,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     _log: DecisionLog
     _decision: WindowDecision[WindowT]
     _furthest: dict[int, int]
-    """Largest first offset of a released window among all that were read, by partition."""
+    """Largest first offset of the released windows read so far, by partition."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._decide_if_read(state, window)
 
     def tick(self, now: float) -> Steps[None]:
-        """Read the other workers' decisions, close windows whose time is up, commit the floor."""
+        """Read decisions of all workers, close windows whose time is up, and commit the floor."""
         self._now = now
         if not self._partitions:
             return
@@ -115,7 +115,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; no epoch of a partition may be undecided before a decided one.
+        """See `Stage.idle_seconds`; also None if an epoch before a decided one is undecided.
 
         Such an epoch is decided when its time has come, even if no record of it ever arrives.
         """
@@ -133,17 +133,17 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             first += 1
         state = self._partitions.get(partition)
         pending = () if state is None else state.pending
-        return f"epoch {min([first, *pending])} and later ones of its partition"
+        return f"epoch {min([first, *pending])} and later epochs of its partition"
 
     def heartbeat(self) -> dict[str, object]:
-        """Return open windows (oldest first), the senders they wait for, and the counters so far.
+        """Return open windows (oldest first), the senders they wait for, and all counters.
 
-        ``grace_left`` stays None until a window's time has come. ``ahead`` names the producers that
-        send epochs whose time has not come, and by how many.
+        ``grace_left`` stays None until a window's time has come. ``ahead`` lists the producers that
+        send epochs whose time has not come, with the number of epochs.
 
-        Where devices rely on this stage to hide their messages (``hides_messages``), their number
-        must not be visible before a window is released. Devices, which are public, are counted
-        instead, also as ``reports`` and ``late_reports`` of ``counts``.
+        If devices rely on this stage to hide their messages (``hides_messages``), the number of
+        messages must not be visible before a window is released. ``reports`` and ``late_reports``
+        in ``counts`` are then numbers of devices, which are public.
         """
         open_windows = [w for state in self._partitions.values() for w in state.windows.values()]
         windows = sorted(open_windows, key=lambda window: window.epoch)
@@ -202,7 +202,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         self._log.apply_all(records)
 
     def _schedule_writes(self, decisions: Decisions) -> None:
-        """Process many decisions: most are finished, or in partitions of other workers."""
+        """Process many decisions, most of which need no write by this worker."""
         rows = decisions.rows
         floor = min((state.floor for state in self._partitions.values()), default=INTEGER_MAX)
         released = rows.statuses == MANIFEST_STATUSES.index(WindowStatus.RELEASED)
@@ -224,7 +224,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def _schedule_write(self, decision: Decision) -> None:
         """Schedule the window of a decision if this worker owns its partition.
 
-        The floor never passes the first offset of an unfinished window: one starting below is done.
+        The floor never passes the first offset of an unfinished window: windows below it are done.
         """
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1
@@ -254,12 +254,12 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         now: float,
         written: int | None,
     ) -> Steps[Rejection | None]:
-        """Add a record to its window, or return the reason it has none."""
+        """Add a record to its window, or return why it is rejected."""
         source, epoch = self._source, record.epoch
         if not source.knows_sender(record):
             yield from self._producer_log.catch_up()
         if self._decision.too_far_ahead(epoch) is not None:
-            # Other workers may have decided more than this one has read.
+            # Other workers might have decided epochs whose manifests this one has not read.
             yield from self._manifest_log.catch_up()
         if epoch in self._log.decided:
             source.note(record)
@@ -285,7 +285,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             return rejection
         oldest = self._decision.oldest_undecided
         if record.epoch < oldest:
-            return Rejection(Reason.EPOCH, f"this deployment starts with a later epoch, {oldest}")
+            return Rejection(Reason.EPOCH, f"epoch is {record.epoch}; expected at least {oldest}")
         problem = self._timeline.early(record.epoch, written) or self._decision.too_far_ahead(
             record.epoch
         )
@@ -301,14 +301,14 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         return window
 
     def _count_late(self, epoch: int, reports: int, offset: int) -> None:
-        """Count the reports of a record of a decided epoch, unless it is in the window."""
+        """Count the reports of a record for a decided epoch as late, unless it is in the window."""
         outcome = self._log.recent(epoch)
         within = outcome is not None and offset < outcome.cut_offset
         if not within:
             self.counts["late_reports"] += reports
 
     def _check_time(self, window: WindowT, now: float) -> None:
-        """Note when the time of a window has come; checked only after a relevant change."""
+        """Note whether the time of a window has come; checked only after a relevant change."""
         known = self._known, window.version
         if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
             window.checked_with = known
@@ -321,13 +321,13 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
 
     @property
     def _known(self) -> object:
-        """State that changes with everything that decides, without a calendar, an epoch's time."""
+        """State on which, without a calendar, the time of an epoch depends."""
         return self._manifest_log.position, self._source.known
 
     def _open_epochs_without_records(self, state: DecidingPartition[WindowT], now: float) -> None:
-        """Open this partition's due epochs without a record.
+        """Open windows for this partition's due epochs without a record.
 
-        These precede a decided one, and their time has come or an operator drains them.
+        These epochs precede a decided one, and their time has come or an operator drains them.
         """
         known = self._known, state.position
         unchanged = state.checked_with == known and not self._timeline.by_calendar
@@ -354,7 +354,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
                 yield from self._decide_if_read(state, window)
 
     def _decide_if_read(self, state: DecidingPartition[WindowT], window: WindowT) -> Steps[None]:
-        """Decide a closing window once everything up to its end is read."""
+        """Decide a closing window once all records before its closing end are read."""
         if window.closing_end is not None and state.position >= window.closing_end:
             window.happens(Event.READ_TO_END)
             yield from self._decide(state, window)
@@ -364,8 +364,8 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     ) -> Steps[None]:
         """Finalize an epoch, and write its window.
 
-        The expected senders are read to the end first: a window decided `as_complete` stays open if
-        a producer has registered meanwhile.
+        The logs of expected senders are read to their end first: a window decided `as_complete`
+        stays open if a producer has registered in the meantime.
         """
         own: Manifest | None = None
         yield from self._source.before_decision()
@@ -391,7 +391,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
                 if window.epoch in state.pending and not window.set_aside:
                     yield from self._write(state, accepted, window.words)
         elif self._log.exists(window.epoch) and window.epoch not in self._log.decided:
-            # Too many whole manifests came between: no reader still stores the one this one names.
+            # Too many whole manifests follow the one it refers to: readers have dropped that one.
             assert self._job.short_manifests, "an acknowledged manifest is in the log"
             return
         del state.windows[window.epoch]

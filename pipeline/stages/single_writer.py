@@ -1,8 +1,8 @@
-"""Common part of stages where one worker at a time writes, from logs that are kept forever.
+"""Common part of stages in which one worker at a time writes, from logs that are kept forever.
 
 The whole state is a function of these logs. A worker that takes over reads the part it needs, and
 continues after the records already written. The owner of the topic's one partition is the active
-worker; records shown to it only wake it.
+worker; new records in the topic only wake it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SingleWriter(ABC):
     """Stage with one active worker; `listener` is called with every window it has written."""
 
     role: ClassVar[Role]
-    """Role of the topic, of one partition, that wakes the stage."""
+    """Topic, with one partition, that wakes the stage."""
 
     def __init__(self, job: DeployedJob, listener: WindowListener) -> None:
         self._job = job
@@ -32,24 +32,24 @@ class SingleWriter(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Reset, to read the logs from the beginning."""
+        """Reset the state, to read the logs from the beginning."""
 
     @abstractmethod
     def _write_due(self) -> Steps[None]:
-        """Process new records, and write what is not written yet."""
+        """Process new records, and write results that are not in the output topic yet."""
 
     @property
     @abstractmethod
     def _position(self) -> int:
-        """Offset at which reading of its topic continues."""
+        """Offset of the next record to read from the stage's topic."""
 
     @property
     @abstractmethod
     def _waiting(self) -> bool:
-        """True if records read of its topic are not used yet."""
+        """True if records were read from the stage's topic but not used yet."""
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
-        """Become the active worker: rebuild the state, and write what is due."""
+        """Become the active worker: rebuild the state, and write due results."""
         self._start_over()
         start = self._job.start_offset(self.role, partition)
         self._committed = start if committed is None else max(start, committed)
@@ -58,7 +58,7 @@ class SingleWriter(ABC):
         return self._committed
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
-        """See `Stage.needs`: its topic is kept forever."""
+        """See `Stage.needs`; always True, because the topic must be kept forever."""
         yield from ()
         return True
 
@@ -77,7 +77,7 @@ class SingleWriter(ABC):
             yield from self._go_on()
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`: idle once everything read of its logs is used."""
+        """See `Stage.idle_seconds`: idle once all records read are used."""
         return math.inf if self._active and not self._waiting else None
 
     def _start_over(self) -> None:

@@ -1,9 +1,9 @@
 """Sort more messages than fit in memory: sorted runs in spill files, and their merge.
 
 The first row of each page of every run stays in memory. Sorting all pages by these rows gives the
-order in which a merge needs them. The merge reads a number of pages at a time, and everything below
-the first row of the next page is then complete. Every page is read once, and a block costs what its
-rows cost for any number of runs. Memory holds a block and a page of each run.
+order in which a merge needs them. The merge reads a block of pages at a time. All rows below the
+first row of the next page are then in memory. Every page is read once, and the cost of a block does
+not depend on the number of runs. Memory holds a block and a page of each run.
 
 Reference: Knuth, *The Art of Computer Programming*, volume 3, Section 5.4.9 ("forecasting").
 """
@@ -21,15 +21,15 @@ from dpstream.pipeline.stages.environment import BLOCK_BYTES, SPILL_FILE_BYTES, 
 from dpstream.topics.messages import MessageArray, Messages, first_of_equal_rows, sorted_rows
 
 PAGE_BYTES: Final = 1 << 14
-"""Minimum bytes to read of a run at a time."""
-# Larger files change owner when runs are merged; smaller ones are copied, so that few are open
-# however many producers a window has.
+"""Minimum number of bytes to read from a run at a time."""
+# Larger files change owner when runs are merged. Smaller files are copied, so that few files are
+# open for any number of producers.
 _COPIED_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class _SortedRun:
-    """Sorted rows in a file, from byte `start` on; `firsts` (pages, width) starts each page."""
+    """Sorted rows in a file from byte `start`; `firsts`, shape (pages, width), start the pages."""
 
     start: int
     rows: int
@@ -47,7 +47,7 @@ class _SpillFile:
 
 
 class SortedRuns:
-    """Rows of messages in spill files, in sorted runs."""
+    """Messages in spill files, as sorted runs of rows."""
 
     def __init__(
         self, dtype: np.dtype[np.unsignedinteger], width: int, open_spill_file: OpenSpillFile
@@ -80,7 +80,7 @@ class SortedRuns:
         run_file.runs.append(_SortedRun(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
-        """Take over all runs of another instance over the same messages, which ends empty."""
+        """Move all runs here from another instance with the same message format."""
         for run_file in other._files:
             if not self._files or run_file.rows * self._row_bytes > _COPIED_BYTES:
                 self._files.append(run_file)
@@ -91,7 +91,7 @@ class SortedRuns:
         other._files = []
 
     def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
-        """Return a readable view of all runs of this and others; each keeps its own."""
+        """Return a read-only view of the runs of this and other instances."""
         together = SortedRuns(self._dtype, self._width, self._open_spill_file)
         together._files = [run_file for runs in (self, *others) for run_file in runs._files]
         return together
@@ -110,7 +110,7 @@ class SortedRuns:
     def distinct(self, others: Iterable[Messages]) -> Iterator[Messages]:
         """Yield distinct rows in increasing order with their counts, block by block.
 
-        `others`, distinct, increasing and counted, are merged in. The files stay unchanged.
+        `others`, with distinct rows in increasing order, are merged in. Files stay unchanged.
         """
         waiting: _Counted | None = None
         for block in self._merged([_Counted.of(words) for words in others]):
@@ -119,7 +119,7 @@ class SortedRuns:
                 counts[0] += waiting.counts[0]
             elif waiting is not None:
                 yield Messages(waiting.values, waiting.counts)
-            # The next block may start with more of the last row.
+            # The next block might start with further occurrences of the last row.
             waiting = _Counted(values[-1:], counts[-1:])
             if len(values) > 1:
                 yield Messages(values[:-1], counts[:-1])
@@ -127,7 +127,7 @@ class SortedRuns:
             yield Messages(waiting.values, waiting.counts)
 
     def _merged(self, others: list[_Counted]) -> Iterator[_Counted]:
-        """Yield distinct rows in increasing order; a block's last row may continue in the next."""
+        """Yield distinct rows in increasing order; the next block can repeat a block's last row."""
         readers = self._readers()
         for pages, limit in self._forecast():
             for run in np.flatnonzero(pages).tolist():
@@ -140,17 +140,17 @@ class SortedRuns:
             yield _added_up(others)
 
     def _forecast(self) -> Iterator[tuple[NDArray[np.intp], Any]]:
-        """Yield the number of pages to read next of each run, and a limit below which all are read.
+        """Yield the number of pages to read next from each run, and a limit.
 
-        The limit is a row: no row still in a file is below it, but some may equal it. None once the
-        files are read.
+        The limit is a key: unread rows have at least this key, and can have the same key. It is
+        None once the files are read.
         """
         runs = [run for run_file in self._files for run in run_file.runs]
         if not runs:
             return
         keys = _keys(np.concatenate([run.firsts for run in runs]))
         owners = np.repeat(np.arange(len(runs)), [len(run.firsts) for run in runs])
-        # A stable sort keeps equal pages of a run in order.
+        # A stable sort keeps the pages of a run with equal keys in order.
         order = np.argsort(keys, kind="stable")
         step = max(1, BLOCK_BYTES // (self._page_rows * self._row_bytes))
         for start in range(0, len(order), step):
@@ -185,7 +185,7 @@ class _Counted:
 
 
 class _Reader:
-    """Sequential reader of a run, with `left` unread rows and `values` read but not removed."""
+    """Sequential reader of a run: `left` rows are unread, `values` are read but not removed."""
 
     def __init__(
         self, file: BinaryIO, run: _SortedRun, dtype: np.dtype[np.unsignedinteger], width: int

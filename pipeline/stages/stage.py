@@ -10,10 +10,10 @@ from dpstream.topics.names import Role
 
 
 class Stage(Protocol):
-    """Stage, sans I/O; see `dpstream.pipeline.actions` for its steps.
+    """Stage without I/O of its own; see `dpstream.pipeline.actions` for its steps.
 
-    Times are seconds of any origin. Steps are executed one at a time. A stage may be assigned a
-    partition again at any moment, and then starts again from the topics.
+    Times are in seconds from any origin. Steps are executed one at a time. A stage can be assigned
+    a partition again at any time, and then rebuilds its state from the topics.
     """
 
     @property
@@ -31,23 +31,23 @@ class Stage(Protocol):
         """Process the next record of a partition.
 
         `written` is the time of writing in milliseconds since 1970 by the broker's clock, or None
-        if the topic takes its writers' times.
+        if records of the topic have their writers' timestamps.
         """
         ...
 
     def tick(self, now: float) -> Steps[None]: ...
 
     def idle_seconds(self) -> float | None:
-        """Return the seconds for which the stage is idle unless a topic that it reads grows.
+        """Return the seconds until the stage has work again if no topic that it reads grows.
 
-        This holds for the whole stage and any assignment of partitions, provided that every record
-        of its topic is finished. Each partition then ends at its committed offset. Infinite without
-        a clock. None if work is left, or if the worker owns no partition that would show it.
+        The result holds for the whole stage and any assignment of partitions, if every record of
+        its topic is finished: each partition then ends at its committed offset. Infinite if no
+        clock is used; None if work is left, or if the worker owns no partition to judge by.
         """
         ...
 
     def needs(self, partition: int, below: int) -> Steps[bool]:
-        """Return whether deleted records of a partition below an offset may still be needed."""
+        """Return whether deleted records of a partition below an offset might still be needed."""
         ...
 
     def unfinished(self, partition: int) -> str:

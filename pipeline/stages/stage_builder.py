@@ -1,9 +1,9 @@
 """Build the stages of a job, with the strategies for its options.
 
-* Sealed reports, chained or parallel shufflers, shares, device jobs and noise are strategies given
-  to a stage.
+* Sealed reports, chained or parallel shufflers, shares, device jobs and noise are strategies that
+  are passed to a stage.
 * Modules of options that a job does not use are not imported.
-* Where a strategy would only wrap a value, the stage reads the value from its job once.
+* If a strategy would only wrap a value, the stage reads the value from its job once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def build_stage(
     environment: Environment,
     watcher: EstimateListener | None = None,
 ) -> Stage:
-    """Build one of `Route.stages`.
+    """Build the stage of a name in `Route.stages`.
 
-    `watcher` receives every estimate, if the stage publishes them.
+    `watcher` receives every estimate if the stage is the publisher.
 
     Raises:
         KeyError: If the job has no such stage.
@@ -61,7 +61,7 @@ def build_stage(
 
 
 def stages_after_release(job: DeployedJob) -> list[str]:
-    """Return the stages that turn released windows into estimates, in the order of the data."""
+    """Return the stages that turn released windows into estimates, in the order of data flow."""
     return [name for name in job.route.stages if name == "publish" or name.startswith("aggregate")]
 
 
@@ -81,7 +81,7 @@ def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[An
 def producer_admission(
     job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
 ) -> Admission:
-    """Return a validator of producers' records in a topic, with keys to open them."""
+    """Return a validator of producers' records in a topic; `keys` decrypt sealed records."""
     if job.sealed is None:
         return Admission(job, role)
     from dpstream.pipeline.stages.sealed_admission import SealedAdmission
@@ -90,7 +90,7 @@ def producer_admission(
 
 
 def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
-    """Return a validator of a topic's records that needs no key to open them."""
+    """Return a validator of a raw topic's records that does not decrypt them."""
     if job.devices is None:
         return producer_admission(job, role=role)
     from dpstream.pipeline.stages.device_admission import DeviceAdmission
@@ -103,8 +103,8 @@ def window_aggregator(
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
     """Return a function that computes the payload of a window's partial, for verification.
 
-    The function raises `ValueError` for messages that the protocol does not have. Raises
-    `WrongKeyError` if reports are sealed and the aggregators' private keys are missing.
+    The returned function raises `ValueError` for messages that the protocol does not have.
+    `window_aggregator` raises `WrongKeyError` if private keys for sealed reports are missing.
     """
     if job.shared:
         from dpstream.pipeline.stages.added_shares import share_aggregator

@@ -1,4 +1,4 @@
-"""Noise of the shuffler: dummy messages, deletions, or one noisy sum in place of all messages."""
+"""Noise of the shuffler: dummy messages, deletions, or a noisy sum in place of all messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RandomOrder(WindowRelease):
 
 
 class NoisyRelease(WindowRelease):
-    """Release a window's messages with dummies, without deleted ones, or as a noisy sum.
+    """Release a window's messages with dummies, with deletions, or as a noisy sum.
 
     `order` arranges the released messages. Raises `WrongKeyError` as `StageNoise` does.
     """
@@ -62,8 +62,8 @@ class StageNoise:
     """Noise of a job's windows: a function of noise key, deployment and epoch.
 
     Nothing is stored. A window that any worker writes again has the same dummies, the same sum and
-    the same deletions. No second noise of the same counts ever exists. Raises `WrongKeyError` if
-    the job needs a key and this is not the one it was deployed with.
+    the same deletions. Fresh noise is never added to the same counts. Raises `WrongKeyError` if the
+    job needs a noise key and `key` is not the one it was deployed with.
     """
 
     def __init__(self, job: DeployedJob, key: NoiseKey | None) -> None:
@@ -73,13 +73,13 @@ class StageNoise:
             return
         if key is None:
             raise WrongKeyError(
-                f"the shuffler of {job.name} adds noise and needs the noise key of the deployment"
+                f"the shuffler of {job.name} adds noise: it needs the noise key of the deployment"
             )
         if key.digest != job.noise_key:
-            expected = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
+            expected = "no key" if job.noise_key is None else f"{job.noise_key.hex()[:8]}..."
             raise WrongKeyError(
-                f"this is not the noise key of {job.name}'s deployment: its SHA-256 starts "
-                f"with {key.digest.hex()[:8]}; expected {expected}"
+                f"this is not the noise key of {job.name}'s deployment: got SHA-256 "
+                f"{key.digest.hex()[:8]}...; expected {expected}"
             )
 
     def dummies(self, epoch: int) -> Messages | None:
@@ -92,7 +92,7 @@ class StageNoise:
         return Messages(drawn.values, drawn.counts)
 
     def sum(self, epoch: int, words: Messages) -> Messages:
-        """Return the one message released in place of a window's messages."""
+        """Return the single message that is released in place of a window's messages."""
         summed = self._job.stage_sum
         assert summed is not None
         assert self._key is not None
@@ -100,7 +100,7 @@ class StageNoise:
         return Messages(summed.release(words.values, words.counts, generator))
 
     def left(self, epoch: int, words: Messages) -> Messages:
-        """Return the remaining messages of a window; `words` are in canonical order."""
+        """Return the messages that remain of a window; `words` must be in canonical order."""
         law = self._job.crowds_law
         assert law is not None
         assert self._key is not None

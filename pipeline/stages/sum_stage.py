@@ -1,8 +1,8 @@
-"""Combine the partials of the two aggregators into the partial of every window.
+"""Combine the partials of the two aggregators into one partial per window.
 
-The state is a function of four logs, and the stage writes the missing partials. A partial is a
-function of the manifest and of both parties' partials, so repetitions are identical. The worker
-that owns the one partition of ``<job>.partials-a`` is the active one.
+The state is a function of four logs, and the stage writes missing partials. A partial is a function
+of the manifest and of both parties' partials, so repetitions are identical. The owner of the one
+partition of ``<job>.partials-a`` is the active worker.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SumStage(SingleWriter):
 
     def unfinished(self, partition: int) -> str:
         complete = self._written.complete
-        return f"epoch {complete.first_missing(complete.lowest or 1)} and later ones"
+        return f"epoch {complete.first_missing(complete.lowest or 1)} and later epochs"
 
     def heartbeat(self) -> dict[str, object]:
         waiting = set(self._sums[0]) ^ set(self._sums[1])
@@ -91,7 +91,7 @@ class SumStage(SingleWriter):
         manifest = yield from manifest_at(self._job, offset)
         sums = self._sums[0].pop(epoch), self._sums[1].pop(epoch)
         payload = window_payload(self._job, manifest, sums)
-        # Every worker writes the same parts.
+        # The attempt id depends on the payload, so that all workers write the same records.
         attempt = hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES]
         yield from append_partial(self._job, Role.PARTIALS, epoch, offset, attempt, payload)
         self.counts["partials"] += 1

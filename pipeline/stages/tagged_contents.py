@@ -1,7 +1,7 @@
-"""Tagged contents of an open window of devices, of which one per tag counts.
+"""Tagged contents of a device job's open window; one content per tag counts.
 
-Memory stays bounded for ten million contents. Beyond some MiB they go to a spill file, divided by
-tag, and are read division by division.
+Memory stays bounded for ten million contents. Beyond a few MiB, contents go to a spill file,
+divided by tag, and are read division by division.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _TAG_TYPE = np.dtype("<u8")
 
 
 class TaggedContents:
-    """Rows of a tag and a content, in order of arrival; the first of a tag counts.
+    """Rows of a tag and a content, in order of arrival; the first row of a tag counts.
 
-    Tags are digests, so divisions by their first bits have similar sizes. With other tags a
-    division takes more memory, and no result changes.
+    Tags are digests, so divisions by their first bits have similar sizes. With other tags,
+    divisions might need more memory, but results stay the same.
 
     >>> contents = TaggedContents(content_bytes=1)
     >>> contents.add(np.array([7, 9, 7], np.uint64), np.array([[1], [2], [3]], np.uint8))
@@ -34,8 +34,8 @@ class TaggedContents:
     ([[1], [2]], 3)
 
     Attributes:
-        contradicting: Number of rows that differ from the first one of their tag, once the result
-            of `first_of_each` is exhausted.
+        contradicting: Number of rows that differ from the first row of their tag, available after
+            `first_of_each` is exhausted.
     """
 
     def __init__(self, content_bytes: int, open_spill_file: OpenSpillFile = temporary_file) -> None:
@@ -55,7 +55,7 @@ class TaggedContents:
         return self._waiting_bytes + (0 if self._file is None else SPILL_FILE_BYTES)
 
     def add(self, tags: NDArray[np.uint64], contents: NDArray[np.uint8]) -> None:
-        """Add rows: tags of shape (n,), contents of shape (n, bytes of one)."""
+        """Add rows: `tags`, shape (n,), and `contents`, shape (n, content bytes)."""
         rows = np.empty((len(tags), self._row_bytes), np.uint8)
         rows[:, :TAG_BYTES] = tags.astype(_TAG_TYPE)[:, None].view(np.uint8)
         rows[:, TAG_BYTES:] = contents
@@ -84,9 +84,9 @@ class TaggedContents:
         self._waiting_bytes = 0
 
     def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the first content of every tag, by ascending tag, in blocks (n, bytes of one).
+        """Yield the first content of every tag, by ascending tag, as (n, content bytes) blocks.
 
-        No rows are dropped; `contradicting` is counted again.
+        No rows are removed; `contradicting` is counted again.
         """
         self.contradicting = 0
         if self._file is None:

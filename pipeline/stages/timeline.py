@@ -1,13 +1,13 @@
-"""Decide when an epoch's time has come, and find producers ahead of it.
+"""Decide when an epoch's time has come, and find producers that are ahead of time.
 
-No epoch is decided on the word of a single producer while others still have to send it:
+A single producer cannot end an epoch that other producers have not sent yet:
 
 * With a calendar, the time of an epoch has come when it has ended by the broker's clock.
-* Without one, and while the broker's clock is unknown, a majority decides. The time has come when
-  more than half of the producers expected for it have punctuated it or a later epoch. While fewer
-  than ``shuffle.producers`` have registered, the others are expected too.
+* Without a calendar, or while the broker's clock is unknown, a majority decides. The time has come
+  when more than half of the producers expected for the epoch have punctuated it or a later epoch.
+  Up to ``shuffle.producers``, producers that have not registered yet are expected, too.
 
-A worker knows the punctuations in its own partitions, late ones included, and the producers named
+A worker knows the punctuations in its own partitions, including late ones, and the producers listed
 in any manifest.
 """
 
@@ -28,7 +28,7 @@ from dpstream.pipeline.stages.decision_log import MAX_MISSED_EPOCHS, DecisionLog
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Producer whose epochs' time has not come, and the number of epochs by which it is ahead."""
+    """Producer that sends epochs whose time has not come, and by how many epochs it is ahead."""
 
     producer: str
     epochs: int
@@ -55,7 +55,7 @@ class Timeline:
             self._latest_written = written
 
     def note_punctuation(self, enrollment: bytes, epoch: int) -> None:
-        """Note that a producer has finished an epoch, and so all before it."""
+        """Note that a producer has finished an epoch, and all epochs before it."""
         if epoch > self._punctuated.get(enrollment, 0):
             self._punctuated[enrollment] = epoch
             self.version += 1
@@ -66,7 +66,7 @@ class Timeline:
 
     @property
     def now(self) -> int | None:
-        """Broker's clock as far as it is known; None if no guarantee can depend on it."""
+        """Latest known time of the broker's clock, in milliseconds since 1970; None if unknown."""
         known = [t for t in (self._broker_time(), self._latest_written) if t is not None]
         return max(known, default=None)
 
@@ -81,9 +81,9 @@ class Timeline:
         return None if self._times is None or now is None else self._times.epoch_of(now)
 
     def early(self, epoch: int, written: int | None) -> str | None:
-        """Return why an epoch is rejected that has not started by the calendar, or None.
+        """Return why a record is too early by the calendar, or None if it is not.
 
-        `written` is the record's time by the broker's clock. If None, the current time is used.
+        `written` is the record's time by the broker's clock. None stands for the current time.
         """
         if self._times is None:
             return None

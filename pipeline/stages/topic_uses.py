@@ -14,7 +14,7 @@ from dpstream.topics.names import SUMS, Role
 def stages_of(job: DeployedJob) -> Mapping[str, Role]:
     """Return the stages of a job and their input topics, in the order of the data flow.
 
-    A replay has no shuffler: its windows were decided by the original.
+    A replay has no shuffler, because the original deployment has decided its windows.
     """
     return {
         stage: role
@@ -24,7 +24,7 @@ def stages_of(job: DeployedJob) -> Mapping[str, Role]:
 
 
 def hides_messages(job: DeployedJob, stage: str) -> bool:
-    """Return whether a stage reports numbers of devices in place of messages."""
+    """Return whether the heartbeats of a stage count devices instead of messages."""
     return stages_of(job).get(stage) in job.route.reports and job.counts_devices
 
 
@@ -32,8 +32,8 @@ def hides_messages(job: DeployedJob, stage: str) -> bool:
 class TopicUses:
     """Topics used by one stage.
 
-    `checks` are read only if offsets do not fit the stage's topic. `deletes` is the topic whose
-    finished records are deleted, or None.
+    `checks` are only read if records below the committed offset are missing. `deletes` is the topic
+    from which the stage deletes finished records, or None.
     """
 
     reads: frozenset[Role]
@@ -55,7 +55,7 @@ def topic_uses(job: Job, stage: str) -> TopicUses:
         decides = role is Role.REPORTS
         reads = {role, Role.PRODUCERS, Role.MANIFESTS}
         if job.devices is not None and decides:
-            # For the enrolled devices and the live collectors.
+            # These topics list the enrolled devices and the live collectors.
             reads |= {Role.DEVICES, Role.STATUS}
         output = job.route.decided if decides else Role.SHUFFLED
         writes |= {Role.MANIFESTS, output, Role.DEAD_LETTERS}

@@ -1,6 +1,6 @@
 """Decide when a window closes, and compute its manifest, for every kind of sender.
 
-This module writes and changes nothing. Its results depend on the records in the window, the
+This module has no side effects. Its results depend on the records in the window, the
 expected senders, earlier decisions (`decision_log`), whether the epoch's time has come
 (`timeline`), and the worker's read position.
 """
@@ -24,7 +24,7 @@ WindowT = TypeVar("WindowT", bound=OpenWindow)
 
 
 class WindowDecision(ABC, Generic[WindowT]):
-    """Closing rules and manifests of a worker's windows, given registry, decisions and timeline."""
+    """Closing rules and manifests of a worker's windows."""
 
     def __init__(
         self, job: DeployedJob, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
@@ -37,26 +37,26 @@ class WindowDecision(ABC, Generic[WindowT]):
     @property
     @abstractmethod
     def first_epoch(self) -> int:
-        """Smallest epoch of the deployment, until a manifest states it."""
+        """First epoch of the deployment, used until a manifest states it."""
 
     @abstractmethod
     def complete(self, window: WindowT) -> bool:
-        """Return whether every expected sender is in."""
+        """Return whether the window has all records of every expected sender."""
 
     @abstractmethod
     def time_has_come(self, epoch: int, window: WindowT | None) -> bool:
-        """Return whether the grace period may run; an epoch without a window yet passes None."""
+        """Return whether the grace period can start; `window` is None if it is not open yet."""
 
     @abstractmethod
     def manifest(self, window: WindowT, position: int, timestamp: int) -> Manifest:
         """Return the manifest that decides an undecided window in its current state.
 
-        Records from `position` on, up to which the partition was read, are late. `timestamp` is in
-        milliseconds since 1970.
+        The partition was read up to `position`; records from this offset on are late. `timestamp`
+        is in milliseconds since 1970.
         """
 
     def _abandoned(self, window: WindowT) -> bool:
-        """Return whether all records are of senders that no longer report for the epoch."""
+        """Return whether all records are from senders that no longer report for the epoch."""
         return False
 
     @property
@@ -74,10 +74,10 @@ class WindowDecision(ABC, Generic[WindowT]):
         )
 
     def event(self, window: WindowT, position: int, now: float) -> Event | None:
-        """Return the current event of an open window, or the first of several.
+        """Return the event with which an open window must continue, or None.
 
-        `position` is the offset up to which its partition was read, and `now` the time in seconds,
-        by the clock of the window's times.
+        `position` is the offset up to which its partition was read. `now` is in seconds, by the
+        same clock as the window's times.
         """
         if window.epoch in self._log.decided:
             return Event.SETTLED
@@ -95,9 +95,9 @@ class WindowDecision(ABC, Generic[WindowT]):
     def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
-        """Yield the epochs of a partition to decide although no record of them has arrived.
+        """Yield the epochs of a partition that must be decided without any record.
 
-        These precede a decided one, and their time has come or an operator drains them. The
+        These epochs precede a decided one, and their time has come or an operator drains them. The
         partition was read up to `position`, and the epochs in `windows` are already open.
         """
         if self._log.first_epoch is None:
@@ -119,10 +119,10 @@ class WindowDecision(ABC, Generic[WindowT]):
         return WindowStatus.RELEASED
 
     def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
-        """Return whether an operator's drain closes an epoch that started before it.
+        """Return whether an operator's drain closes an epoch.
 
-        A drain also closes an epoch if a later one started before it. Estimates are published in
-        the order of epochs, so draining the later one requires this one.
+        A drain closes epochs that started before it, and earlier ones without records: estimates
+        are published in the order of epochs.
         """
         end = self._registry.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:

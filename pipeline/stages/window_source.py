@@ -1,4 +1,4 @@
-"""Interface of the senders of a window: producers, or devices that report themselves."""
+"""Interface to the senders of a window: producers, or devices that send through collectors."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ RecordT = TypeVar("RecordT", bound=_OfAnEpoch)
 
 
 class WindowSource(ABC, Generic[WindowT, RecordT]):
-    """Records of one kind of sender, and the state of these senders."""
+    """Rules for the records of one kind of sender, and the state of these senders."""
 
     @property
     def seconds_of_a_time_check(self) -> float:
-        """Minimum seconds between checks of windows' time, which bounds their cost."""
+        """Minimum seconds between two checks of whether windows' time has come."""
         return 0.0
 
     @property
     def known(self) -> object:
-        """State that changes with everything the source knows about epochs' times."""
+        """State on which the source's answers about epochs' times depend."""
         return None
 
     @abstractmethod
     def begin(
         self, registry: ProducerRegistry, log: DecisionLog, timeline: Timeline
     ) -> WindowDecision[WindowT]:
-        """Reset, and return the decision rules of windows."""
+        """Reset the source, and return the decision rules for its windows."""
 
     @abstractmethod
     def admit(self, partition: int, value: bytes) -> RecordT | Rejection:
@@ -55,39 +55,39 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
     def new_window(
         self, epoch: int, now: float, multiset: Callable[[], MessageMultiset]
     ) -> WindowT:
-        """Open an empty window."""
+        """Create an empty window of an epoch."""
 
     @abstractmethod
     def windows_again(
         self, registry: ProducerRegistry, multiset: Callable[[], MessageMultiset]
     ) -> WindowsAgain:
-        """Return a collector of decided windows from the topic."""
+        """Return a reader of decided windows from the raw topic."""
 
     @abstractmethod
     def add(self, window: WindowT, record: RecordT) -> Mapping[str, int]:
-        """Add a record to its window, and return its contribution to the heartbeat's counters.
+        """Add a record to its window, and return the increments of the heartbeat's counters.
 
-        Raises `PunctuationError` if it contradicts earlier records of its sender.
+        Raises `PunctuationError` if the record contradicts earlier records of its sender.
         """
 
     @abstractmethod
     def may_complete(self, window: WindowT, record: RecordT) -> bool:
-        """Return whether this record may have completed the window."""
+        """Return whether this record might have completed the window."""
 
     @abstractmethod
     def size(self, record: RecordT) -> int:
-        """Return the number of reports of a record that a heartbeat may publish."""
+        """Return the public size of a record, by which heartbeats count reports."""
 
     @abstractmethod
     def arrived(self, window: WindowT) -> Mapping[str, int]:
-        """Return the heartbeat's numbers for an open window."""
+        """Return the counts of an open window for the heartbeat, by name."""
 
     @abstractmethod
     def awaited(self, window: WindowT) -> Iterator[str]:
         """Yield the names of the senders a window waits for."""
 
     def knows_sender(self, record: RecordT) -> bool:
-        """Return whether the sender is known, or need not be."""
+        """Return whether the sender is known, or does not need to be."""
         return True
 
     def rejection(self, record: RecordT) -> Rejection | None:
@@ -101,11 +101,11 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
         """Update the sender's progress from a record."""
 
     def look(self, now: float) -> Steps[None]:
-        """Refresh the known senders periodically."""
+        """Refresh the known senders; called on every tick."""
         yield from ()
 
     def before_decision(self) -> Steps[None]:
-        """Read the known senders to the end, before a window is decided."""
+        """Read the logs of senders to their end, before a window is decided."""
         yield from ()
 
     def counts(self, window: WindowT) -> Mapping[str, int]:

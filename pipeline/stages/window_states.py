@@ -1,13 +1,13 @@
-"""Life of a window at the worker that owns its partition, as one table.
+"""State machine of a window at the worker that owns its partition, as one table.
 
-* A window is opened by its first record, or without one where later epochs are decided.
+* A window is opened by its first record, or without records if later epochs are decided.
 * Raw records of an epoch join its window until a manifest decides the window. The first manifest in
-  the log decides, this worker's or another's.
-* If it releases the window, writing its messages is pending at the owner. Once they are written,
-  the committed offset may pass the window's first record.
-* An epoch that is not released is finished with its manifest.
-* Everything after the manifest is a function of it. A worker may therefore be killed, paused or
-  doubled in any state: repetitions are identical.
+  the log counts, from this worker or another.
+* If the manifest releases the window, the owner must write its messages. Once they are written, the
+  committed offset can pass the window's first record.
+* If it does not, the epoch is finished.
+* All later steps are a function of the manifest. A worker can therefore be killed, paused or
+  duplicated in any state: repetitions are identical.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dpstream.topics.manifests import WindowStatus
 
 class State(Enum):
     COLLECTING = auto()
-    """Records join the window, and its time has not come."""
+    """Records join the window; its time has not come yet."""
 
     IN_GRACE = auto()
     """The window's time has come, and its grace period is running; records still join."""
 
     CLOSING = auto()
-    """The grace period is over. Records still join up to the partition's end at that time."""
+    """The grace period has ended. Records join up to the partition's end at that time."""
 
     PENDING = auto()
     """The window is released, and writing its messages is pending."""
@@ -39,21 +39,21 @@ class State(Enum):
     """The window has too few contributors, or none; nothing is written."""
 
     FORGOTTEN = auto()
-    """All producers of the window have left: equivalent to no arrivals."""
+    """All producers in the window have been retired, as if no record had arrived."""
 
 
 class Event(Enum):
     FIRST_RECORD = auto()
-    """Arrival of the first record of a window that was opened without one."""
+    """Arrival of the window's first record."""
 
     TIME_HAS_COME = auto()
-    """End of the epoch, by the calendar or by the reports of most producers."""
+    """End of the epoch, by the calendar or by the punctuations of most producers."""
 
     TIME_WITHDRAWN = auto()
-    """Epoch not over after all: the calendar became known, or the broker's clock was set back."""
+    """Epoch has not ended after all: a clock became known, or was set back."""
 
     COMPLETE = auto()
-    """Arrival of every expected producer or collector."""
+    """Completion of every expected producer or collector."""
 
     DRAINED = auto()
     """Closing of the window by an operator's drain."""
@@ -62,13 +62,13 @@ class Event(Enum):
     """End of the grace period."""
 
     READ_TO_END = auto()
-    """Everything read that was in the partition at the end of the grace period."""
+    """All records read that were in the partition at the end of the grace period."""
 
     SETTLED = auto()
-    """A manifest of the epoch in the log."""
+    """Manifest of the epoch found in the log."""
 
     ABANDONED = auto()
-    """All arrivals are from producers that no longer report for the epoch."""
+    """No record left from a producer that still reports for the epoch."""
 
     RELEASED = auto()
     """Release by the first manifest."""
@@ -77,10 +77,10 @@ class Event(Enum):
     """Suppression by the first manifest: fewer contributors than the job's minimum."""
 
     EMPTY = auto()
-    """First manifest without any contributor."""
+    """First manifest without contributors."""
 
     WORDS_WRITTEN = auto()
-    """Acknowledgment of the window's messages by the topic after the stage."""
+    """Acknowledgment of the window's messages in the output topic."""
 
 
 class Reaction(Enum):
@@ -88,14 +88,14 @@ class Reaction(Enum):
     START_GRACE = auto()
     STOP_GRACE = auto()
     FIND_END = auto()
-    """Request the partition's end: records in the log by now are not late."""
+    """Request the partition's end; records below it are not late."""
     DECIDE = auto()
-    """Write a manifest, unless there is one, and continue under the first one."""
+    """Write a manifest unless the epoch has one, and continue under the first manifest."""
     DECIDE_IF_COMPLETE = auto()
-    """Same as `DECIDE`, unless a producer has registered meanwhile."""
+    """Same as `DECIDE`, unless a producer has registered in the meantime."""
     FORGET = auto()
     WRITE = auto()
-    """Write the window's messages, from the window or from the content of the topic."""
+    """Write the window's messages, from memory or from the raw topic."""
 
 
 _DECISIONS: Final[Mapping[Event, tuple[State, Reaction]]] = {
@@ -145,7 +145,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, tuple[State, Reaction]]]] = {
     State.SUPPRESSED: {},
     State.FORGOTTEN: {},
 }
-"""Next state and reaction, by state and event; pairs that are missing cannot occur."""
+"""Next state and reaction, by state and event; other combinations cannot occur."""
 
 OPEN: Final = frozenset({State.COLLECTING, State.IN_GRACE, State.CLOSING})
 """States in which records join a window."""
@@ -160,7 +160,7 @@ def next_state(state: State, event: Event) -> tuple[State, Reaction]:
     try:
         return TRANSITIONS[state][event]
     except KeyError:
-        raise ValueError(f"{event.name} cannot occur in a window that is {state.name}") from None
+        raise ValueError(f"event {event.name} cannot occur in state {state.name}") from None
 
 
 def after_decision(window_status: WindowStatus) -> Reaction:

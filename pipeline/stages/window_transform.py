@@ -21,10 +21,10 @@ class WindowTransform(ABC, Generic[Content]):
     """Aggregate or transform windows, attempt by attempt.
 
     Attributes:
-        role: Topic whose chunks it reads.
+        role: Topic from which chunks are read.
         partials: Topic whose complete partials mark windows as finished.
-        writes_once: True if a window is finished once this worker has written it, and not only when
-            its partial is complete.
+        writes_once: True if a window is finished once this worker has written it; otherwise, it is
+            finished once its partial is complete.
     """
 
     role: Role = Role.SHUFFLED
@@ -36,20 +36,20 @@ class WindowTransform(ABC, Generic[Content]):
 
     @abstractmethod
     def begin(self) -> Content:
-        """Create the content to which an attempt's chunks are added."""
+        """Create an empty content, to which an attempt's chunks are added."""
 
     @abstractmethod
     def add(self, content: Content, chunk: Chunk) -> None:
-        """Add a chunk; raises `ValueError` without any effect if it is rejected."""
+        """Add a chunk; raises `ValueError`, without any effect, if its messages are invalid."""
 
     def end(self, content: Content) -> None:
         """Release the resources of an attempt that is no longer needed."""
 
     @abstractmethod
     def write(self, chunk: Chunk, partial_windows: Sequence[Content]) -> Steps[None]:
-        """Write a window that this chunk completes, except for the final flush.
+        """Write the window that this chunk completes, without a final flush.
 
-        `partial_windows` are the partial windows of all parallel shufflers, in their order.
+        `partial_windows` has the content of each parallel shuffler's partial window, in order.
         """
 
 
@@ -76,10 +76,10 @@ class AddedReports(WindowTransform[Aggregator]):
 
 
 def merged(job: DeployedJob, partial_windows: Sequence[Aggregator]) -> Aggregator:
-    """Return the state of all partial windows, which stay unchanged."""
+    """Return an aggregator of all partial windows, which stay unchanged."""
     if len(partial_windows) == 1:
         return partial_windows[0]
-    # Merged into a new state: the partial windows' states are needed again if a write fails.
+    # Merged into a new aggregator, because partial windows are needed again if a write fails.
     total = job.aggregator()
     for partial_window in partial_windows:
         total.merge(partial_window)

@@ -1,7 +1,6 @@
 """Read the messages of decided windows from the raw topic, and write them without their origin.
 
-The result is a function of the manifest. Repetitions are identical except for the id of the attempt
-and a random order.
+The manifest determines the result. Only attempt ids and a random order differ in repetitions.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from dpstream.topics.names import Role
 
 
 class WindowsAgain(Protocol):
-    """Collector of a decided window's messages from the raw topic."""
+    """Reader of a decided window's messages from the raw topic."""
 
     def read(self, manifest: Manifest, /) -> Steps[MessageMultiset]: ...
 
 
 class ProducerWindows:
-    """Collector of producers' windows, for records that `admission` accepts."""
+    """Reader of decided windows of producer jobs, for records that `admission` accepts."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class ProducerWindows:
         self._role = role
 
     def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
-        """See `WindowsAgain`; the registry has all producers of the manifest."""
+        """See `WindowsAgain`; the registry must have all producers of the manifest."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
         inside = drawings_in(manifest, self._registry)
@@ -77,11 +76,11 @@ class WindowRelease:
     """
 
     def released(self, epoch: int, words: MessageMultiset) -> MessageMultiset:
-        """Return the multiset to release; `words` may change."""
+        """Return the multiset to release; can modify `words`."""
         return words
 
     def chunks(self, words: MessageMultiset) -> Steps[Chunks]:
-        """Cut the released messages for chunks, in the order of writing."""
+        """Cut the released messages into chunks, in the order of writing."""
         return (yield from words.ordered())
 
 
@@ -105,7 +104,7 @@ class WindowWriter:
         return (yield from self._windows.read(manifest))
 
     def write(self, decision: Decision, words: MessageMultiset) -> Steps[None]:
-        """Write a released window: a new attempt, in chunks of equal size."""
+        """Write a released window as a new attempt."""
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)
         chunks = yield from self._release.chunks(released)
@@ -119,7 +118,7 @@ class WindowWriter:
 
 
 def drawings_in(manifest: Manifest, registry: ProducerRegistry) -> dict[bytes, bytes | None]:
-    """Return the enrollment ids in a manifest, each with its drawing or None."""
+    """Return the drawing of each enrollment id in a manifest; None if it lists no drawings."""
     enrollments = [
         producer.enrollment
         for producer, included in zip(registry, manifest.producers, strict=False)

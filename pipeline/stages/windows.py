@@ -11,14 +11,14 @@ from dpstream.pipeline.stages.window_states import Event, Reaction, State, next_
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.frames import U4_MAX
 
-# Maximum of one producer for one epoch, so that the counts of all producers stay below 2^53.
+# Maximum reports of a producer per epoch, so that the counts of all producers stay below 2^53.
 REPORTS_MAX = U4_MAX
 
 
 def public_size(record: Batch | Punctuation, *, hides_messages: bool) -> int:
-    """Return the contribution of a producer's record to the public counters of a heartbeat.
+    """Return the size of a producer's record in the public counters of a heartbeat.
 
-    With `hides_messages`, devices are counted, because their number of messages is secret.
+    With `hides_messages`, devices are counted, because the number of messages is secret.
     """
     if hides_messages:
         return record.contributors if isinstance(record, Punctuation) else 0
@@ -31,9 +31,9 @@ class PunctuationError(ValueError):
 
 @dataclass(slots=True)
 class Drawing:
-    """Records of one drawing of an epoch's reports, never combined with another drawing's.
+    """Records of one random draw of a producer's reports for an epoch.
 
-    `punctuation` names this drawing; None until it has arrived.
+    Records of two drawings are never combined. `punctuation` is None until it has arrived.
     """
 
     words: MessageMultiset
@@ -52,12 +52,12 @@ class Drawing:
 class Contribution:
     """Records of one producer for one epoch, until it is complete.
 
-    There is one drawing, unless the producer's folder was copied and the copy draws too.
+    There is one drawing, unless the producer's folder was copied and the copy draws reports, too.
 
     Attributes:
-        drawings: Drawings by the name in their batches and punctuation, in the order of their first
-            records; empty once it is complete.
-        complete: Punctuation of the drawing that has joined the window; None before.
+        drawings: Drawings by the id in their batches and punctuation, in the order of their first
+            records; empty once one drawing is complete.
+        complete: Punctuation of the drawing that has joined the window; None before that.
     """
 
     drawings: dict[bytes, Drawing] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """Punctuation that is in, or else the first that has arrived; None without any."""
+        """Punctuation of the drawing in the window, or else the first to arrive; None without."""
         arrived = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in arrived if each is not None), None)
 
@@ -74,7 +74,7 @@ class Contribution:
         return 0 if self.punctuation is None else self.punctuation.contributors
 
     def earlier_punctuation(self, name: bytes) -> Punctuation | None:
-        """Return the punctuation that makes another of a drawing redundant, or None."""
+        """Return the punctuation that makes another one of this drawing redundant, or None."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
 
@@ -87,12 +87,12 @@ class OpenWindow(ABC):
     """Window of an undecided epoch, for every kind of sender.
 
     Attributes:
-        opened_at: Time its first record was read, or its absence was noticed.
-        due_at: Time at which its epoch was first known to be due; None before.
-        checked_with: State known when its time was last checked.
+        opened_at: Time when its first record was read, or when it was opened without records.
+        due_at: Time when its epoch was first known to be due; None before.
+        checked_with: State that was known when its time was last checked.
         first_offset: Offset of its first record; None without records.
-        closing_end: End of the partition when its grace period was over; None before.
-        set_aside: True if its messages were dropped, to be read again when it is written.
+        closing_end: End offset of the partition when its grace period ended; None before.
+        set_aside: True if its messages were dropped, and must be read again to write the window.
     """
 
     def __init__(self, epoch: int, opened_at: float) -> None:
@@ -108,31 +108,31 @@ class OpenWindow(ABC):
     @property
     @abstractmethod
     def buffered_bytes(self) -> int:
-        """Memory of its messages, in bytes."""
+        """Memory used by the window's messages, in bytes."""
 
     @property
     @abstractmethod
     def messages(self) -> int:
-        """Number of messages received, whether or not they will be in the window."""
+        """Number of messages received, including those that might not be in the window."""
 
     @property
     @abstractmethod
     def contributors(self) -> int:
-        """Number of devices with any record, as far as known."""
+        """Number of devices that have contributed, as far as known."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """Counter that changes with the knowledge of the senders in the window."""
+        """Counter that changes whenever more is known about the senders in the window."""
 
     @property
     @abstractmethod
     def words(self) -> MessageMultiset:
-        """Messages of the senders in the window."""
+        """Messages of the complete senders."""
 
     @abstractmethod
     def drop_messages(self) -> None:
-        """Free as much memory as possible; the topic still has all messages."""
+        """Free as much memory as possible; all messages are still in the topic."""
 
     @abstractmethod
     def close(self) -> None:
@@ -160,13 +160,13 @@ class Window(OpenWindow):
     """Records of one epoch sent by producers.
 
     A producer's messages join the window only when its punctuation and all its batches have
-    arrived. It is in a window with all its records or with none. Copies of one folder make several
-    drawings. The first complete one is in, and the others are duplicates.
+    arrived: all its records are in the window, or none. Copies of a producer's folder send several
+    drawings. The first complete drawing is in the window, and the others count as duplicates.
 
     Attributes:
         contributions: Records received, by enrollment id.
-        inside: Complete enrollment ids, in order of completion.
-        unfinished: Enrollment ids with records that are not complete.
+        inside: Enrollment ids of complete producers, in order of completion.
+        unfinished: Enrollment ids of producers with records that are not complete.
     """
 
     def __init__(
@@ -195,14 +195,14 @@ class Window(OpenWindow):
         return len(self.contributions)
 
     def add(self, record: Batch | Punctuation) -> bool:
-        """Add a record, and return False if it is a duplicate or a copy of one that is in.
+        """Add a record, and return False if it is a duplicate or of a redundant drawing.
 
         Raises `PunctuationError` if the producer's records contradict each other or exceed a limit.
         """
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_messages(self) -> None:
-        """Drop all buffered messages, and buffer none in the future."""
+        """Drop all buffered messages, and buffer no further messages."""
         self.set_aside = True
         self._buffered_bytes = 0
         self.close()
@@ -216,7 +216,7 @@ class Window(OpenWindow):
             return False
         if drawing.messages + batch.words.messages > REPORTS_MAX:
             raise PunctuationError(
-                f"epoch {self.epoch}: the producer sends more than {REPORTS_MAX} reports"
+                f"epoch {self.epoch}: the producer sent more than {REPORTS_MAX} reports"
             )
         drawing.batches.add(batch.batch)
         drawing.messages += batch.words.messages
@@ -231,15 +231,15 @@ class Window(OpenWindow):
     def _punctuate(self, punctuation: Punctuation) -> bool:
         if punctuation.population > U4_MAX:
             raise PunctuationError(
-                f"epoch {self.epoch}: got {punctuation.population} devices enrolled with one "
-                f"producer; expected at most {U4_MAX}"
+                f"epoch {self.epoch}: the producer has {punctuation.population} enrolled devices; "
+                f"expected at most {U4_MAX}"
             )
         contribution = self._contribution(punctuation.enrollment)
         before = contribution.earlier_punctuation(punctuation.drawing)
         if before is not None:
             if before.drawing == punctuation.drawing and before != punctuation:
                 raise PunctuationError(
-                    f"epoch {self.epoch}: a second punctuation differs from the producer's first"
+                    f"epoch {self.epoch}: the producer's second punctuation differs from its first"
                 )
             return False
         drawing = self._drawing(contribution, punctuation.drawing)
@@ -285,9 +285,9 @@ class Window(OpenWindow):
         return drawing
 
     def _complete(self, enrollment: bytes, changed: Drawing) -> None:
-        """Let a drawing join the window if it is now complete: the first one, and no other.
+        """Let the changed drawing join the window if it is now complete.
 
-        Only the changed drawing is checked: an earlier complete one would already be in.
+        Other drawings are not checked: a complete one would already be in the window.
         """
         contribution = self.contributions[enrollment]
         if not changed.whole:

@@ -119,7 +119,7 @@ def test_worker_and_status_report_records_lost_to_retention(
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
     said = rejection_of_worker(cluster, job, "shuffle", tmp_path)
     assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed but were" in said
-    assert "epoch 1 and later ones of its partition cannot be released" in said
+    assert "epoch 1 and later epochs of its partition cannot be released" in said
     assert "dpstream deploy JOBFILE --replace" in said
     status = gather_status(cluster, deployed, now=0)
     assert status.stages[0].deleted == (1,)

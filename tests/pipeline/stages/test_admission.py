@@ -1,4 +1,4 @@
-"""Test that the job alone bounds the content of a batch: count tables have no spare capacity."""
+"""Test that admission rejects messages outside the limits of a job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def counted(values: NDArray[np.uint16]) -> Messages:
 
 
 @pytest.mark.parametrize("encoded", [Messages, counted])
-def test_admission_rejects_words_beyond_the_domain(
+def test_admission_rejects_messages_beyond_the_domain(
     job: DeployedJob, encoded: type[Messages]
 ) -> None:
     largest = encoded(np.array([[0], [CELLS - 1]], "<u2"))
@@ -52,12 +52,12 @@ def test_admission_rejects_words_beyond_the_domain(
     for word in (CELLS, 2**16 - 1):
         rejection = admitted(job, encoded(np.array([[0], [word]], "<u2")))
         assert rejection == Rejection(
-            Reason.PROTOCOL, f"message: got {word}; noisy_cells expects less than {CELLS}"
+            Reason.PROTOCOL, f"message: got {word}; noisy_cells expects at most {CELLS - 1}"
         )
 
 
 @pytest.mark.parametrize("values", [np.zeros((1, 1), "<u4"), np.zeros((1, 2), "<u2")])
-def test_admission_rejects_words_of_another_format(
+def test_admission_rejects_messages_of_another_format(
     job: DeployedJob, values: NDArray[np.unsignedinteger]
 ) -> None:
     rejection = admitted(job, Messages(values))
@@ -67,8 +67,8 @@ def test_admission_rejects_words_of_another_format(
 
 
 def test_admission_limits_messages_per_record_in_random_order() -> None:
-    """All workers must accept the same: each rewrites windows that another has written."""
-    assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions take other records"
+    """All workers must accept the same records, because they rewrite each other's windows."""
+    assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions accept other records"
     for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):
         words = Messages(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
         assert isinstance(admitted(deployed(), words), Batch)
@@ -78,4 +78,4 @@ def test_admission_limits_messages_per_record_in_random_order() -> None:
         else:
             assert isinstance(outcome, Rejection)
             assert outcome.reason is Reason.OVERSIZED
-            assert "got 16777217 messages" in outcome.detail
+            assert outcome.detail.startswith("messages in the record: got 16777217;")

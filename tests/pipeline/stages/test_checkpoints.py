@@ -36,9 +36,9 @@ _PUBLISHED: dict[int, tuple[list[LogRecord], list[LogRecord]]] = {}
 
 
 def published(job: DeployedJob, written: list[Append]) -> tuple[list[LogRecord], list[LogRecord]]:
-    """Return estimates with checkpoints, and documents, as a publisher writes them.
+    """Return the estimates (with checkpoints) and documents that a publisher writes.
 
-    Cached for each length of horizons.
+    Cached by horizon length.
     """
     horizon = job.epochs.count
     if horizon not in _PUBLISHED:
@@ -60,7 +60,7 @@ def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", INTERVAL)
     monkeypatch.setattr(checkpoints, "NEAR", 2 * INTERVAL)
     monkeypatch.setattr(actions, "_READ_FIRST", 4)
-    # As in operation, where few epochs are read together.
+    # In operation, few epochs are read together, too.
     monkeypatch.setattr(memory, "SLICE_BYTES", 1_000)
 
 
@@ -158,7 +158,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_publisher_ignores_a_wrong_checkpoint(
+def test_publisher_ignores_invalid_checkpoints(
     history: tuple[DeployedJob, list[Append]], kind: str
 ) -> None:
     """The logs stay authoritative: they are read from the start of the horizon."""
@@ -279,7 +279,7 @@ def test_epoch_log_reads_the_same_from_every_position() -> None:
     for read, place in places[::3]:
         reading = ReadingDriver(log)
         assert reading.run(_remaining(job, place)) == found[read:]
-    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it started too far back"
+    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "reading started too far back"
 
 
 def _remaining(job: DeployedJob, place: EpochPosition) -> Steps[list[object]]:

@@ -93,7 +93,7 @@ def test_aggregator_reads_only_the_latest_partials() -> None:
     assert read < 40
     aggregator.append_and_drain(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
-    # And its own writes.
+    # The aggregator also reads its own write.
     assert aggregator.driver.records[Role.PARTIALS] == read + 1
     assert all(floor == end for floor, end in aggregator.floors())
 
@@ -108,7 +108,7 @@ def test_aggregator_drops_leftover_chunks_of_a_complete_window(epoch: int, total
     assert aggregator.written() == []
     assert all(floor == end for floor, end in aggregator.floors())
     again = aggregator.driver.records[Role.PARTIALS]
-    assert (again > before) == (epoch < 490), "as far back as is needed"
+    assert (again > before) == (epoch < 490), "read only as far back as needed"
     assert epoch == 1 or again < 10 * (501 - epoch)
     aggregator.append_and_drain(chunks(aggregator.job, 501))
     assert aggregator.written() == [501]
@@ -130,7 +130,7 @@ def test_aggregator_searches_for_a_partial_written_out_of_order() -> None:
     assert aggregator.written() == []
     assert aggregator.stage.idle_seconds() is not None
     read = aggregator.driver.records[Role.PARTIALS]
-    # All is known now.
+    # The whole topic has been read.
     aggregator.append_and_drain(chunks(aggregator.job, 501)[:1])
     for now in (70.0, 71.0):
         aggregator.tick(now)
@@ -149,4 +149,4 @@ def test_rewritten_window_counts_once() -> None:
     ).records:
         log.apply(record)
     assert len(payloads) == 500
-    assert set(payloads) == {aggregator.job.aggregator().to_bytes()}, "the first one"
+    assert set(payloads) == {aggregator.job.aggregator().to_bytes()}, "the first counts"

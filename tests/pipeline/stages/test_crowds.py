@@ -1,4 +1,4 @@
-"""Test deletion by the shuffle stage: its law, and identical rewrites of a window."""
+"""Test deletion by the shuffler: its distribution, and identical rewrites of a window."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MINIMUM = 4
 
 
 class Choices:
-    """Replace a generator: return the numbers of a path, and record the size of each choice."""
+    """Generator that returns the numbers of a path, and records the size of each choice."""
 
     def __init__(self, path: tuple[int, ...]) -> None:
         self.path = list(path)
@@ -250,7 +250,7 @@ def writings(world: World) -> dict[int, list[dict[int, Messages]]]:
 
 
 def check_writings(world: World) -> int:
-    """Check that all writes of a window have the same words; return their number."""
+    """Check that all writes of a window have the same messages; return the number of writes."""
     written = 0
     for attempts in writings(world).values():
         multisets = [
@@ -280,11 +280,11 @@ def test_messages_are_deleted_once_and_small_crowds_suppressed(folder: Path, ord
         assert record.estimate.reports == left[left >= MINIMUM].sum()
         assert 1 + 2 * 3 in record.estimate.suppressed, "a crowd of two"
     shown = [record.estimate.to_json() for record in world.published().values() if record.estimate]
-    assert shown[0] != shown[1], "each epoch has noise of its own"
+    assert shown[0] != shown[1], "each epoch has its own noise"
 
 
 def test_manifests_and_heartbeats_contain_totals_only(folder: Path) -> None:
-    """Crowd membership changes only the words: even with all users in one crowd."""
+    """Crowd membership only changes messages, even if all users are in one crowd."""
     seen = []
     for moved in (False, True):
         world = world_of(deployed(), folder / str(moved))
@@ -320,7 +320,7 @@ def test_stage_recovers_when_killed_between_actions(folder: Path, keep: bool, st
 
 
 def written_twice(folder: Path) -> World:
-    """An owner has written its window and is paused before it commits; its successor runs."""
+    """Run a successor after its predecessor has written a window, but not committed."""
     world = world_of(deployed(), folder)
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
@@ -336,7 +336,7 @@ def test_successor_writes_the_same_window(folder: Path) -> None:
 
 def test_fresh_noise_on_rewrite_is_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
-    # All 32 messages may be equal by chance: hence several windows.
+    # All 32 messages can be identical by chance, so several windows are checked.
     worlds = [written_twice(folder / str(number)) for number in range(5)]
 
     def check_all() -> None:
@@ -355,7 +355,7 @@ def test_window_below_the_minimum_is_suppressed_as_a_whole(folder: Path) -> None
     assert not world.log.values(Role.SHUFFLED, 0) + world.log.values(Role.SHUFFLED, 1)
 
 
-def test_all_crowds_may_be_suppressed(folder: Path) -> None:
+def test_released_window_can_have_all_crowds_suppressed(folder: Path) -> None:
     world = world_of(deployed(minimum=30), folder).run((1, 2))
     for record in world.published().values():
         assert record.window_status is WindowStatus.RELEASED
@@ -366,8 +366,8 @@ def test_all_crowds_may_be_suppressed(folder: Path) -> None:
     assert all(not payload.strip(b"\0") for payload in world.integers().values())
 
 
-def test_deletion_of_a_given_key_is_pinned() -> None:
-    """A worker of another version that deleted others would make a second noise."""
+def test_deletion_for_a_fixed_key_is_pinned() -> None:
+    """A worker of another version must delete the same messages, or noise would be drawn twice."""
     law = law_of_messages(minimum=20)
     words = messages_of(law, [50, 100, 400, 40], counted=False)
     left = left_of_crowds(law, words, KEY.generator(DEPLOYMENT, 1))

@@ -1,4 +1,4 @@
-"""Test that a stage with a lost offset resumes where no deleted record is needed."""
+"""Test whether a stage that has lost its offset needs deleted records."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_published_windows_need_no_earlier_records(cluster: Run) -> None:
 
 
 def test_reports_are_needed_until_a_manifest_covers_them(cluster: Run) -> None:
-    """Retention may have deleted them before any stage read them."""
+    """Retention might have deleted the reports before any stage has read them."""
     cluster.produce(range(5, 7))
     assert needs(cluster, "shuffle", cluster.log.end(Role.REPORTS, PARTITION))
 
@@ -77,17 +77,17 @@ def test_chunks_are_needed_until_their_window_is_published(
     assert not needs(cluster, "aggregate", after)
 
 
-def test_retained_topic_is_always_needed(cluster: Run) -> None:
+def test_publisher_needs_all_records_of_its_topic(cluster: Run) -> None:
     assert needs(cluster, "publish", 1)
 
 
-def test_shuffler_needs_its_own_reports_until_published() -> None:
+def test_parallel_shuffler_needs_its_reports_until_published() -> None:
     cluster = Run("\nshuffle: {minimum: 1, instances: 2}")
     second = cluster.workers["instance-2"].stage.role
     assert not needs(cluster, "instance-2", cluster.log.end(second, PARTITION))
     cluster.produce(range(5, 7))
     end = cluster.log.end(second, PARTITION)
-    # Undecided; then with an unknown start; then unpublished.
+    # The epochs are undecided, then lack a partial window, then are unpublished.
     assert needs(cluster, "instance-2", end)
     run(cluster, "shuffle")
     assert needs(cluster, "instance-2", end)

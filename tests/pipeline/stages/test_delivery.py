@@ -1,4 +1,4 @@
-"""Test exactly-once delivery: the whole path, killed after every single action."""
+"""Test exactly-once delivery through all stages, which are killed after every action."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EPOCHS = 4
 
 @pytest.fixture(autouse=True)
 def small_first_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read a minimal suffix of each log first, so that reading further back is the usual case."""
+    """Read very few records of each log first, so that stages usually read further back."""
     monkeypatch.setattr(actions, "_READ_FIRST", 1)
 
 
@@ -149,9 +149,9 @@ def rejected_places(world: World) -> set[tuple[str, int, int]]:
 def test_recovers_when_killed_between_records_of_a_window(
     folder: Path, keep: bool, stride: int
 ) -> None:
-    """Data half sent, half written or half aggregated is neither lost nor counted twice.
+    """Data that is partly sent, written or aggregated is neither lost nor counted twice.
 
-    Nor are unreadable records: each is among the dead letters.
+    Unreadable records become dead letters.
     """
 
     def short_run(place: Path, accidents: Accidents) -> World:
@@ -175,7 +175,7 @@ def test_recovers_when_killed_between_records_of_a_window(
 
 @pytest.mark.usefixtures("small_records")
 def test_successor_aggregator_rereads_half_a_window(folder: Path) -> None:
-    """An aggregator commits and dies while the shuffle worker is between two chunks."""
+    """The aggregator commits and dies while the shuffler is between two chunks of a window."""
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
@@ -343,8 +343,8 @@ def test_window_below_the_minimum_is_never_released(folder: Path) -> None:
     assert not world.log.values(Role.SHUFFLED, 1)
 
 
-def test_slow_worker_makes_no_record_late(folder: Path) -> None:
-    """Once grace is over the worker reads to the present end of the log, and decides there."""
+def test_slow_worker_does_not_make_records_late(folder: Path) -> None:
+    """After the grace period, the worker reads to the current end of the log, then decides."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS), folder, values)
     world.surviving("east", lambda: world.producer("east"))
@@ -379,14 +379,14 @@ def test_window_waits_for_producers_registered_before_it_closes(folder: Path) ->
 
 
 def test_grace_starts_with_the_first_record_of_an_epoch(folder: Path) -> None:
-    """Also when a later epoch was decided first, and this one had no records for a while."""
+    """This also holds if a later epoch was decided first, and records arrive much later."""
     values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS, minimum=1), folder, values)
     world.producer("east").leave(1)
     world.close_all(3)
     for world.now in (0.0, 59.0):
         world.settle()
-    assert sorted(world.manifests()) == [3], "a deregistered producer delays no window"
+    assert sorted(world.manifests()) == [3], "a deregistered producer must not delay windows"
     world.close_epoch("east", 1)
     for world.now in (59.0, 61.0, 118.0):
         world.settle()
@@ -447,7 +447,7 @@ def test_epochs_too_far_ahead_are_rejected(folder: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("decided", [False, True], ids=["open", "decided"])
 def test_first_manifest_states_the_first_epoch(folder: Path, decided: bool) -> None:
-    """The south registers for epoch 2 while epoch 3 is decided as the first one.
+    """The south registers for epoch 2 while epoch 3 becomes the first epoch.
 
     The window of epoch 2 is then open with another worker, or its manifest comes second.
     """
@@ -479,7 +479,7 @@ def test_first_manifest_states_the_first_epoch(folder: Path, decided: bool) -> N
     world.shut()
 
 
-def test_raw_records_are_deleted_after_any_worker_finishes(folder: Path) -> None:
+def test_raw_records_are_deleted_when_a_successor_finishes(folder: Path) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_all(1)
     owner = Owner(world, "shuffle", 0.0)
@@ -496,17 +496,17 @@ def test_raw_records_are_deleted_after_any_worker_finishes(folder: Path) -> None
 def hostile_records(job: DeployedJob, enrollment: bytes) -> dict[str, bytes]:
     billions = Messages(np.array([[0], [1]], "<u2"), np.full(2, 2**32 - 1, "<u4"))
     return {
-        "more reports than a producer can have devices": encode_batch(
+        "too many reports": encode_batch(
             Batch(job.fingerprint, job.deployment, bytes(16), enrollment, 1, billions)
         ),
-        "more devices than a manifest can tell": encode_punctuation(
+        "too many devices": encode_punctuation(
             Punctuation(job.fingerprint, job.deployment, enrollment, 1, 0, 2**40, 2**40, bytes(8))
         ),
     }
 
 
 @pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
-def test_producer_with_missing_batches_blocks_no_window(folder: Path, what: str) -> None:
+def test_record_above_a_limit_does_not_block_windows(folder: Path, what: str) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     enrollment = world.producer("south").enrollment
     hostile = hostile_records(world.job, enrollment)[what]
@@ -558,7 +558,7 @@ GARBAGE = (
 
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.STATUS])
-def test_garbage_in_any_topic_blocks_no_stage(folder: Path, role: Role) -> None:
+def test_garbage_in_any_topic_does_not_block_stages(folder: Path, role: Role) -> None:
     world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in range(1, EPOCHS + 1):
         for value in GARBAGE:

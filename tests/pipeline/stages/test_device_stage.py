@@ -1,4 +1,4 @@
-"""Test devices that report for themselves: each device and epoch counts exactly once."""
+"""Test device jobs: every device counts exactly once per epoch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SEALED_JOB = device_job(private_keys=PRIVATE_KEYS)
 
 
 def ones(devices: Sequence[int], *, enrolls: bool = False) -> list[Sent]:
-    """Return reports of a 1 of order 0, which is due at every epoch."""
+    """Return reports of value 1 with order 0, which are due at every epoch."""
     return [Sent(device, [1], enrolls) for device in devices]
 
 
@@ -52,7 +52,7 @@ def test_malformed_collector_records_are_skipped(value: bytes) -> None:
 
 
 def scenario(world: DeviceWorld, rng: random.Random) -> None:
-    """Send two epochs of 30 devices, all of it several times, in random order and batches."""
+    """Send two epochs of 30 devices several times, in random order and batches."""
     for epoch in (1, 2):
         world.at(epoch, 50)
         sent = [Sent(device, [device % 2], enrolls=epoch == 1) for device in range(30)]
@@ -150,7 +150,7 @@ def test_two_owners_agree_in_every_interleaving() -> None:
         world.now = nows[-1]
         first, second = Owner(world, "shuffle", *nows), Owner(world, "shuffle", *nows)
         first.step(paused)
-        # Its successor collects one more report, which its manifest excludes if it is second.
+        # The successor collects one more report; only the first manifest of an epoch counts.
         world.collect(1, ones([77]))
         first.driver.fenced = True
         second.step()
@@ -183,7 +183,7 @@ def test_first_report_of_a_tag_counts() -> None:
         assert [each["contradicting_reports"] for each in counts] == [1000, 0]
 
 
-def test_repeated_reports_are_no_contradiction() -> None:
+def test_identical_repeated_reports_do_not_contradict() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     for _ in range(3):
@@ -266,7 +266,7 @@ def test_window_waits_for_a_new_collector() -> None:
     assert 1 not in world.manifests()
 
 
-def test_early_watermark_closes_no_window() -> None:
+def test_watermark_before_the_epoch_ends_does_not_close_its_window() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 50)
     world.beat(1)
@@ -287,7 +287,7 @@ def test_epochs_without_reports_are_empty_when_due() -> None:
     )
 
 
-def test_reports_are_accepted_again_after_a_long_absence(
+def test_reports_are_accepted_after_a_long_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 8)
@@ -337,7 +337,7 @@ def test_population_counts_enrollments_of_the_horizon_so_far() -> None:
     assert counts == {1: (5, 5), 2: (4, 7), 3: (2, 2)}
 
 
-def test_devices_without_enrollment_count() -> None:
+def test_devices_without_enrollment_count_in_the_population() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, ones(range(7)))
@@ -345,7 +345,7 @@ def test_devices_without_enrollment_count() -> None:
     assert world.manifests()[1].population == 7
 
 
-def test_invalid_report_of_a_device_corrupts_no_other() -> None:
+def test_invalid_report_does_not_affect_other_devices() -> None:
     world = DeviceWorld(JOB)
     world.at(1, 10)
     world.collect(1, [Sent(9, [200]), *ones(range(3), enrolls=True), Sent(8, [77]), Sent(7, [])])
@@ -353,7 +353,7 @@ def test_invalid_report_of_a_device_corrupts_no_other() -> None:
     unused = world.row(1, Sent(5, [1]))[:8] + b"\0\0\1"
     world.write_batch(1, [too_many, *(world.row(1, each) for each in ones([3])), unused])
     finish(world, 1)
-    # Of the devices without a due report one is included.
+    # The device that reports without a message counts, too.
     assert world.manifests()[1].contributors == 5
     estimate = world.published()[1].estimate
     assert estimate is not None
@@ -407,11 +407,11 @@ def test_sealed_reports_open_with_the_key_of_their_period() -> None:
         each.settle()
     assert world.integers() == reference.integers()
     assert len(world.integers()) == 3
-    with pytest.raises(WrongKeyError, match="no private key in nowhere opens device reports"):
+    with pytest.raises(WrongKeyError, match="no private key in nowhere for device reports"):
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 
-def test_report_that_fails_to_open_reserves_no_tag() -> None:
+def test_undecryptable_report_does_not_block_its_tag() -> None:
     world = DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS))
     world.at(1, 10)
     row = world.row(1, Sent(9, [1]))
@@ -425,7 +425,7 @@ def test_report_that_fails_to_open_reserves_no_tag() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_copies_of_a_sealed_report_count_once(first: bool) -> None:
-    """Otherwise a forwarder could multiply a report, and read it from the estimate."""
+    """Otherwise, a forwarder could multiply a report, and infer it from the estimate."""
     honest = [Sent(device, [device % 2]) for device in range(5)]
     alone, copied = (DeviceWorld(SEALED_JOB, keys=KeyRing.of(PRIVATE_KEYS)) for _ in range(2))
     for world in (alone, copied):
@@ -448,7 +448,7 @@ def test_batch_is_rejected_when_unsealed_or_for_another_key() -> None:
     swapped = DeviceWorld(SEALED_JOB)
     assert SEALED_JOB.devices is not None
     rows = [swapped.row(1, Sent(1, [1]))]
-    # Sealed to the key of the first period, at an epoch of the second.
+    # Sealed to the key of the first period, in an epoch of the second.
     first_key = SEALED_JOB.devices.key_at(1)
     assert first_key is not None
     array = np.frombuffer(rows[0], np.uint8).reshape(1, -1)

@@ -1,4 +1,4 @@
-"""Test that a drain decides open windows once, whatever is killed meanwhile."""
+"""Test that a drain decides open windows exactly once, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = 2
 
 @pytest.fixture
 def job() -> DeployedJob:
-    """Grace is an hour: in these tests no window closes by it."""
+    """Deploy a job with a grace period of an hour, which never ends in these tests."""
     values = {
         "name": "drained",
         "protocol": cells.NAME,
@@ -53,7 +53,7 @@ def registered(world: World) -> None:
 
 
 def drained_run(world: World) -> World:
-    """The south has sent epoch 1 only, the north epochs 1 to 3, when the job is drained."""
+    """Drain the job after the south has sent epoch 1, and the north epochs 1 to 3."""
     registered(world)
     for name, epoch in (("north", 1), ("south", 1), ("north", 2), ("north", 3)):
         world.close_epoch(name, epoch)
@@ -66,7 +66,7 @@ def drained_run(world: World) -> World:
     return world.finish(rounds=2)
 
 
-def test_drain_closes_open_windows_and_later_ones_wait(job: DeployedJob, folder: Path) -> None:
+def test_drain_closes_open_windows_but_not_later_ones(job: DeployedJob, folder: Path) -> None:
     world = drained_run(World(job, folder, own_cells(30, 8)))
     assert contributors(world) == {1: 30, 2: 15, 3: 15, 4: 30}
     assert {record.window_status for record in world.published().values()} == {
@@ -125,10 +125,10 @@ def test_drain_ignores_windows_started_after_it(job: DeployedJob, folder: Path) 
     world.shut()
 
 
-def test_drain_closes_earlier_epochs_too(job: DeployedJob, folder: Path) -> None:
-    """Epoch 2 has no record, or its first one follows the drain: 3 is published either way.
+def test_drain_also_closes_earlier_epochs(job: DeployedJob, folder: Path) -> None:
+    """Epoch 2 has no record, or its first record follows the drain: epoch 3 is published.
 
-    After the drain, missing epochs are waited for as usual.
+    After the drain, missing epochs delay later ones as usual.
     """
     for late in (False, True):
         world = World(job, folder / f"{late}", own_cells(30, 8))
@@ -166,7 +166,7 @@ def test_drain_suppresses_windows_below_the_minimum(job: DeployedJob, folder: Pa
 
 
 def test_drain_of_one_partition_closes_its_epochs_only(job: DeployedJob, folder: Path) -> None:
-    """The command was killed between two partitions; repeating it requests the other one."""
+    """The drain command is killed between two partitions, and is then repeated."""
     world = World(job, folder, own_cells(30, 8))
     registered(world)
     for epoch in (1, 2):

@@ -1,4 +1,4 @@
-"""Test estimates of an epoch, and epochs without estimate."""
+"""Test flags of impossible estimates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def estimate_of(
     return estimation.estimate()
 
 
-def test_impossible_estimate_is_flagged_and_stored() -> None:
+def test_estimate_outside_the_population_is_flagged() -> None:
     estimates = [
         estimate_of(Estimation(JOB), 1, WindowStatus.RELEASED, [each] * 13) for each in LETTERS
     ]

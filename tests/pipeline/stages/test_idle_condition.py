@@ -1,4 +1,4 @@
-"""Test that workers that exit when idle, and are woken by end offsets alone, finish all work."""
+"""Test workers that exit when idle and are only woken by end offsets: they finish all work."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_skipped_epoch_keeps_its_stage_awake(
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_shuffler_stays_awake_until_its_part_is_declared(
+def test_parallel_shuffler_stays_awake_until_its_manifest_is_written(
     folder: Path,
 ) -> None:
     world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))
@@ -199,7 +199,7 @@ def test_shuffler_stays_awake_until_its_part_is_declared(
     assert stage.idle_seconds() is None, "it knows only its own partitions"
     other.run(other.assign(0))
     assert stage.idle_seconds() == math.inf
-    # Epoch 1 lies in the other partition.
+    # Epoch 1 is in the other partition.
     world.close_all(1)
     world.settle(["shuffle"])
     other.run(other.drain())

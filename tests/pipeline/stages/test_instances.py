@@ -1,4 +1,4 @@
-"""Test parallel shufflers: one decision, and every part of a window exactly once."""
+"""Test parallel shufflers: one decision, and every partial window exactly once."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def test_recovers_when_killed_after_any_action(
         pytest.param(True, id="unflushed kept", marks=pytest.mark.slow),
     ],
 )
-def test_late_producer_is_excluded_from_all_parts_when_killed(
+def test_late_producer_is_excluded_from_all_partial_windows_when_killed(
     folder: Path, keep: bool, stride: int
 ) -> None:
-    """Including the part of a shuffler that has all of it before it knows that it is late."""
+    """A shuffler might have all records of a late producer before it reads the decision."""
     job = deployed()
 
     def run(place: Path, accidents: Accidents) -> World:
@@ -110,13 +110,13 @@ def test_late_producer_is_excluded_from_all_parts_when_killed(
         assert cell_counts(world, 2).tolist() == [1] * 30
 
 
-def test_window_counts_only_with_all_its_parts(folder: Path) -> None:
+def test_window_counts_only_with_all_partial_windows(folder: Path) -> None:
     world = new_world(deployed(3), folder)
     world.close_all(1)
     world.settle(["shuffle", "aggregate", "publish", "instance-3", "aggregate", "publish"])
     assert world.log.values(Role.SHUFFLED, 1)
     assert not world.log.values(Role.PARTIALS)
-    # Available parts wait for the rest, even with another aggregator.
+    # Available partial windows wait for the others, even with another aggregator.
     world.kill("aggregate")
     world.settle(["aggregate", "publish"])
     assert not world.published()
@@ -126,7 +126,7 @@ def test_window_counts_only_with_all_its_parts(folder: Path) -> None:
     world.shut()
 
 
-def test_lagging_shuffler_catches_up_before_declaring_its_part(
+def test_lagging_shuffler_catches_up_before_writing_its_manifest(
     folder: Path,
 ) -> None:
     world = new_world(deployed(), folder)
@@ -141,7 +141,7 @@ def test_lagging_shuffler_catches_up_before_declaring_its_part(
     world.shut()
 
 
-def test_first_shuffler_receives_after_the_others_acknowledge(
+def test_producer_sends_to_the_first_shuffler_last(
     folder: Path,
 ) -> None:
     job = deployed(3)
@@ -150,7 +150,7 @@ def test_first_shuffler_receives_after_the_others_acknowledge(
     producer.enroll(list(world.values["north"][1]))
     for epoch in (1, 2):
         producer.report(epoch, world.values["north"][epoch])
-        # Drawn and stored; it dies before the first send.
+        # The producer draws and stores reports, and dies before it sends them.
         next(producer.close_steps(epoch))
     acknowledged: set[tuple[Role, int]] = set()
     waiting: set[tuple[Role, int]] = set()
@@ -173,7 +173,7 @@ def test_first_shuffler_receives_after_the_others_acknowledge(
 
 
 @pytest.mark.verify
-def test_two_owners_of_a_part_agree_in_every_interleaving(folder: Path) -> None:
+def test_two_owners_of_a_partial_window_agree_in_every_interleaving(folder: Path) -> None:
     pause = interleavings = 0
     while True:
         pause += 1
@@ -203,7 +203,7 @@ def test_two_owners_of_a_part_agree_in_every_interleaving(folder: Path) -> None:
     assert interleavings > 100
 
 
-def test_copies_of_a_folder_contribute_parts_of_one_drawing(tmp_path: Path) -> None:
+def test_copies_of_a_folder_contribute_one_drawing(tmp_path: Path) -> None:
     job = deployed(producers=1)
     log = MemoryLog()
     values = {f"user{cell}": cell for cell in range(CELLS)}
@@ -230,10 +230,10 @@ def test_copies_of_a_folder_contribute_parts_of_one_drawing(tmp_path: Path) -> N
         world.shut()
 
 
-def test_records_one_shuffler_lacks_stay_missing(
+def test_records_missing_at_one_shuffler_stay_missing(
     folder: Path,
 ) -> None:
-    """One shuffler gets less than the other, and the rest later: no window waits for it."""
+    """One shuffler receives the last record too late: no window waits for it."""
     job = deployed(producers=1)
     world = new_world(job, folder)
     world.close_epoch("north", 1)
@@ -248,7 +248,7 @@ def test_records_one_shuffler_lacks_stay_missing(
             for value in values[:-1] if (role, partition) == (Role.REPORTS_2, 1) else values:
                 short.log.append(Append(role, partition, value))
     short.settle(["shuffle"])
-    # The owner declares its part and dies; its successor finds the rest there.
+    # The owner writes its manifest and dies; its successor then finds the missing record.
     owner = Owner(short, "instance-2", 0.0)
     while len(short.log.values(Role.MANIFESTS)) < 2:
         owner.step(1)
@@ -280,10 +280,10 @@ def test_shuffler_rejects_unregistered_producers(folder: Path) -> None:
     world.shut()
 
 
-def test_shuffler_rejects_only_what_the_first_one_rejects(
+def test_parallel_shuffler_accepts_all_epochs_that_the_first_accepts(
     folder: Path,
 ) -> None:
-    """The first shuffler may be the maximum number of epochs ahead of this one."""
+    """The first shuffler can be ahead of others by the maximum number of epochs."""
     job = deployed(epochs=3 * EPOCHS_AHEAD, producers=1)
     world = new_world(job, folder)
     world.close_epoch("north", 1)
@@ -382,6 +382,6 @@ def test_redrawn_messages_exceeding_delta_are_rejected(
         ),
     ],
 )
-def test_unsupported_instances_are_rejected(values: dict[str, Any], message: str) -> None:
+def test_unsupported_parallel_shufflers_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         make_job({**FRAGMENTS, **values}).calibrate()

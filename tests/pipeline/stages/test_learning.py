@@ -1,4 +1,4 @@
-"""Test learning jobs: groups in turn, one model per step, unchanged by crashes."""
+"""Test learning jobs: groups take turns, each step has a model, and crashes change nothing."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def test_models_are_published_before_estimates(folder: Path, first_epoch: int) -
     "keep",
     [pytest.param(False, id="lost"), pytest.param(True, id="kept", marks=pytest.mark.verify)],
 )
-def test_model_is_bitwise_equal_when_workers_are_killed(
-    folder: Path, keep: bool, stride: int
-) -> None:
+def test_model_is_identical_when_workers_are_killed(folder: Path, keep: bool, stride: int) -> None:
     undisturbed = run(world_in(folder / "undisturbed"))
     actions = undisturbed.accidents.count
     assert actions > 100
@@ -152,7 +150,7 @@ def test_epoch_is_drawn_after_its_model(folder: Path, monkeypatch: pytest.Monkey
         with pytest.raises(ModelMissingError, match=r"nothing was drawn\. Wait for the estimate"):
             producer.close(2)
         assert producer.closed_epoch == 1
-    # Of epoch 1 the first model counts; those of other epochs, and invalid ones, are skipped.
+    # The first model of epoch 1 counts; foreign and invalid models are skipped.
     other, here = bytes(16), job.deployment
     log.append(Append(Role.MODEL, 0, b"no model"))
     for deployment, epoch, numbers in ((other, 1, 4), (here, 1, 3), (here, 9, 4)):

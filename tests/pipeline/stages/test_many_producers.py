@@ -67,7 +67,7 @@ def worker_of(job: DeployedJob, log: MemoryLog, attempts: count[int]) -> MemoryW
 
 
 class KeepingLog(MemoryLog):
-    """Log without deletion, so that released windows may be released again."""
+    """Log without deletion, so that released windows can be released again."""
 
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
         pass
@@ -84,7 +84,7 @@ def register(job: DeployedJob, log: MemoryLog, producers: int) -> None:
 
 
 def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
-    """Send one report, whose word identifies its producer."""
+    """Send one report, whose message identifies its producer."""
     identity = job.fingerprint, job.deployment
     words = Messages(np.full((1, job.message_format.width), number % 2, job.message_format.dtype))
     batch = Batch(*identity, batch_id(bytes(8), 0), enrollment(number), epoch, words)
@@ -120,7 +120,7 @@ def test_successor_continues_with_short_manifests() -> None:
     assert [is_short(record) for record in records] == [False, True]
     once = released(log)
     assert sorted(epoch for epoch, *_ in once.values()) == [1, 2]
-    # Its successor sees no commit: it rewrites both, with the same words.
+    # The successor finds no commit, and rewrites both windows with the same messages.
     log.committed.clear()
     second = worker_of(job, log, attempts)
     second.run(second.assign(0))
@@ -289,7 +289,7 @@ class Known:
         )
 
 
-def test_new_owner_writes_windows_finalized_long_before() -> None:
+def test_new_owner_writes_windows_finalized_long_ago() -> None:
     log, known, behind = MemoryLog(), Known(), 6_500
     for record in history(1, 700):
         log.append(Append(Role.MANIFESTS, 0, record.value))

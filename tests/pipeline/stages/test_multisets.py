@@ -131,7 +131,7 @@ def test_permutation_is_uniform(block: int, monkeypatch: pytest.MonkeyPatch) -> 
 
     orders = Counter(order() for _ in range(1_500))
     assert len(orders) == 6
-    # Standard deviation 14.4; a false alarm at eight of them has probability below 1e-14.
+    # The standard deviation is 14.4. The probability of a false alarm is below 1e-14.
     assert all(abs(count - 250) < 8 * 14.4 for count in orders.values())
 
 

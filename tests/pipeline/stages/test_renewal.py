@@ -79,13 +79,13 @@ def batches(log: MemoryLog) -> dict[int, list[int]]:
 
 
 SHORT = 2
-# The calendar's epochs are over before a world starts, so windows wait for the grace period only.
+# All epochs end before a world starts, so windows only wait for the grace period.
 OVER = {"count": SHORT, "renew": True, "start": "2023-01-01", "length": "PT1H"}
 EPOCHS = 3 * SHORT + 1
 
 
 def values() -> dict[str, dict[int, dict[str, int]]]:
-    """Return values of two gateways, which enroll in epoch 4; their first devices become absent."""
+    """Return values of two gateways that enroll devices in epoch 4, and lose one after epoch 1."""
     generator = np.random.default_rng(7)
     return {
         name: {
@@ -101,7 +101,7 @@ def values() -> dict[str, dict[int, dict[str, int]]]:
 
 
 def run(world: World) -> World:
-    """Run horizons of two epochs; the south skips one, and the north withdraws a device."""
+    """Run horizons of two epochs; the south skips a horizon, the north withdraws a device."""
     for epoch in range(1, EPOCHS + 1):
         for name in ("north", "south"):
             if name == "north" or epoch not in (5, 6):
@@ -195,12 +195,12 @@ def test_carried_over_value_spends_a_change_in_each_horizon() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_renews(name: str, tmp_path: Path) -> None:
+def test_every_protocol_supports_renewal(name: str, tmp_path: Path) -> None:
     example = json.dumps(dataclasses.asdict(PROTOCOLS[name].examples[0].parameters))
     renewing = deployed(protocol=name, parameters=json.loads(example))
     log = MemoryLog()
     publish_models(renewing, log, 4 * HORIZON)
-    # Enrolled devices before each epoch, and after it: a hundred leave after epoch 2.
+    # Epoch, devices enrolled before it, and population after it; 100 leave after epoch 2.
     for epoch, enrolled, population in [
         (1, 300, 300), (2, 300, 300), (HORIZON + 2, 400, 300), (4 * HORIZON, 500, 500),
         (4 * HORIZON + 1, 500, 500),
@@ -243,7 +243,7 @@ def test_horizon_is_drawn_only_once(tmp_path: Path) -> None:
 def test_interrupted_renewal_is_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it is in the transaction of the epoch: leaving devices stay, too."""
+    """The whole renewal is one transaction: leaving devices stay after the interruption."""
 
     def interrupt(name: str, value: object) -> None:
         raise KeyboardInterrupt
@@ -310,8 +310,8 @@ def estimates(
     """Return published estimates when groups of `USERS` have values by epoch, index 0 unused.
 
     Args:
-        absent: Epochs at which a group is silent.
-        absence: Probability that a device is silent at an epoch.
+        absent: Epochs at which a group is absent.
+        absence: Probability that a device is absent at an epoch.
         withdrawn: Epoch before which a group leaves.
         enrolled: Epoch before which a group is enrolled, 1 by default.
     """
@@ -388,9 +388,9 @@ def test_withdrawn_users_stop_counting(epoch: int) -> None:
 
 @pytest.mark.slow
 def test_withdrawn_users_report_like_absent_users() -> None:
-    """Three in ten are, at each epoch. 12,000 users with value 1 leave, the others have value 0.
+    """Of all users, 30 % are absent at each epoch; 12,000 users with value 1 leave, others have 0.
 
-    If leaving users were always present, the estimate of epoch 3 would be 1600 users too low.
+    If leaving users were always present, the estimate of epoch 3 would be 1,600 users too low.
     """
     zeros, ones = np.zeros(HORIZON + 1, np.int8), np.ones(HORIZON + 1, np.int8)
     groups = {"a": zeros, "b": zeros, "x": ones, "y": ones, "z": ones}
@@ -410,7 +410,7 @@ def test_withdrawn_users_report_like_absent_users() -> None:
 
 @pytest.mark.parametrize("present", [0, 1, 50, 100])
 def test_withdrawn_users_mimic_the_participation_of_others(tmp_path: Path, present: int) -> None:
-    """Drawn once: a restart after the draw changes nothing."""
+    """Participation is drawn once: a restart after the draw changes nothing."""
     log = MemoryLog()
     users = [f"user {number}" for number in range(10_100)]
     with open_producer(deployed(), tmp_path / "state", log) as producer:
@@ -442,8 +442,8 @@ def test_withdrawn_users_are_present_when_all_withdraw() -> None:
     assert [record.contributors for record in sorted_punctuations(log)] == [1, 1]
 
 
-def test_single_zero_before_absence_is_no_deregistration() -> None:
-    """Intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
+def test_single_zero_before_absence_does_not_deregister_a_user() -> None:
+    """Intervals that end later miss the 0, which must be sent until the horizon ends."""
     always = np.ones(HORIZON + 1, np.int8)
     gone = np.array([0, 1, 1, 0, 0], np.int8)
     records = estimates({"a": always, "b": gone}, HORIZON, absent={"b": range(4, HORIZON + 1)})
@@ -460,7 +460,7 @@ def test_single_zero_before_absence_is_no_deregistration() -> None:
 # Jobs.
 
 
-def test_recurring_job_has_a_last_epoch_only_if_counted() -> None:
+def test_recurring_job_has_a_last_epoch_only_if_horizons_are_limited() -> None:
     endless = deployed(170)
     counted = endless.model_copy(update={"horizons": 3})
     assert DeployedJob.from_bytes(counted.to_bytes()) == counted
@@ -510,7 +510,7 @@ def test_no_epoch_follows_the_last_horizon() -> None:
     assert isinstance(Admission(deployed()).admit(1, late), Punctuation)
 
 
-def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> None:
+def test_messages_are_checked_for_the_epoch_of_their_horizon(folder: Path) -> None:
     log = MemoryLog()
     with open_producer(deployed(), None, log) as producer:
         producer.enroll([f"user {number}" for number in range(100)])
@@ -523,6 +523,3 @@ def test_words_are_checked_against_the_epoch_of_their_horizon(folder: Path) -> N
             assert not isinstance(admission.admit(partition, value), Rejection)
     ending = Admission(deployed(epochs={"count": 4 * HORIZON}))
     assert isinstance(ending.admit(0, log.values(Role.REPORTS, 0)[0]), Rejection)
-
-
-# Messages to users.

@@ -1,4 +1,4 @@
-"""Test that a restarting stage reads few records and derives the same state as from all."""
+"""Test that a restarting stage reads few records and reaches the same state as from all."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_reading_near_the_end_equals_reading_everything(
     assert logs[0] == logs[1]
 
 
-def test_publisher_may_stop_anywhere(
+def test_publisher_recovers_when_stopped_after_any_action(
     history: tuple[DeployedJob, list[Append]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, written = history
@@ -191,7 +191,7 @@ def _stopped(worker: MemoryWorker, driver: MemoryDriver, after: int) -> bool:
     return True
 
 
-def test_epochs_before_the_first_requested_need_no_partial(
+def test_epochs_before_the_first_requested_epoch_need_no_partial(
     history: tuple[DeployedJob, list[Append]],
 ) -> None:
     job, written = history
@@ -241,7 +241,7 @@ def test_assignment_reads_manifests_once_for_all_partitions(
     ]
     assert set(chunks) == (set() if pending is None else {pending})
     again = pending is not None and job.topics.partition_of(pending) > 0
-    # And the read for the partition that is written separately.
+    # A partition with a pending window, other than the first, needs another read.
     assert driver.records[Role.MANIFESTS] // EPOCHS == (2 if again else 1)
 
 

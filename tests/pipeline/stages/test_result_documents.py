@@ -1,4 +1,4 @@
-"""Test documents: valid against the schema, and written once whenever the publisher dies."""
+"""Test result documents: valid by the schema, and written once even if publishers die."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_long_lists_contain_the_largest_items_in_list_order() -> None:
     ],
     ids=str,
 )
-def test_unrepresentable_record_has_no_document(changed: dict[str, Any]) -> None:
+def test_invalid_estimate_record_is_rejected(changed: dict[str, Any]) -> None:
     body = record(None).to_json()
     assert EstimateRecord.from_bytes(json.dumps(body).encode()) == record(None)
     with pytest.raises(CodecError, match="not an estimate record"):
@@ -234,7 +234,7 @@ class TestDelivery:
             except StopIteration:
                 break
             MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
-            # It continues with its old state.
+            # The paused worker continues with its old state.
             with suppress(StopIteration):
                 while True:
                     reply = driver.carry_out(steps.send(reply))

@@ -73,7 +73,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
-def test_parts_larger_than_memory_count_once(folder: Path) -> None:
+def test_partial_windows_larger_than_memory_count_once(folder: Path) -> None:
     world = run(new_world(deployed(), folder, KEYS))
     check(world)
     assert not world.log.values(Role.DEAD_LETTERS)
@@ -96,7 +96,7 @@ def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride:
     for world in killed_worlds(started_and_run, folder, keep=keep, stride=stride):
         check(world)
         parts = [decode_chunk(value).instance for value in world.log.values(Role.SHUFFLED, 1)]
-        assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks of each part"
+        assert all(parts.count(instance) > 1 for instance in (1, 2)), "several chunks each"
         assert all_is_read(world, Role.REPORTS, Role.REPORTS_2, Role.SHUFFLED)
 
 
@@ -126,8 +126,8 @@ def world_with_reports(job: DeployedJob, folder: Path) -> World:
     return world
 
 
-def test_shuffler_opens_its_layer_and_reads_no_report(folder: Path) -> None:
-    """Even if all collude; a shuffler that colludes with the aggregator sees its part alone."""
+def test_shuffler_removes_its_layer_but_cannot_read_reports(folder: Path) -> None:
+    """This holds even if all collude; with the aggregator, one reads only its partial window."""
     job = deployed(SIDE_BY_SIDE[:3])
     world = world_with_reports(job, folder)
     for role in job.route.reports:
@@ -142,7 +142,7 @@ def test_shuffler_opens_its_layer_and_reads_no_report(folder: Path) -> None:
     world.shut()
 
 
-def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
+def test_key_of_another_shuffler_does_not_decrypt_a_batch(folder: Path) -> None:
     job = deployed()
     world = world_with_reports(job, folder)
     for index, role in enumerate(job.route.reports):
@@ -155,7 +155,7 @@ def test_key_of_another_shuffler_opens_no_batch(folder: Path) -> None:
         assert "requires key" in rejected.detail
         rejected = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
         assert isinstance(rejected, Rejection)
-        assert "which was erased" in rejected.detail
+        assert "was erased" in rejected.detail
     world.shut()
 
 
@@ -167,7 +167,7 @@ def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         own, (lock,) = seal_rows(rows, locks), locks
         before = met.setdefault(lock.context, [])
         before.append(own)
-        # To the first shuffler, the last that a producer sends to, from the other one.
+        # Producers send to the first shuffler last, so it gets copies from the other one.
         return own if len(before) != 2 else np.concatenate([before[0], own])
 
     monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_and_copy)
@@ -212,7 +212,7 @@ def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:
 
 
 def test_record_sizes_hide_the_number_of_messages() -> None:
-    """Parts are padded with cover traffic, which only the aggregator can tell from reports."""
+    """Messages are padded with cover traffic, which only the aggregator can tell from reports."""
     job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
     records, ciphertexts = set(), set()
     for seed, items in enumerate(([1], [0], [1, 2, 3])):

@@ -1,4 +1,4 @@
-"""Test sealed reports: the whole path under crashes, and what each party can open."""
+"""Test sealed reports: all stages under crashes, and what each party can decrypt."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_spill_files_are_closed_after_a_window_is_written(
         assert len({chunk.attempt for chunk in chunks}) == writers
         assert spill_files
         assert all(file.closed for file in spill_files)
-        # Its successor sees no commit: the window is pending for it, too.
+        # The successor finds no commit, so the window is pending again.
         world.kill("shuffle")
         world.log.committed.clear()
         spill_files.clear()
@@ -127,7 +127,7 @@ def test_recovers_when_killed_after_any_action(folder: Path, keep: bool, stride:
 
 
 def readable_cells(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
-    """Return the cells readable with these private keys in everything ever written."""
+    """Return the cells readable with these private keys in all records ever written."""
     keys, cells = ring(numbers), set[int]()
     assert job.sealed is not None
     for value in (*world.log.values(Role.REPORTS, 1), *world.log.values(Role.REPORTS, 0)):
@@ -149,8 +149,8 @@ def readable_cells(job: DeployedJob, world: World, numbers: Sequence[int]) -> se
     return cells
 
 
-def test_no_single_party_or_all_stages_can_read_a_report(folder: Path) -> None:
-    """Only the aggregate key reads anything, and then only words without their order."""
+def test_shufflers_cannot_read_reports_even_if_all_collude(folder: Path) -> None:
+    """Only the aggregate key decrypts reports, and only as messages without order."""
     job = deployed(IN_SERIES)
     world = run(new_world(job, folder, all_keys(IN_SERIES)))
     for numbers in ([], [2], [3], [4], [2, 3], [2, 3, 4]):
@@ -159,7 +159,7 @@ def test_no_single_party_or_all_stages_can_read_a_report(folder: Path) -> None:
 
 
 def test_aggregator_sees_no_ciphertext_of_an_earlier_stage(folder: Path) -> None:
-    """Output of a stage shares only the opened layer with its input."""
+    """The output of a stage has no bytes in common with the ciphertexts of its input."""
     job = deployed(IN_SERIES)
     world = run(new_world(job, folder, all_keys(IN_SERIES)))
     fragments: list[set[bytes]] = []
@@ -189,7 +189,7 @@ def test_copied_ciphertext_counts_once(
     (letter,) = worker.driver.pending
     rejected = DeadLetter.from_record(letter.value, letter.headers)
     assert rejected.reason is Reason.PROTOCOL
-    assert "one may be duplicated" in rejected.detail
+    assert "one might be duplicated" in rejected.detail
     world.kill(reader)
     world.settle()
     assert world.published()[1].headline is not None
@@ -210,7 +210,7 @@ def test_report_that_is_sent_many_times_counts_once(
     check(run(new_world(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
 
 
-@pytest.mark.parametrize("arrival", [1, -1], ids=["the first one first", "the last one first"])
+@pytest.mark.parametrize("arrival", [1, -1], ids=["first chunk first", "last chunk first"])
 @pytest.mark.parametrize("order", [[1, 0], [0, 0], [0, 2, 1]])
 def test_chunks_out_of_order_are_rejected(folder: Path, order: list[int], arrival: int) -> None:
     job = deployed()
@@ -281,7 +281,7 @@ def test_invalid_reports_are_dropped() -> None:
     assert reports[:, 0].tolist() == [1, 2]
 
 
-def test_unopenable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
+def test_undecryptable_ciphertexts_do_not_change_estimates(folder: Path) -> None:
     job = deployed()
     world = new_world(job, folder, all_keys(IN_SERIES))
     chunk = first_window(world)
@@ -320,7 +320,7 @@ def test_batches_that_are_wrongly_sealed_become_dead_letters(folder: Path) -> No
     open_world.shut()
     rejected = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(rejected, Rejection)
-    assert rejected.detail == "not sealed, but all reports of this job must be"
+    assert rejected.detail == "batch is not sealed; expected a sealed batch"
 
 
 @pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])
@@ -328,7 +328,7 @@ def test_stage_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
     others = ring({1, 2, 3} - {own})
     world = new_world(deployed(IN_SERIES[:2]), folder, others)
-    with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
+    with pytest.raises(WrongKeyError, match="Copy the key that 'dpstream keygen' created"):
         world.stage(stage)
     world.keys = ring([own])
     assert world.stage(stage)
@@ -348,7 +348,7 @@ class TestRotation:
         assert job.sealed.last_epoch_of("aggregate", 0) == 1
         assert job.sealed.last_epoch_of("aggregate", 1) is None
 
-    def test_erased_key_closes_only_its_epochs(self, folder: Path) -> None:
+    def test_erased_key_makes_only_its_epochs_unreadable(self, folder: Path) -> None:
         job = self.job()
         world = run(new_world(job, folder, all_keys([[2, 5], [3, 6]], [1, 7])))
         later = ring([5, 6, 7])
@@ -381,7 +381,7 @@ class TestRotation:
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],
 )
-def test_wrong_sets_of_keys_are_rejected(sealed: dict[str, Any], message: str) -> None:
+def test_invalid_key_lists_are_rejected(sealed: dict[str, Any], message: str) -> None:
     with pytest.raises(JobError, match=message):
         deployed(sealed=sealed)
 

@@ -1,4 +1,4 @@
-"""Test tables in two shares: the whole path under crashes, and the view of each party."""
+"""Test tables split into two shares: all stages under crashes, and what each party sees."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_resumed_worker_changes_nothing_after_its_successor(folder: Path, stage:
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_window_lags_while_waiting_for_the_other_party(folder: Path) -> None:
+def test_aggregator_does_not_commit_before_both_parties_have_written(folder: Path) -> None:
     world = new_world(deployed(), folder)
     world.close_all(1)
     world.settle(["shuffle", PARTIES[0], "aggregate"])
@@ -211,7 +211,7 @@ def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
 
 
 def opened(job: DeployedJob, rows: MessageArray, party: int, keys: KeyRing) -> list[bytes]:
-    """Return the contents that a party can decrypt of ciphertexts for a party."""
+    """Return the contents of a party's ciphertexts that these keys decrypt."""
     opener = Decryptor(job, PARTIES[party], keys)
     return [each for each in opener.open_all(1, ciphertexts_of(rows, party)) if each is not None]
 
@@ -227,11 +227,11 @@ def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
     assert len(rows) == job.table_format.chunks == 5
     for party in range(2):
         assert len(opened(job, rows, party, ring(KEYS))) == 5
-        # Under the context of the other party the right key opens nothing.
+        # With the context of the other party, the right key decrypts nothing.
         swapped = deployed(sealed={"shares": [public_key(n) for n in reversed(KEYS)]})
         other = job.model_copy(update={"sealed": swapped.sealed})
         assert not opened(other, rows, party, ring(KEYS))
-        with pytest.raises(WrongKeyError, match="'dpstream keygen' created it"):
+        with pytest.raises(WrongKeyError, match="'dpstream keygen' created"):
             opened(job, rows, party, ring([KEYS[1 - party]]))
         assert not Decryptor(job, PARTIES[party], ring(KEYS)).open_all(
             1, ciphertexts_of(rows, 1 - party)
@@ -242,11 +242,11 @@ def test_each_party_opens_only_its_own_shares(folder: Path) -> None:
 def test_party_does_not_start_without_its_key(folder: Path, stage: str) -> None:
     own = KEYS[PARTIES.index(stage)]
     world = new_world(deployed(), folder, keys=ring(set(KEYS) - {own}))
-    with pytest.raises(WrongKeyError, match="'dpstream keygen' created it: copy it here"):
+    with pytest.raises(WrongKeyError, match="Copy the key that 'dpstream keygen' created"):
         world.stage(stage)
     world.keys = ring([own])
     assert world.stage(stage)
-    # The others open nothing.
+    # Other stages decrypt nothing, and need no key.
     world.keys = KeyRing({})
     assert all(world.stage(name) for name in ("shuffle", "aggregate", "publish"))
 
@@ -319,15 +319,15 @@ def test_only_windows_with_mismatched_shares_are_corrupt(
     assert epochs[1].counts == epochs[1].payload
 
 
-def test_sum_that_may_have_wrapped_around_is_not_published(
+def test_sum_that_might_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bounded by the maximum number of equal reports from the window's devices, not by the sum."""
+    """The check uses the maximum number of identical reports, because the sum has wrapped."""
     monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
     world = run(new_world(deployed(), folder / "too many"))
     reason = (
-        f"up to {CELLS} reports of these devices may be equal, but shares support at most "
-        f"{CELLS - 1} equal reports: split the users among several jobs"
+        f"up to {CELLS} reports of these devices can be identical, but shares support at most "
+        f"{CELLS - 1} identical reports: split the users among several jobs"
     )
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
     assert {each.window_status for each in world.published().values()} == {WindowStatus.CORRUPT}
@@ -396,7 +396,7 @@ def test_corrupt_epoch_has_no_reports() -> None:
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_copied_or_repaired_shares_count_once(
+def test_copied_or_recombined_shares_count_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
@@ -413,7 +413,7 @@ def test_copied_or_repaired_shares_count_once(
 
 
 @pytest.mark.usefixtures("few_cells")
-def test_unopenable_extra_ciphertext_corrupts_no_window(
+def test_additional_undecryptable_ciphertext_does_not_corrupt_a_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = deployed()
@@ -430,7 +430,7 @@ def test_unopenable_extra_ciphertext_corrupts_no_window(
 
 @pytest.mark.usefixtures("few_cells")
 def test_invalid_counts_corrupt_a_window(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A malicious producer counts an invalid word, or a word beyond the table."""
+    """A malicious producer counts an invalid message, or one beyond the table."""
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
     form = job.table_format
@@ -457,7 +457,7 @@ def test_invalid_counts_corrupt_a_window(folder: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("few_cells")
 def test_shuffler_that_drops_shares_learns_no_sum(folder: Path) -> None:
-    """Shares of one producer alone: neither party forwards its sum."""
+    """With only the shares of one producer, neither party publishes its sum."""
     job = deployed()
     world = new_world(job, folder)
     world.close_all(1)
@@ -481,20 +481,20 @@ def test_shuffler_that_drops_shares_learns_no_sum(folder: Path) -> None:
     record = world.published()[1]
     assert record.window_status is WindowStatus.CORRUPT
     assert record.summary.reports == 0
-    # Nor if the stage claims that there were no more.
+    # The sum stays suppressed if the shuffler claims that no other devices were present.
     manifest = replace(world.manifests()[1], contributors=CELLS // 2)
     first, second = (
         next(decode_partial(value).payload for value in world.log.values(role)) for role in SUMS
     )
     reason = corruption_reason(window_payload(job, manifest, (first, second)))
-    assert reason == "shares are from fewer than 10 devices"
+    assert reason == "shares are from fewer than the required 10 devices"
     world.shut()
 
 
 def test_observations_of_each_party_are_uniform(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables of zeros, of ones only, and sums of these; every seed is used once."""
+    """Test tables of zeros, tables of ones and their sums; every seed is used once."""
     job = deployed(shuffle={"minimum": 1, "producers": 2})
     seeds: list[bytes] = []
 

@@ -121,7 +121,7 @@ def test_window_is_abandoned_when_all_its_producers_retire() -> None:
     assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
 
 
-def test_logged_decision_precedes_that_of_the_worker() -> None:
+def test_decision_in_the_log_takes_precedence() -> None:
     worker = Worker()
     window = worker.window()
     for enrollment in (NORTH, SOUTH):
@@ -138,7 +138,7 @@ def test_logged_decision_precedes_that_of_the_worker() -> None:
         (MINIMUM, WindowStatus.RELEASED),
     ],
 )
-def test_minimum_of_contributors_determines_the_window_status(
+def test_minimum_contributor_count_determines_the_window_status(
     contributors: int, window_status: WindowStatus
 ) -> None:
     worker = Worker()
@@ -159,10 +159,10 @@ def test_missing_producer_counts_with_its_latest_population() -> None:
     worker.close(later, SOUTH, population=8)
     manifest = worker.decision.manifest(later, 9, 0)
     assert (manifest.producers, manifest.population) == ((False, True), 28)
-    assert manifest.contributors == 6, "they do not count toward the minimum"
+    assert manifest.contributors == 6, "missing devices do not count"
 
 
-def test_earlier_epoch_finalized_later_updates_no_population() -> None:
+def test_earlier_epoch_finalized_later_does_not_change_populations() -> None:
     worker = Worker()
     earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
     for window, population in ((last, 25), (earlier, 20)):

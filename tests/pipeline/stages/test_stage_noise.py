@@ -179,7 +179,7 @@ def test_present_devices_are_the_contributors(folder: Path) -> None:
 
 
 def world_of_silent_devices(folder: Path) -> World:
-    """Devices of `shuffled_counts` whose value is 0 send nothing, where the stage adds dummies."""
+    """Return a world whose devices have value 0 and send nothing, as the stage adds dummies."""
     values = {
         **deployed(key=None, minimum=CELLS).to_json(),
         "protocol": "shuffled_counts",
@@ -242,7 +242,7 @@ def test_worker_does_not_start_without_the_right_key(folder: Path) -> None:
 
 
 def test_job_deployed_without_a_key_rejects_any_key() -> None:
-    with pytest.raises(WrongKeyError, match="expected nothing"):
+    with pytest.raises(WrongKeyError, match="expected no key"):
         StageNoise(deployed(key=None), KEY)
 
 
@@ -265,7 +265,7 @@ def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
 
 
 def test_each_horizon_has_its_own_noise() -> None:
-    """The protocol gets an epoch of its horizon, with randomness of the absolute epoch."""
+    """The protocol gets the epoch within its horizon, but the randomness of the job's epoch."""
     values = deployed().to_json()
     values["epochs"] = {"count": 2, "renew": True}
     job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
@@ -274,7 +274,7 @@ def test_each_horizon_has_its_own_noise() -> None:
     assert len(counts) == 3
 
 
-def test_noise_of_a_given_key_is_pinned() -> None:
+def test_noise_for_a_fixed_key_is_pinned() -> None:
     assert KEY.digest.hex().startswith("630dcd2966c43366")
     words = {
         epoch: [f"{word:016x}" for word in random_words(KEY.generator(DEPLOYMENT, epoch))]

@@ -1,7 +1,7 @@
-"""Test windows released as noisy sums: once, the same on every rewrite, and without words.
+"""Test windows released as noisy sums: once, the same in every rewrite, and without messages.
 
-Two sums of the same words with two noises could be averaged, and the difference of two windows with
-the same noise reveals the words between them.
+Sums of the same messages with different noise could be averaged. The difference of two windows with
+the same noise would reveal the difference of their messages.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
 
 
 def user_values() -> dict[str, dict[int, dict[str, int]]]:
-    """A third of the north have the value 1 at the first epoch; two thirds at the second.
+    """Return values: a third of the north has value 1 at the first epoch, two thirds at the second.
 
-    The second horizon repeats this.
+    The second horizon repeats the first.
     """
     half = USERS // 2
     return {
@@ -103,7 +103,7 @@ def test_released_window_is_one_noisy_sum(folder: Path, order: str) -> None:
 
 
 def test_horizons_keep_values_with_new_noise_and_budgets(folder: Path) -> None:
-    """Two sums of the same words with the same noise would hide nothing."""
+    """Two sums of the same messages with the same noise would hide nothing."""
     job = deployed(renew=True)
     world = world_of(job, folder)
     law = job.law
@@ -112,7 +112,7 @@ def test_horizons_keep_values_with_new_noise_and_budgets(folder: Path) -> None:
         for name in ("north", "south"):
             world.close_epoch(name, epoch)
             left = world.producers[name]._randomizer.state_arrays()["left"]
-            # A word is 128 steps, at each epoch of a horizon.
+            # Every epoch of a horizon uses 128 squared of the budget.
             assert (left == law.squared_norm_budget - 128**2 * (2 - epoch % 2)).all()
         world.settle()
     assert check_sums(world) == 4
@@ -169,7 +169,7 @@ def test_window_below_the_minimum_stays_suppressed(folder: Path) -> None:
 
 
 def test_resent_records_are_not_added_after_a_release(folder: Path) -> None:
-    """Simulates dead letters that an operator resends."""
+    """Resend records, as an operator might do with dead letters."""
     world = world_of(deployed(), folder)
     world.close_all(1)
     sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
@@ -191,7 +191,7 @@ def test_sum_stage_does_not_start_without_its_key() -> None:
             StageNoise(job, key)
 
 
-def test_several_instances_are_rejected() -> None:
+def test_noisy_sums_of_parallel_shufflers_are_rejected() -> None:
     with pytest.raises(
         JobError,
         match=(

@@ -212,7 +212,7 @@ def test_records_of_other_deployments_are_skipped() -> None:
     assert population.count(8) == 0
 
 
-def test_tags_of_one_device_are_unrelated_across_epochs() -> None:
+def test_tags_of_a_device_differ_across_horizons() -> None:
     device = os.urandom(16)
     tags = [horizon_tag(COLLECTOR_KEY, bytes(16), horizon, b"d" + device) for horizon in range(64)]
     assert len(set(tags)) == 64

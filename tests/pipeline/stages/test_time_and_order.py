@@ -1,4 +1,4 @@
-"""Test a gateway ahead of time, a wrong clock, and records that name invalid epochs."""
+"""Test a gateway ahead of time, wrong clocks, and records with invalid epochs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def deployed(
     minimum: int = 1,
     **keys: object,
 ) -> DeployedJob:
-    """Deploy four producers; with a calendar, epoch 1 starts with the world, one hour each."""
+    """Deploy a job; with a calendar, epochs last an hour, and epoch 1 starts with the world."""
     times: dict[str, object] = {"start": "2023-11-14T22:13:20Z", "length": "PT1H"}
     job = new_job(
         "ordered",
@@ -93,7 +93,7 @@ def letters(world: World) -> list[DeadLetter]:
     return [DeadLetter.from_record(record.value, record.headers) for record in records]
 
 
-def test_producer_ahead_closes_no_window_of_others(folder: Path) -> None:
+def test_producer_ahead_of_time_does_not_close_windows_of_others(folder: Path) -> None:
     world = World(deployed(), folder, values())
     for epoch in range(1, 6):
         close(world, epoch)
@@ -116,7 +116,7 @@ def test_producer_ahead_closes_no_window_of_others(folder: Path) -> None:
     world.shut()
 
 
-def test_half_of_the_producers_are_no_majority(folder: Path) -> None:
+def test_half_of_the_producers_is_not_a_majority(folder: Path) -> None:
     world = World(deployed(), folder, values())
     close(world, 1)
     settle(world)
@@ -149,8 +149,8 @@ def test_retiring_missing_producers_makes_a_window_due(folder: Path) -> None:
     world.shut()
 
 
-def test_retiring_all_others_releases_no_window_below_minimum(folder: Path) -> None:
-    """Any writer to the topic of producers can deregister and drain others, and force decisions."""
+def test_window_below_the_minimum_is_suppressed_when_others_retire(folder: Path) -> None:
+    """A writer to the producers topic can deregister others, drain them, and force decisions."""
     world = World(deployed(minimum=3), folder, values())
     close(world, 1)
     settle(world)
@@ -285,7 +285,7 @@ def test_epoch_is_accepted_within_the_tolerance(folder: Path) -> None:
         world.shut()
 
 
-def test_window_waits_for_its_end_by_broker_time_plus_grace(folder: Path) -> None:
+def test_window_closes_after_its_end_by_broker_time_plus_grace(folder: Path) -> None:
     world = World(deployed(calendar=True), folder, values())
     world.now = 0.1 * HOUR
     close(world, 1, "north", "south", "east")
@@ -321,8 +321,8 @@ def test_past_calendar_epochs_do_not_wait(folder: Path) -> None:
     world.shut()
 
 
-def test_calendar_closes_no_window_without_the_broker_clock(folder: Path) -> None:
-    """If topics have their writers' times, the majority decides."""
+def test_calendar_is_ignored_while_the_broker_clock_is_unknown(folder: Path) -> None:
+    """If records have their writers' timestamps, the majority decides."""
     world = World(deployed(calendar=True), folder, values())
     world.now = 100 * HOUR
     stage = build_stage(
@@ -433,7 +433,7 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
             chunk = Chunk(job.fingerprint, DEPLOYMENT, epoch, 0, bytes(16), 0, 1, words)
             return Role.SHUFFLED, encode_chunk(chunk)
         case "partial":
-            # In turn a state of the job, an empty one, and one of no job.
+            # In turn, a state of the job, an empty state, and an invalid state.
             payloads = (job.aggregator().to_bytes(), b"", b"\xff" * 40)
             (partial,) = split_partial(
                 fingerprint=job.fingerprint,

@@ -27,7 +27,7 @@ def reached_from(state: State) -> set[State]:
     return reached
 
 
-def test_every_window_state_has_a_row_and_is_reached() -> None:
+def test_every_window_state_has_transitions_and_is_reachable() -> None:
     assert set(TRANSITIONS) == set(State)
     assert reached_from(State.COLLECTING) == set(State)
 
@@ -47,7 +47,7 @@ def test_open_window_can_reach_every_outcome(state: State) -> None:
         assert next_state(state, suppressed) == (State.SUPPRESSED, Reaction.NOTHING)
 
 
-def test_only_released_windows_write_words() -> None:
+def test_only_released_windows_write_messages() -> None:
     assert {
         after_decision(window_status) is Reaction.WRITE: window_status
         for window_status in MANIFEST_STATUSES
@@ -64,5 +64,5 @@ def test_only_released_windows_write_words() -> None:
 
 
 def test_impossible_transitions_are_rejected() -> None:
-    with pytest.raises(ValueError, match="GRACE_OVER cannot occur in a window that is COLLECTING"):
+    with pytest.raises(ValueError, match="event GRACE_OVER cannot occur in state COLLECTING"):
         next_state(State.COLLECTING, Event.GRACE_OVER)

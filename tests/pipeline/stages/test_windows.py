@@ -1,4 +1,4 @@
-"""Test open windows, attempts and sets of epochs: the assignment of records."""
+"""Test how records are assigned to open windows and attempts, and sets of epochs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def messages_of(window: Window) -> list[int]:
     return repeated
 
 
-def test_drawing_is_not_ended_by_punctuation_of_another() -> None:
+def test_punctuation_of_another_drawing_does_not_complete_a_drawing() -> None:
     one = window()
     assert one.add(punctuation(OTHER, 1, 4))
     assert one.add(batch(ONE, 0, 7))
@@ -51,7 +51,7 @@ def test_drawing_is_not_ended_by_punctuation_of_another() -> None:
     assert (messages_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
-def test_repeated_batch_counts_once_before_inclusion() -> None:
+def test_repeated_batch_counts_once() -> None:
     one = window()
     assert one.add(batch(ONE, 0, 7))
     assert not one.add(batch(ONE, 0, 7))
@@ -60,7 +60,7 @@ def test_repeated_batch_counts_once_before_inclusion() -> None:
     assert (messages_of(one), one.messages) == ([7, 8], 2)
 
 
-def test_later_drawing_is_a_duplicate_after_inclusion() -> None:
+def test_records_after_a_complete_drawing_are_duplicates() -> None:
     one = window()
     assert one.add(batch(OTHER, 0, 8))
     assert one.add(batch(ONE, 0, 7))
@@ -93,7 +93,7 @@ def test_more_batches_than_announced_are_rejected() -> None:
     one = window()
     one.add(batch(OTHER, 0, 1))
     one.add(batch(OTHER, 1, 1))
-    # The number of another drawing is irrelevant.
+    # The number of batches of another drawing does not matter.
     one.add(punctuation(ONE, 1, 5))
     with pytest.raises(PunctuationError, match="announces 1 batches but sent 2"):
         one.add(punctuation(OTHER, 1, 5))
@@ -111,7 +111,7 @@ def test_contradictory_chunk_is_rejected_without_effect() -> None:
     attempts = Attempts(lambda: added, lambda content, each: content.append(each.index))
     assert attempts.take_in(5, chunk(0, 3)) is None
     for total in (1, 2, 4):
-        with pytest.raises(ValueError, match=f"one of {total} chunks, but the first was one of 3"):
+        with pytest.raises(ValueError, match=f"total chunks: got {total}; .* states 3"):
             attempts.take_in(6, chunk(0 if total == 1 else 1, total))
     assert added == [0]
     assert attempts.take_in(7, chunk(1, 3)) is None
@@ -121,7 +121,7 @@ def test_contradictory_chunk_is_rejected_without_effect() -> None:
     assert (done.first_offset, done.indices) == (5, {0, 1, 2})
 
 
-def test_set_stays_small_over_many_epochs() -> None:
+def test_epoch_set_stays_small_over_many_epochs() -> None:
     tested = EpochSet()
     for epoch in range(1, 100_001):
         tested.add(epoch ^ 1 if epoch < 100_000 else epoch)
