@@ -1,4 +1,4 @@
-"""Protocols with the same counts and epsilon under any trust, compared by `plan`."""
+"""Protocols for the same counts and epsilon, with any trusted party, that `plan` compares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 FEW_EPOCHS: Final = 16
-"""Maximum epochs to consider protocols that pay for every epoch: with more, nothing is left."""
+"""Maximum number of epochs for which protocols that split epsilon by epoch are compared."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """Protocol name and factory of its parameters, which raises `ValueError` if none are valid."""
@@ -38,7 +38,7 @@ _SetsParameters: TypeAlias = (
 
 @singledispatch
 def alternatives(requested: Any, last_epoch: int) -> Iterable[Alternative]:
-    """Return alternatives to a protocol's parameters, by their class; empty for other classes."""
+    """Return alternatives to a protocol, given its parameters; empty for unknown parameters."""
     return ()
 
 
@@ -47,7 +47,7 @@ def _of_booleans(
     requested: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
     last_epoch: int,
 ) -> Iterator[Alternative]:
-    """Yield protocols without trust, then those trusting the shuffler to shuffle or add noise."""
+    """Yield protocols without a trusted party, then protocols that trust the shuffler."""
     yield from _untrusting(requested.epsilon, requested.max_changes, last_epoch)
     for dummies in ("poisson", "shuffle"):
         yield (
@@ -63,7 +63,7 @@ def _of_booleans(
 
 
 def _untrusting(epsilon: float, max_changes: int, last_epoch: int) -> Iterator[Alternative]:
-    """Yield protocols without trust; with few epochs it may be better to pay for each of them."""
+    """Yield protocols without a trusted party; for few epochs, also one that splits epsilon."""
     yield "value_stream", partial(ValueStreamParameters, epsilon, max_changes)
     yield "future_rand", partial(FutureRandParameters, epsilon, max_changes)
     if last_epoch <= FEW_EPOCHS:
@@ -72,10 +72,10 @@ def _untrusting(epsilon: float, max_changes: int, last_epoch: int) -> Iterator[A
 
 @alternatives.register
 def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield one protocol without trust, then those trusting the shuffler to shuffle or add noise.
+    """Yield a protocol without a trusted party, then protocols that trust the shuffler.
 
-    Empty for jobs with their own queries, which the others do not answer, and for jobs that hide
-    whether users have items at all.
+    Empty for jobs with their own queries, which other protocols do not answer, and for jobs that
+    hide whether users have items at all.
     """
     if isinstance(requested, CountMinParameters) and requested.queries is not None:
         return
@@ -92,7 +92,7 @@ def _of_sets(requested: _SetsParameters, last_epoch: int) -> Iterator[Alternativ
 
 @alternatives.register
 def _of_items(requested: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """Yield the protocol that trusts the shuffler; for few epochs also one paying for each."""
+    """Yield a protocol that trusts the shuffler; for few epochs, also one that splits epsilon."""
     yield from _trusting_with_values(requested.epsilon, requested.max_changes, requested.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
@@ -111,7 +111,7 @@ def _of_numbers(requested: RangeValuesParameters, last_epoch: int) -> Iterator[A
 def _of_shuffled_counts(
     requested: ShuffledCountsParameters, last_epoch: int
 ) -> Iterator[Alternative]:
-    """Yield others with the same epsilon; without a number of changes, all changes are followed."""
+    """Yield protocols with the same epsilon, which track all changes without `max_changes`."""
     shared: dict[str, Any] = {
         "epsilon": requested.epsilon,
         "delta": requested.delta,
@@ -135,7 +135,7 @@ def _of_shuffled_counts(
         numbers = requested.epsilon, max_changes, domain.low, domain.high, domain.buckets
         yield "range_values", partial(RangeValuesParameters, *numbers)
     elif not isinstance(domain, Bits):
-        # There the first item of a user does not count as a change.
+        # In hadamard_values, the first item of a user does not count as a change.
         items = requested.epsilon, max_changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
 
@@ -143,10 +143,10 @@ def _of_shuffled_counts(
 def _trusting_with_values(
     epsilon: float, max_changes: int, domain: tuple[str, ...] | Numbers
 ) -> Iterator[Alternative]:
-    """Yield the protocol of items or numbers in which the shuffler adds the noise.
+    """Yield the protocol for items or numbers in which the shuffler adds the noise.
 
-    Devices would have to send too much of it. `max_changes` are those followed after a user's first
-    value, which counts as one more there.
+    Devices would have to send too much noise. `max_changes` excludes a user's first value, which
+    counts as a change in shuffled_counts.
     """
     yield (
         "shuffled_counts",

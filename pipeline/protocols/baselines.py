@@ -1,4 +1,4 @@
-"""Boolean protocols for comparison only: entries and forecasts."""
+"""Registry entries and forecasts of Boolean protocols that are for comparison only."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _CALIBRATE = late_calibration("baselines")
 
 
 class EpochResponsesForecast:
-    """Forecast with one bit of every device at every epoch: all estimates are equally accurate.
+    """Forecast for one bit per device and epoch: all estimates are equally accurate.
 
-    `constants` are shown by `plan` in addition to the law's.
+    `plan` shows `constants` in addition to those of the mechanism.
     """
 
     notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class EpochResponsesForecast:
 
 
 class MemoizedResponseForecast(EpochResponsesForecast):
-    """Forecast for responses that are partly permanent."""
+    """Forecast for responses to partly memoized values."""
 
     def __init__(self, law: MemoizedResponseLaw, last_epoch: int) -> None:
         losses = {

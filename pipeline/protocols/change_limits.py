@@ -1,8 +1,8 @@
-"""Assumption behind the intervals of protocols that follow a limited number of changes.
+"""Assumption behind the intervals of protocols that track a limited number of changes.
 
 Such a protocol sizes its noise for users whose value changes at most k times in a horizon. Privacy
 does not depend on that: a user with more changes is protected as well as all others. Accuracy does:
-later changes are followed with a delay, or not at all, and intervals exclude the resulting error.
+later changes appear with a delay or not at all, and intervals do not include the resulting error.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def change_limit(
     first_is_free: bool = False,
     boost: float = 1.0,
 ) -> ChangeLimit | None:
-    """Return the limit, or None if `epochs` rule out more changes or no change is boosted."""
+    """Return the limit; None if epochs are too few for more changes, or no change is boosted."""
     if not boost or epochs <= max_changes + first_is_free:
         return None
     return ChangeLimit(max_changes, later, first_is_free)

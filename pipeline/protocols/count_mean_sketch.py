@@ -1,4 +1,4 @@
-"""Fragments of a count-mean sketch, for comparison: entry and forecast."""
+"""Registry entry and forecast of fragments of a count-mean sketch, for comparison only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpstream.randomizers.fragments.count_mean_sketch import (
 
 
 class CountMeanSketchForecast(PerEpochForecast):
-    """Forecast from reversed bits and from other items in an item's buckets."""
+    """Forecast of the errors from reversed bits and from other items in the same buckets."""
 
     def __init__(
         self, law: CountMeanSketchLaw, last_epoch: int, held: NDArray[np.float64] | None = None

@@ -1,4 +1,4 @@
-"""Sets of items at independent epochs, in a Count-Min sketch: entry and forecast."""
+"""Registry entry and forecast of count_min: sets of items at independent epochs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ONE_SIDED = "one-sided"
 
 
 class CountMinForecast(PerEpochForecast):
-    """Forecast from noise and from other items in an item's cells."""
+    """Forecast of the errors from noise and from other items in the same cells."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class CountMinForecast(PerEpochForecast):
 
     @property
     def _hashed(self) -> tuple[int, int] | None:
-        """Rows and buckets read for an item, if other items are in them too."""
+        """Numbers of rows and buckets read for an item; None if it shares no bucket."""
         match self._law.code:
             case HashedRows() as code if not code.direct:
                 return code.rows, code.buckets
@@ -147,7 +147,7 @@ class CountMinForecast(PerEpochForecast):
         return self._known[users]
 
     def _deviation(self, users: int) -> float:
-        """Return the deviation of the worst items, if deviations depend on position."""
+        """Return the standard error of an item, the largest if it depends on the item."""
         if self._hashed is not None:
             errors = self._row_errors(self._hashed, users)[self._estimator(self._hashed, users)]
             return float(np.abs(errors).mean()) / NORMAL_ERROR

@@ -1,4 +1,4 @@
-"""Crowd variant of a protocol with exactly one message per device: entry and forecast."""
+"""Registry entry and forecast for one-message protocols with counts by crowd."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WINDOWS = 2
 
 
 class CrowdsForecast:
-    """Forecast for one of several crowds of equal size, from that of a crowd's messages."""
+    """Forecast for crowds of equal size, from the forecast for the messages of one crowd."""
 
     def __init__(self, law: CrowdsLaw, contents: Forecast) -> None:
         self._law = law
@@ -50,7 +50,7 @@ class CrowdsForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return those of a rare item, so that the size of the crowd adds nothing."""
+        """Return standard errors of a rare item, to which the crowd's noisy size adds nothing."""
         return self.of_crowd(max(1, users // self._law.crowds))
 
     def of_crowd(self, users: int) -> NDArray[np.float64]:
@@ -63,10 +63,10 @@ class CrowdsForecast:
 def in_crowds(
     entry: Protocol, column: str, labels: Sequence[str], epsilon: float, delta: float
 ) -> Protocol:
-    """Return the entry of a one-message protocol, over listed items, with counts by crowd.
+    """Return the registry entry of a one-message protocol with counts of listed items by crowd.
 
-    `column` of the input determines the crowd. `epsilon` covers the numbers of all crowds at an
-    epoch, `delta` those of all epochs together.
+    The input's `column` determines the crowd. `epsilon` covers the noisy sizes of all crowds at an
+    epoch, and `delta` those at all epochs together.
     """
     shuffling, planning, aggregation = entry.shuffling, entry.planning, entry.aggregation
     assert shuffling is not None

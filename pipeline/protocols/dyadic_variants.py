@@ -1,4 +1,4 @@
-"""Entry and forecast of protocols with FutureRand's devices and estimators."""
+"""Registry entry and forecast of protocols with FutureRand's devices and estimators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 
 
 class FutureRandForecast:
-    """Forecast for FutureRand's dyadic intervals, combined or not, when all devices report."""
+    """Forecast for FutureRand's dyadic intervals if all devices report."""
 
     def __init__(self, law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree") -> None:
         epochs = np.arange(1, last_epoch + 1)
@@ -66,8 +66,8 @@ class FutureRandForecast:
     def published_bound(self, users: int, exceeded: float) -> float:
         """Return the bound (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
 
-        It holds for equally likely orders, with the least c_gap of all. n is `users`; beta is
-        `exceeded`, the maximum probability that some error is larger.
+        The bound holds for equally likely orders; c_gap is the smallest of all orders. n is
+        `users`; beta is `exceeded`, the maximum probability that an error is larger.
 
         Reference: *Randomize the Future*, Theorem 4.1.
         """
@@ -84,7 +84,7 @@ def dyadic_protocol(
     calibrate: Callable[[Any, int, int], Any],
     examples: tuple[Example, ...],
 ) -> Protocol:
-    """Return an entry with FutureRand's devices and estimators and a law of signs."""
+    """Return the registry entry of a protocol with FutureRand's devices and estimators."""
     return Protocol(
         name=name,
         parameters=parameters,

@@ -1,4 +1,4 @@
-"""Forecasts of protocols whose devices send a symbol at every epoch that follows changes."""
+"""Forecasts of protocols whose devices track changes with one symbol per epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class FollowedForecast(ABC):
-    """Forecast for one report of every device at every epoch, by which its changes are followed."""
+    """Forecast for one report per device and epoch, which tracks the changes of its value."""
 
     def __init__(self, kernel: Kernel, max_changes: int, last_epoch: int) -> None:
         self._kernel, self._max_changes, self._last_epoch = kernel, max_changes, last_epoch
@@ -23,8 +23,8 @@ class FollowedForecast(ABC):
         if kernel.boost:
             self.notes = (
                 f"only the first {max_changes} changes of a user are boosted, and only those made "
-                f"while its value is known: of any other change, the share {kernel.left:.3f}^m is "
-                "missing m epochs later, which biases the estimates and is not in the predicted "
+                f"while its value is known: of any other change, the fraction {kernel.left:.3f}^m "
+                "is missing m epochs later, which biases the estimates and is not in the predicted "
                 "errors",
             )
 
@@ -33,13 +33,13 @@ class FollowedForecast(ABC):
         """Return the standard errors of the estimates, in users, shape (epochs,)."""
 
     def smoothed_standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return the unsmoothed ones: later reports add nothing to the estimate of an epoch."""
+        """Return `standard_errors`: later reports add nothing to the estimate of an epoch."""
         return self.standard_errors(users)
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Return the bias of changes that are not boosted, per user, shape (epochs,)."""
         own, bias, biases = 1 / (1 + self._kernel.boost), 0.0, []
-        # Sum by epoch of the changes that are not boosted.
+        # Expected sum of the changes that are not boosted, by epoch.
         for unboosted in np.diff(model.missed(order=0, signs=self._max_changes)).tolist():
             bias = self._kernel.left * bias - self._kernel.boost * own * unboosted
             biases.append(bias)
@@ -47,7 +47,7 @@ class FollowedForecast(ABC):
 
 
 class ValueStreamForecast(FollowedForecast):
-    """Forecast for one symbol of every device at every epoch."""
+    """Forecast for one symbol per device and epoch."""
 
     def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
         super().__init__(Kernel(law.boost, law.decay), law.max_changes, last_epoch)
@@ -70,7 +70,7 @@ class ValueStreamForecast(FollowedForecast):
 
 
 class HadamardValuesForecast:
-    """Forecast with twice a Boolean's standard error per item, plus the randomness of rows."""
+    """Forecast with twice the standard error of a Boolean per item, and that of random rows."""
 
     def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
         self._boolean = ValueStreamForecast(law.booleans, last_epoch)
@@ -95,7 +95,7 @@ def flips_note(max_changes: int, boosted: int, share: float, value: str) -> str:
     if boosted > max_changes:
         return f"all flips of a user whose {value} changes at most {max_changes} times are boosted"
     return (
-        f"{boosted} flips of what a device tracks are boosted; of the users whose {value} changes "
-        f"{max_changes} times {share:.2%} have more if each change is to another {value} chosen at "
-        f"random"
+        f"a device boosts {boosted} flips of its bit; of the users whose {value} changes "
+        f"{max_changes} times, {share:.2%} have more flips if each change is to a random other "
+        f"{value}"
     )

@@ -1,4 +1,4 @@
-"""Forecasts of a protocol's estimates, available before any data."""
+"""Forecasts of the errors of a protocol's estimates, available before any data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpstream.aggregators.freezing import FreezingModel
 from dpstream.randomizers.cell_codes.prefixes import PrefixLevel
 
 NORMAL_ERROR = math.sqrt(2 / math.pi)
-"""Mean absolute value of a normal error, in standard deviations."""
+"""Mean absolute value of a Gaussian error, in standard deviations."""
 
 
 class Forecast(typing.Protocol):
@@ -22,7 +22,7 @@ class Forecast(typing.Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings about effects that the forecast omits, in sentences."""
+        """Warnings about effects that the forecast does not include."""
         ...
 
     @property
@@ -42,12 +42,12 @@ class Forecast(typing.Protocol):
 
 @typing.runtime_checkable
 class DividedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol with a known value of its messages to one of several shufflers."""
+    """Forecast of a protocol that knows what messages reveal to one of several shufflers."""
 
     def among(self, instances: int, *, sealed: bool) -> Forecast:
         """Return the forecast for at least 2 parallel shufflers.
 
-        `sealed` means that messages are sealed to the aggregator.
+        `sealed` is True if messages are sealed to the aggregator.
         """
         ...
 
@@ -73,33 +73,33 @@ class SmoothedForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class BoostedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose devices may boost the changes they follow."""
+    """Forecast of a protocol whose devices can boost the changes they track."""
 
     @property
     def boost(self) -> int:
-        """Number of real messages per device beyond one; 0 if no change is followed."""
+        """Number of real messages per device beyond the first; 0 if no change is boosted."""
         ...
 
 
 @typing.runtime_checkable
 class BoundedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol whose paper bounds the largest of all errors."""
+    """Forecast of a protocol whose paper bounds the maximum error over all epochs."""
 
     def published_bound(self, users: int, exceeded: float) -> float:
-        """Return a bound on all errors, in users, that fails with at most this probability."""
+        """Return a bound, in users, that any error exceeds with probability at most `exceeded`."""
         ...
 
 
 @typing.runtime_checkable
 class SearchedForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol that may search a domain too large to be listed."""
+    """Forecast of a protocol that can search a domain too large to be listed."""
 
     def detection_notes(self, users: int) -> tuple[str, ...]: ...
 
 
 def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
-    """Describe the number of users an item needs for a prefix search to find it."""
-    # Code that devices run must not import the accounting.
+    """Describe the number of users that an item needs to be found by a prefix search."""
+    # Imported here because devices run this module, and must not import the accounting.
     from dpstream.randomizers.accounting.prefix_levels import predict
 
     found = predict(levels, users, variance, items)
@@ -114,7 +114,7 @@ def detection_note(levels: tuple[PrefixLevel, ...], users: int, variance: float,
 
 @typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
-    """Forecast of a Boolean protocol that follows a limited number of changes per user."""
+    """Forecast of a Boolean protocol that tracks a limited number of changes per user."""
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         """Return the expected estimate minus ground truth for one user, shape (epochs,)."""
@@ -123,22 +123,22 @@ class FreezingForecast(Forecast, typing.Protocol):
 
 @typing.runtime_checkable
 class CellForecast(Forecast, typing.Protocol):
-    """Forecast of a protocol that counts the items of every epoch separately, in cells with noise.
+    """Forecast of a protocol that counts the items of every epoch separately, in noisy cells.
 
-    All epochs are alike. Errors are mean absolute ones, in users, over the 100 most frequent items
-    and 400 others. Negative estimates are clipped to 0, the minimum of a count. Counts follow
-    Zipf's law unless others are given.
+    All epochs are equally accurate. Errors are mean absolute errors, in users, over the 100 most
+    frequent items and 400 others, with negative estimates clipped to 0. Counts follow Zipf's law
+    unless `like` sets other counts.
     """
 
     @property
     def cells(self) -> str: ...
 
     def predicted_error(self, users: int) -> float:
-        """Return the error from noise and from other items."""
+        """Return the error from noise and from other items in the same cells."""
         ...
 
     def noise_error(self, users: int) -> float: ...
 
     def like(self, held: NDArray[np.float64]) -> Self:
-        """Return the forecast for items with these shares of the users, in any order."""
+        """Return the forecast for items that these fractions of users have, in any order."""
         ...

@@ -1,4 +1,4 @@
-"""Sets of items at independent epochs, in fragments: entry and forecast."""
+"""Registry entry and forecast of fragments: sets of items at independent epochs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.division import chances_of_one_instance
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 
-# Up to this number of reports, every number that an instance may see has a row.
+# Up to this number of reports, the table has a row for each number an instance can see.
 _ALL_SHOWN = 8
 
 
 class FragmentsForecast(PerEpochForecast):
-    """Forecast from bits that are reversed with the same probability for every user."""
+    """Forecast of the errors from bits that are reversed with one probability for all users."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FragmentsForecast(PerEpochForecast):
         self.notes = _notes(law, instances, sealed)
 
     def like(self, held: NDArray[np.float64]) -> FragmentsForecast:
-        """Return an equally accurate forecast: bits are reversed alike, whatever users have."""
+        """Return an equally accurate forecast: reversals do not depend on users' items."""
         instances, sealed = self._instances, self._sealed
         return FragmentsForecast(self._law, self._last_epoch, held, instances, sealed)
 
@@ -64,7 +64,7 @@ class FragmentsForecast(PerEpochForecast):
 
 
 def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
-    """Yield the privacy loss to an observer of several reports of a device together."""
+    """Yield the privacy loss to an observer who sees several reports of a device together."""
     for seen in law.reports_seen:
         yield {
             "reports_seen": seen,
@@ -76,7 +76,7 @@ def _exposures(law: FragmentsLaw) -> Iterator[Mapping[str, int | float]]:
 def _exposures_to_instance(
     law: FragmentsLaw, instances: int
 ) -> Iterator[Mapping[str, int | float]]:
-    """Yield what one instance sees of a bit that is set in all reports, with its probability."""
+    """Yield the privacy loss of a bit set in all reports to one instance, with probabilities."""
     for seen, chance in enumerate(chances_of_one_instance(law.reports, instances)):
         if law.reports <= _ALL_SHOWN or seen in (0, *law.reports_seen):
             yield {
@@ -137,7 +137,7 @@ def _of_permanence(law: FragmentsLaw, apart: str) -> tuple[str, ...]:
 
 
 def _exposure(law: FragmentsLaw) -> Exposure | None:
-    """Return the exposure for 1 to 16 reports, then for numbers that grow by a quarter each."""
+    """Return the exposure for 1 to 16 reports, then for each 1.25 times as many."""
     last = law.reports_seen[-1]
     if last == 1:
         return None

@@ -1,4 +1,4 @@
-"""FutureRand, the number of users with value 1 at every epoch: entry."""
+"""Registry entry of FutureRand: the number of users with value 1 at every epoch."""
 
 from __future__ import annotations
 

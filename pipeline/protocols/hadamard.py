@@ -1,4 +1,4 @@
-"""Sets of items at independent epochs, as Hadamard sets: entry and forecast."""
+"""Registry entry and forecast of hadamard: sets of items at independent epochs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpstream.randomizers.hadamard import Hadamard, HadamardLaw, HadamardParamet
 
 
 class HadamardForecast(PerEpochForecast):
-    """Forecast from the tuples of other items and of the blanket in the set of an item."""
+    """Forecast of the errors from tuples in an item's set of other items and the blanket."""
 
     def __init__(
         self, law: HadamardLaw, last_epoch: int, held: NDArray[np.float64] | None = None
@@ -47,7 +47,7 @@ class HadamardForecast(PerEpochForecast):
         )
 
     def like(self, held: NDArray[np.float64]) -> HadamardForecast:
-        """Return an equally accurate forecast: all users send as many tuples in any case."""
+        """Return an equally accurate forecast: all users send the same number of tuples."""
         return HadamardForecast(self._law, self._last_epoch, held)
 
     def _deviation(self, users: int) -> float:

@@ -1,4 +1,4 @@
-"""One of several items at every epoch, by symbols; trusted party: none. Entry."""
+"""Registry entry of hadamard_values: one of several items per epoch; trusted party: none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lazy imports of calibration and plans, which running a protocol does not need."""
+"""Lazy imports of calibrations and forecasts, which running a protocol does not need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def late_plan(module: str, function: str) -> Callable[..., Any]:
 
 
 def late_calibration(package: str, *, sized: bool = False) -> Callable[..., Any]:
-    """Return the calibration; it takes the smallest window only if noise is `sized` on it."""
+    """Return a lazy calibration; it ignores the minimum window size unless `sized`."""
     calibrate = late(package, "calibrate")
     if sized:
         return calibrate

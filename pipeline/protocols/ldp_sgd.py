@@ -1,4 +1,4 @@
-"""Linear model learned from one bit per step and device: entry and forecast."""
+"""Registry entry and forecast of ldp_sgd: a linear model from one bit per step and device."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LdpSgdForecast:
         )
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
-        """Return deviations of a gradient noise's length, in percent of clip, shape (epochs,)."""
+        """Return the RMS length of the noise of each gradient, in percent of clip, (epochs,)."""
         reports = max(1.0, users * self._law.reports / self._law.groups)
         return np.full(self._last_epoch, 100 * length_deviation(self._law, reports))
 

@@ -1,4 +1,4 @@
-"""Protocols with noisy measurements, for comparison only: entries and forecast."""
+"""Registry entries and forecast of noisy measurements, which are for comparison only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dpstream.randomizers.measurements import (
 
 
 class MeasurementsForecast(PerEpochForecast):
-    """Forecast from noise and from other items whose columns are not orthogonal to an item's."""
+    """Forecast of the errors from noise and from items with non-orthogonal columns."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class MeasurementsForecast(PerEpochForecast):
         return math.sqrt(sum_variance(self._law, users) / self._law.matrix.filled)
 
     def _deviation(self, users: int) -> float:
-        # For an item that few users have.
+        # This is the error of an item that few users have.
         others = np.delete(users * self._held, self._held.argmin())
         shared = self._aggregator.others_variance(
             float(others.sum()), float(np.square(others).sum())
@@ -75,9 +75,10 @@ class MeasurementsForecast(PerEpochForecast):
 
 
 def local_floor(epsilon: float) -> float:
-    """Return the error of binary randomized response over the square root of the number of users.
+    """Return the standard error of binary randomized response, divided by sqrt(users).
 
-    The variance per user is e^epsilon / (e^epsilon - 1)^2. No local protocol has smaller order.
+    The variance per user is e^epsilon / (e^epsilon - 1)^2. Errors of all local protocols have at
+    least this order.
 
     Reference: *Distributed Private Heavy Hitters*, Theorem 3.3.
     """
@@ -124,7 +125,7 @@ def _measurements(
     *examples: Example,
     notes: Callable[[Any, Any], tuple[str, ...]] = lambda law, requested: (),
 ) -> Protocol:
-    """Return an entry for noisy measurements; `notes` makes additional warnings of `plan`."""
+    """Return a registry entry for noisy measurements; `notes` returns warnings for `plan`."""
     return Protocol(
         name=name,
         parameters=parameters,

@@ -1,7 +1,7 @@
-"""Protocols by name, loaded on first use; metadata lists those of other packages.
+"""Protocols by name, loaded on first use; other packages declare theirs as entry points.
 
-A broken package, or one that claims a taken name, has no effect until a job names that protocol.
-The error then names the package.
+A broken package, or one that claims a taken name, has no effect until a job uses that protocol. The
+error then names the package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUP = "dpstream.protocols"
 
 
 class ProtocolError(DpstreamError):
-    """Unusable protocol of another package; the message names it and the fix."""
+    """Unusable protocol of another package; the message names the package and the fix."""
 
 
 def installed() -> Iterable[EntryPoint]:
@@ -28,9 +28,9 @@ def installed() -> Iterable[EntryPoint]:
 class Registry(MutableMapping[str, Protocol]):
     """Protocols by name.
 
-    Access imports a protocol, which may raise `ProtocolError` for another package. Iteration yields
-    names and imports nothing. `find` returns the entry points of other packages and is called at
-    most once, when needed.
+    Access imports a protocol, which can raise `ProtocolError` for another package. Iteration yields
+    names and imports nothing. `find` returns the entry points of other packages, and is called at
+    most once.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Registry(MutableMapping[str, Protocol]):
         self._own = tuple(own)
         self._load = load
         self._find = find
-        # Built-in protocols in their order, loaded or not.
+        # Built-in protocols in order; None until they are loaded.
         self._known: dict[str, Protocol | None] = dict.fromkeys(self._own)
 
     @cached_property
@@ -110,7 +110,7 @@ def _load(entry: EntryPoint) -> Protocol:
             "dpstream.pipeline.protocols.protocol.Protocol"
         )
     if loaded.name != entry.name:
-        raise ProtocolError(f"{where} has the name {loaded.name}; expected the same name for both")
+        raise ProtocolError(f"{where} has the name {loaded.name}; expected {entry.name}")
     return loaded
 
 

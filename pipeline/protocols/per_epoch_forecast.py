@@ -19,12 +19,12 @@ _COUNTED = 100_000
 
 
 class PerEpochForecast(ABC):
-    """Forecast in which all epochs are equally accurate for equally many contributors.
+    """Forecast in which epochs with the same number of contributors are equally accurate.
 
     Args:
         size: Number of items.
         items: Maximum items per user.
-        held: Shares of the users with each item, in any order, which determine the skew. None:
+        held: Fraction of users with each item, in any order, which determines the skew. None for
             Zipf's law, if every user has the maximum number of items.
     """
 

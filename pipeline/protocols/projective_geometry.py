@@ -1,4 +1,4 @@
-"""Items by projective geometry; every epoch pays, trusted party: none. Entry and forecast."""
+"""Registry entry and forecast of projective_geometry: sets of items, no trusted party."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
-    """Forecast from messages in the set of an item whose users do not have it."""
+    """Forecast of the errors from messages in an item's set by users without the item."""
 
     def __init__(
         self,

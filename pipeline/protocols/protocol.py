@@ -1,6 +1,6 @@
 """Interfaces that a protocol provides to the pipeline.
 
-Through them the pipeline handles a protocol's laws, states and reports as opaque values. Only a
+The pipeline handles a protocol's mechanisms (*laws*), states and reports as opaque values. Only the
 protocol's own modules interpret them.
 """
 
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 
 class Law(typing.Protocol):
-    """Calibrated constants of a protocol: everything that devices and aggregators must agree on."""
+    """Calibrated mechanism of a protocol: constants that devices and aggregators must agree on."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, without a tag: `Protocol.law` knows their class."""
+        """Return plain JSON values; `Protocol.law` returns the class that reads them."""
         ...
 
 
 @typing.runtime_checkable
 class PerEpochLaw(Law, typing.Protocol):
-    """Law of a protocol with independent epochs."""
+    """Mechanism of a protocol with independent epochs."""
 
     def of_one_epoch(self) -> Law:
-        """Return the law of a single epoch; equal for laws whose epochs are drawn alike."""
+        """Return the mechanism of a single epoch; the same for equally distributed epochs."""
         ...
 
 
 class Aggregator(typing.Protocol):
-    """Mergeable integer state and its estimates."""
+    """Mergeable integer state from which epochs are estimated."""
 
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if messages of shape (n, width) cannot be released of the epoch."""
+        """Raise `ValueError` if a window of the epoch cannot have these (n, width) messages."""
         ...
 
     def add(
@@ -58,11 +58,11 @@ class Aggregator(typing.Protocol):
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.uint32] | None,
     ) -> None:
-        """Count messages of shape (n, width), once each or `counts` (n,) times."""
+        """Count messages of shape (n, width): `counts`, shape (n,), times, or once if None."""
         ...
 
     def merge(self, other: Self) -> None:
-        """Merge `other`, as if all its messages were added; raise `ValueError` for another law."""
+        """Merge `other`, as if by adding its messages; raise `ValueError` for another mechanism."""
         ...
 
     def to_bytes(self) -> bytes:
@@ -70,40 +70,40 @@ class Aggregator(typing.Protocol):
         ...
 
     def estimate(self, epoch: int, participation: Participation) -> Published | None:
-        """Return the estimate of an epoch from everything added so far; None if it has none."""
+        """Return the estimate of an epoch from all messages so far, or None without one."""
         ...
 
 
 @typing.runtime_checkable
 class ResumableAggregator(Aggregator, typing.Protocol):
-    """Aggregator that needs little of its state once an epoch has been estimated."""
+    """Aggregator that can drop most of its state once an epoch has been estimated."""
 
     def state_after(self, epoch: int, participation: Participation, /) -> Mapping[str, Any]:
-        """Return what later estimates need of everything added up to an epoch, as JSON."""
+        """Return the JSON state that estimates after an epoch need of the epochs up to it."""
         ...
 
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
-        """Replace everything added by such a state; later estimates are equal bit for bit.
+        """Restore a result of `state_after`; later estimates are the same bit for bit.
 
         Raises:
-            ValueError: If it is not a state of this law.
+            ValueError: If `state` is not a state of this mechanism.
         """
         ...
 
 
 DELTA: Final = 1e-6
-"""Delta of protocols that trust the shuffler, compared with a job that declares none."""
+"""Delta of alternatives that trust the shuffler, if the compared job declares no delta."""
 
 StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedMessages]
-"""Function from an epoch of the horizon and its own randomness to a released window's dummies.
+"""Function that draws a released window's dummies, given an epoch of the horizon and a generator.
 
-For the same generator it draws the same on every worker: it uses integers only and has no state.
+It only uses integers and has no state, so that all workers draw the same dummies.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StageSum:
-    """Release of a window that the shuffler sums itself.
+    """Release of a window as one noisy sum by the shuffler.
 
     Messages do not leave the stage; only one message with their noisy sum does.
 
@@ -111,9 +111,9 @@ class StageSum:
         form: Format of the release, which is the aggregators' input.
         check_messages: Raises `ValueError` if messages of shape (n, 1) cannot be reports of an
             epoch of the horizon.
-        release: From the messages of a window, their counts (None: one each) and the window's own
-            randomness, the release. Integers only; the same generator gives the same release on
-            every worker.
+        release: Computes the release from the messages of a window, their counts (None: one each)
+            and a generator. It only uses integers, so that all workers compute the same release
+            from the same generator.
     """
 
     form: MessageFormat
@@ -129,10 +129,10 @@ class StageSum:
 
 
 class LawReader(typing.Protocol):
-    """Reader of a law: its class, or an object that knows how it is composed."""
+    """Reader of a mechanism: its class, or an object that knows its components."""
 
     def from_json(self, body: Mapping[str, Any], /) -> Law:
-        """Read `Law.to_json`; raise `ValueError` for anything else."""
+        """Read a result of `Law.to_json`; raise `ValueError` for other values."""
         ...
 
 
@@ -141,7 +141,7 @@ class LearningDevices(typing.Protocol):
     """Devices whose reports of an epoch concern a public model."""
 
     def take_model(self, model: NDArray[np.float64], /) -> None:
-        """Set the model of later reports, float64 of shape (numbers,); it is 0 at first."""
+        """Set the model for later reports, float64, shape (numbers,); it is 0 until then."""
         ...
 
 
@@ -150,9 +150,9 @@ class LearningAggregator(Aggregator, typing.Protocol):
     """Aggregator whose state determines a model."""
 
     def model(self, epoch: int, /) -> NDArray[np.float64]:
-        """Return the model after an epoch of the horizon, float64 of shape (numbers,).
+        """Return the model after an epoch of the horizon, float64, shape (numbers,).
 
-        The same reports give the same bits, in whatever order they were added.
+        The result is the same, bit for bit, for any order of the same reports.
         """
         ...
 
@@ -162,10 +162,10 @@ class Exposure:
     """Epsilon against an observer of some, but not all, of a device's reports together.
 
     Attributes:
-        reports: Numbers of reports, ascending from 1; the last is that of all.
-        epsilons: Epsilon of a user for each of these numbers.
-        limit: Upper bound for any number of reports.
-        lasting: Whether the reports may be of different epochs and concern what stays the same.
+        reports: Ascending numbers of reports, from 1 to all reports.
+        epsilons: Epsilon of a user for each number of reports.
+        limit: Upper bound on epsilon for any number of reports.
+        lasting: True if reports can be of different epochs, about a value that stays the same.
     """
 
     reports: tuple[int, ...]
@@ -179,8 +179,8 @@ class Learning:
     """Properties of a learning protocol: each epoch is a step of a public model.
 
     Attributes:
-        numbers: From a law, the size of a model.
-        groups: From a law, G: devices participate in every G-th epoch.
+        numbers: Returns the size of a model, given a mechanism.
+        groups: Returns G, given a mechanism: devices participate in every G-th epoch.
     """
 
     numbers: Callable[[Any], int]
@@ -189,16 +189,15 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """Functions of aggregators and publishers.
+    """Functions of aggregators and publishers, given a mechanism and the parameters.
 
     Attributes:
-        make: From a law and parameters, an empty state with the selected estimator.
-        read: The same, with the bytes of `Aggregator.to_bytes`.
-        changes: From law, parameters and a number of epochs, the errors of changes over that
-            number; None if the published data do not determine them. Not called for independent
-            epochs, whose errors are independent.
-        change_limit: From law, parameters and the epochs of a horizon, the maximum changes per user
-            that intervals assume; None if they hold for any stream.
+        make: Creates an empty aggregator with the selected estimator.
+        read: Creates an aggregator from the result of `Aggregator.to_bytes`.
+        changes: Returns the errors of changes over a number of epochs; None if published data do
+            not determine them. Not called for independent epochs, whose errors are independent.
+        change_limit: Returns the maximum changes per user that intervals assume, for a number of
+            epochs in a horizon; None if intervals hold for any stream.
     """
 
     make: Callable[[Any, Any], Aggregator]
@@ -210,36 +209,36 @@ class Aggregation:
 
     @classmethod
     def of(cls, aggregator: Any, **others: Any) -> Self:
-        """Construct from an aggregator class that needs the law alone."""
+        """Construct from an aggregator class that only needs the mechanism."""
         read = aggregator.from_bytes
         return cls(lambda law, _: aggregator(law), lambda law, _, data: read(law, data), **others)
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffling:
-    """Requirements and properties of a guarantee that relies on the shuffler.
+    """Requirements and properties of a guarantee that relies on the shuffler, given a mechanism.
 
     Attributes:
-        epsilon_with: From a law and a number of honest users, the resulting epsilon; infinite if
-            delta is insufficient.
-        contributors: From a law, the minimum number of honest users of a window that the guarantee
+        epsilon_with: Returns the epsilon with a number of honest users; infinite if delta is
+            insufficient.
+        contributors: Returns the minimum number of honest users in a window that the guarantee
             assumes; None if it assumes none.
-        capacity: From a law, an epoch of the horizon and the number of present devices, the maximum
-            number of messages they send together, whatever their values. It hides the number of
+        capacity: Returns the maximum number of messages that a number of present devices send
+            together at an epoch of the horizon, whatever their values. It hides the number of
             messages from observers of record sizes.
-        distinct_reports: Whether no device sends the same report twice at an epoch.
-        without_shuffling: From a law, the guarantee against an observer who links the messages of
-            each device; None without one.
-        stage_dummies: From a law, the dummies that the stage adds to every released window; None if
-            it adds nothing.
-        stage_sum: From a law, the stage's summation of every released window; None if it releases
-            the messages.
-        one_message: Whether devices send exactly one message at every epoch, whatever they have, in
-            the order of enrollment. Then messages of single devices can be deleted, and crowds be
-            distinguished. `calibrate` and `epsilon_with` take one more argument: the number of
-            windows of an epoch in which a user has a message. Epsilon and delta cover all of them
-            together.
-        crowds: From a law, that of the crowds from which the stage deletes messages; None if it
+        distinct_reports: True if no device sends the same report twice at an epoch.
+        without_shuffling: Returns the guarantee against an observer who links the messages of each
+            device; None without one.
+        stage_dummies: Returns the function that draws the dummies for released windows; None if the
+            stage adds no dummies.
+        stage_sum: Returns the summation of released windows by the stage; None if the stage
+            releases the messages.
+        one_message: True if devices send exactly one message at every epoch, whatever items they
+            have, in the order of enrollment. Messages of single devices can then be deleted, and
+            crowds distinguished. `calibrate` and `epsilon_with` have one more argument: the number
+            of windows of an epoch in which a user has a message. Epsilon and delta cover all of
+            them together.
+        crowds: Returns the mechanism by which the stage deletes messages of crowds; None if it
             deletes none.
     """
 
@@ -261,11 +260,12 @@ class Planning:
     """Functions of `plan`; running a job needs none of them.
 
     Attributes:
-        forecast: From law, parameters and last epoch (at most the law's last), the forecast.
-        if_shuffled: If the guarantee does not rely on the shuffler: from a law, the additional
-            guarantee against an observer of shuffled messages only; None if the law has none.
-        exposure: From a law, epsilon if only some reports of a device are seen together; None if
-            there are not several.
+        forecast: Returns the forecast for a mechanism, parameters and last epoch, which is at most
+            that of the mechanism.
+        if_shuffled: If the guarantee does not rely on the shuffler: returns the additional
+            guarantee against an observer of shuffled messages only; None without one.
+        exposure: Returns epsilon if only some reports of a device are seen together; None if
+            devices do not send several reports.
     """
 
     forecast: Callable[[Any, Any, int], Forecast]
@@ -274,19 +274,19 @@ class Planning:
 
     @classmethod
     def of(cls, forecast: Callable[[Any, int], Forecast], **others: Any) -> Self:
-        """Construct from a forecast class that needs law and last epoch alone."""
+        """Construct from a forecast class that only needs the mechanism and the last epoch."""
         return cls(lambda law, parameters, last_epoch: forecast(law, last_epoch), **others)
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Job small enough to enumerate everything its devices can draw, see and send.
+    """Job small enough to enumerate everything that its devices can draw, see and send.
 
     Attributes:
-        parameters: Of the protocol's type, with enough epsilon for the values to show in a few
+        parameters: Parameters of the protocol, with enough epsilon for values to show in a few
             thousand reports.
-        last_epoch: At most a few.
-        minimum: Minimum number of devices of a released window.
+        last_epoch: Number of epochs; only a few.
+        minimum: Minimum number of devices in a released window.
     """
 
     parameters: Any
@@ -296,27 +296,26 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One protocol: common properties, and a part for each component that runs it.
+    """Registry entry of a protocol: common properties, and one attribute per component.
 
     Attributes:
-        parameters: A frozen dataclass whose ``__post_init__`` raises `ValueError`.
-        law: From parameters, the class or other reader of the law that `calibrate` makes of them.
-            So laws in a deployed job need no tag.
-        calibrate: Makes the law from parameters, the last epoch of a horizon and the minimum number
-            of contributors of a released window. Runs at planning and deployment, never on a
+        parameters: Frozen dataclass whose ``__post_init__`` raises `ValueError`.
+        law: Returns the class or other reader of the mechanisms that `calibrate` makes from the
+            given parameters. Mechanisms in a deployed job therefore need no tag.
+        calibrate: Makes the mechanism from parameters, the last epoch of a horizon and the minimum
+            number of contributors in a released window. Runs at planning and deployment, never on a
             device.
-        randomizer: Makes an empty population of devices from a law.
-        shuffling: For a guarantee that relies on the shuffler; None otherwise.
-        planning: For `plan`, which has no output without it.
-        message_format: From a law, the format of reports.
-        values: From parameters, the domain of a user's value.
-        per_epoch: Whether epochs are independent: an estimate depends on its own reports only. The
-            law is a `PerEpochLaw`.
-        loss_of_streams: Whether `parameters.epsilon` is the pure local loss of a user's whole
-            stream, at which every device runs the same randomizer. Then whole streams can be
-            shuffled.
-        learning: For a learning protocol, whose devices are `LearningDevices` and whose aggregator
-            is a `LearningAggregator`; None for others.
+        randomizer: Makes an empty population of devices from a mechanism.
+        shuffling: Properties of a guarantee that relies on the shuffler; None otherwise.
+        planning: Functions of `plan`, which has no output without them.
+        message_format: Returns the format of reports, given a mechanism.
+        values: Returns the domain of a user's value, given parameters.
+        per_epoch: True if epochs are independent: an estimate depends on its own reports only. The
+            mechanism is a `PerEpochLaw`.
+        loss_of_streams: True if `parameters.epsilon` is the pure local loss of a user's whole
+            stream, and every device runs the same randomizer. Whole streams can then be shuffled.
+        learning: Properties of a learning protocol, whose devices are `LearningDevices` and whose
+            aggregator is a `LearningAggregator`; None for others.
         examples: Jobs for the conformance suite.
     """
 
@@ -336,7 +335,7 @@ class Protocol:
     examples: tuple[Example, ...] = ()
 
     def most_alike(self, law: Law, epoch: int, contributors: int) -> int:
-        """Return the maximum number of equal reports of `contributors` devices at an epoch."""
+        """Return the maximum number of identical reports of `contributors` devices at an epoch."""
         if self.shuffling is None or self.shuffling.distinct_reports:
             return contributors
         return self.shuffling.capacity(law, epoch, contributors)
@@ -363,11 +362,11 @@ class Protocol:
         return None if self.shuffling is None else self.shuffling.stage_sum(law)
 
     def stage_adds_noise(self, law: Law) -> bool:
-        """Return whether the shuffler adds noise to windows, and so sees them without any."""
+        """Return whether the shuffler adds noise to windows, and so sees them without noise."""
         return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
 
 
 def fixed_format(devices: type[Any]) -> Callable[[Any], MessageFormat]:
-    """Return the message format of a class of devices, the same for all its laws."""
+    """Return a function from any mechanism to the message format of a class of devices."""
     form = MessageFormat(devices.word_dtype, devices.width)
     return lambda law: form

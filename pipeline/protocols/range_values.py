@@ -1,4 +1,4 @@
-"""Numbers over time by symbols; trusted party: none. Entry and forecast."""
+"""Registry entry and forecast of range_values: numbers over time; trusted party: none."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ class RangeValuesForecast:
         return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
 
     def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
-        """Return the standard errors for buckets from `start` to before `end`, counted from 0."""
+        """Return the standard errors for the range of buckets [start, end), numbered from 0."""
         return np.sqrt(users * range_variances(self._level_variances, start, end))
 
     @property
     def widest(self) -> float:
-        """Maximum ratio of a range's deviation to that of a bucket, at the last epoch.
+        """Upper bound on the standard error of a range, relative to that of a bucket, at the end.
 
-        A range lies between two ends, and has at most the variances of the values below each of
-        them: in the wavelets of a node both have the same sign.
+        The variance of a range is at most the sum of those of the two ranges from 0 to its ends,
+        because these two have the same sign in the wavelet of a node.
         """
         last = self._level_variances[:, -1]
         ends = np.arange(2 ** len(last) + 1)

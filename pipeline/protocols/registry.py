@@ -1,8 +1,8 @@
 """Protocols that a job file can name: built-in ones and those of other packages.
 
-A built-in protocol has its devices in `randomizers`, its estimates in `aggregators`, its entry and
-forecast in a module here, and a line below; tests/conformance lists further requirements. Another
-package names its entry in its metadata, as described in README.md.
+A built-in protocol has its devices in `randomizers`, its estimates in `aggregators`, its registry
+entry and forecast in a module here, and a line in `OWN`; tests/conformance lists further
+requirements. Other packages declare protocols in their metadata, as described in README.md.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OWN: Final = {
     "sparse_recovery": "measurements:SPARSE_RECOVERY",
     "count_mean_sketch": "count_mean_sketch:PROTOCOL",
 }
-"""Module of this package and variable of each built-in protocol, as in entry points."""
+"""Module and variable of each built-in protocol, in the format of entry points."""
 
 
 def module_of(name: str) -> str:
-    """Return the module name of a built-in protocol, which is also that of its exact law."""
+    """Return the module name of a built-in protocol; its exact distribution uses it, too."""
     return OWN[name].partition(":")[0]
 
 

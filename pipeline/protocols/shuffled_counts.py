@@ -1,11 +1,11 @@
-"""Counts at every epoch, charged once, with a trusted shuffler: four laws under one name.
+"""Registry entry of shuffled_counts: counts at every epoch, charged once, by four mechanisms.
 
 - The number of users with value 1 (`ShuffledCountsLaw`), with each of several items
   (`ShuffledItemCountsLaw`), or numbers in ranges (`ShuffledLevelCountsLaw`), by the domain.
 - The number with value 1 if the shuffler adds the noise and releases a sum
   (`ShuffledValueStreamLaw`).
 
-The law determines the devices and aggregators.
+The mechanism determines the devices and aggregators.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
 
 @dataclass(frozen=True, slots=True)
 class ShuffledVariant:
-    """Implementation for one kind of values; `package` is one of `randomizers`.
+    """Implementation for one kind of values; `package` is in `randomizers`.
 
-    `contributors` of a law is the number its noise is sized on; None if the shuffler adds it.
+    `contributors` returns the users that noise is sized for; None if the shuffler adds the noise.
     """
 
     package: str
@@ -154,7 +154,7 @@ def _stage_sum(law: Any) -> StageSum | None:
 
 
 def _change_limit(law: Any, requested: Any, epochs: int) -> ChangeLimit | None:
-    # Without a boost every epoch has its own reports, and the value may change at will.
+    # Without a boost, every epoch has its own reports, and any number of changes is counted.
     return change_limit(law.max_changes, epochs, "delayed", boost=law.boost)
 
 
@@ -172,7 +172,7 @@ def _values(domain: StreamDomain | None) -> ValueDomain:
 
 
 def _changes(law: Any, requested: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
-    """Return errors for estimates (r * previous + received) / (r + 1), or by a kernel."""
+    """Return the errors of changes between estimates `lag` epochs apart, or None."""
     if isinstance(law, ShuffledValueStreamLaw):
         return FollowedChanges(Kernel(law.boost, law.decay), partial(received_errors, law), lag)
     boosted = ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw

@@ -1,4 +1,4 @@
-"""Forecasts of counts in the shuffle model, one for each law of `shuffled_counts`."""
+"""Forecasts of counts in the shuffle model, one per mechanism of `shuffled_counts`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpstream.randomizers.shuffled_counts.shuffled_value_stream import STEPS, Sh
 
 
 class ShuffledCountsForecast:
-    """Forecast for one cell per epoch, with noise averaged over about 2r + 1 of them."""
+    """Forecast for one cell per epoch, with noise averaged over about 2r + 1 epochs."""
 
     def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -54,7 +54,7 @@ class ShuffledCountsForecast:
 
     def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
         boost, biases, bias = self._law.boost, [], 0.0
-        # Sum by epoch of the changes that are not boosted.
+        # Expected sum of the changes that are not boosted, by epoch.
         for unboosted in np.diff(model.missed(order=0, signs=self._law.max_changes)).tolist():
             bias = boost * (bias - unboosted) / (boost + 1)
             biases.append(bias)
@@ -62,7 +62,7 @@ class ShuffledCountsForecast:
 
 
 class ShuffledItemCountsForecast:
-    """Forecast that is the same for every item."""
+    """Forecast for counts of items, the same for every item."""
 
     def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -92,7 +92,7 @@ class ShuffledItemCountsForecast:
 
 
 class ShuffledLevelCountsForecast:
-    """Forecast that is the same for every value, and for ranges."""
+    """Forecast for counts of numbers, the same for every value, and for ranges."""
 
     def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
         self._law, self._last_epoch = law, last_epoch
@@ -157,7 +157,7 @@ def _boost_notes(
     if not law.boost:
         return ()
     kept = (
-        f"of an unboosted change, the share ({law.boost}/{law.boost + 1})^(m+1) is missing m "
+        f"of an unboosted change, the fraction ({law.boost}/{law.boost + 1})^(m+1) is missing m "
         "epochs later"
     )
     return (

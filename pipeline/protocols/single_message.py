@@ -1,4 +1,4 @@
-"""Sets of items at independent epochs, one message per user: entry and forecast."""
+"""Registry entry and forecast of single_message: sets of items at independent epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpstream.randomizers.single_message import (
 
 
 class SingleMessageForecast(PerEpochForecast):
-    """Forecast from messages about an item whose users do not have it."""
+    """Forecast of the errors from messages about an item by users without it."""
 
     def __init__(
         self, law: SingleMessageLaw, last_epoch: int, held: NDArray[np.float64] | None = None

@@ -1,4 +1,4 @@
-"""value_stream, one byte per epoch and counts with half the error: entry."""
+"""Registry entry of value_stream: the number of users with value 1, from one byte per epoch."""
 
 from __future__ import annotations
 

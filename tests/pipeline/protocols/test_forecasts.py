@@ -1,4 +1,4 @@
-"""Test forecasts of ranges and of shuffled counts, and the alternatives to the latter."""
+"""Test forecasts of ranges and of shuffled counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def forecast(**more: object) -> RangeValuesForecast:
     return RangeValuesForecast(calibrate(parameters, 12), parameters, 12)
 
 
-def test_deviations_grow_with_the_root_of_the_users() -> None:
+def test_standard_errors_grow_with_the_square_root_of_users() -> None:
     made = forecast()
     for of in (made.standard_errors, made.smoothed_standard_errors):
         assert of(400).shape == (12,)
@@ -57,14 +57,14 @@ NONE = CellNoiseLaw("shuffle", 1e-9, 1)
         ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 0, 0, "exact", NONE),
     ],
 )
-def test_missed_items_match_the_forecast(law: ShuffledCountsLaw) -> None:
+def test_freezing_bias_matches_the_forecast(law: ShuffledCountsLaw) -> None:
     rng = np.random.default_rng(5)
     changes = np.argsort(rng.random((USERS, EPOCHS)), axis=1)[:, :5]
     flips = np.zeros((USERS, EPOCHS), np.int8)
     np.put_along_axis(flips, changes, 1, axis=1)
     values = np.bitwise_xor.accumulate(flips, axis=1).T
     entry = PROTOCOLS["shuffled_counts"]
-    # From a job over Booleans, as are all earlier examples.
+    # These are the parameters of a job over Booleans.
     requested = entry.examples[0].parameters
     devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, requested)
     devices.enroll(USERS, rng)

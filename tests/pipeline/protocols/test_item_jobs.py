@@ -43,7 +43,7 @@ def job_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def changes(tmp_path: Path) -> Path:
-    """User u walks from epoch 1 on; a third take the bus from epoch 2 on, and leave at epoch 5."""
+    """Write changes: users walk from epoch 1; a third take the bus from epoch 2, and leave at 5."""
     path = tmp_path / "changes.csv"
     rows = [f"user{user},1,walk" for user in range(USERS)]
     rows += [f"user{user},2,bus" for user in range(0, USERS, 3)]
@@ -100,7 +100,7 @@ class TestValues:
         assert (self.DOMAIN.initial, self.DOMAIN.size, self.DOMAIN.items) == (0, 4, LABELS)
 
 
-def test_ground_truth_counts_the_values(tmp_path: Path) -> None:
+def test_ground_truth_counts_users_by_value(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     path = tmp_path / "changes.csv"
     domain: ValueDomain

@@ -1,4 +1,4 @@
-"""Test protocols of other packages: found by metadata, loaded on demand, rejected by name."""
+"""Test protocols of other packages: found by entry points, loaded on demand, or rejected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_builtin_protocols_load_without_entry_points() -> None:
     [
         ("broken", "no.such.module:PROTOCOL", "cannot be imported: ModuleNotFoundError: No module"),
         ("broken", "tests.support.fresh_response.entry:NOTHING", "cannot be imported: Attribute"),
-        ("other", ENTRY.value, "has the name fresh_response; expected the same name for both"),
+        ("other", ENTRY.value, "has the name fresh_response; expected other"),
         (
             "class",
             "tests.support.fresh_response:FreshResponse",
@@ -81,7 +81,7 @@ def test_builtin_protocols_load_without_entry_points() -> None:
         ),
     ],
 )
-def test_broken_package_is_named(name: str, value: str, said: str) -> None:
+def test_error_names_the_broken_package(name: str, value: str, said: str) -> None:
     with pytest.raises(ProtocolError, match=said) as caught:
         registry(EntryPoint(name, value, GROUP))[name]
     assert str(caught.value).startswith(f"protocol {name} of a package, {value}, ")
@@ -166,7 +166,7 @@ def run(
 
 
 def test_conformance_suite_runs_from_pytest(site: Path, tmp_path: Path) -> None:
-    """Two packages, one of which states a larger epsilon than requested."""
+    """Run the suite for two packages, one of which states a larger epsilon than requested."""
     greedy = tmp_path / "greedy"
     shutil.copytree(site / "fresh_response", greedy / "greedy_response")
     law, entry = (greedy / "greedy_response" / name for name in ("__init__.py", "entry.py"))
@@ -196,5 +196,5 @@ def test_conformance_suite_runs_from_pytest(site: Path, tmp_path: Path) -> None:
 
 
 def _is_registered() -> bool:
-    """The entry point is missing in environments created before it was added."""
+    """Return whether the plugin is installed; older environments do not have its entry point."""
     return any(each.name == "dpstream" for each in entry_points(group="pytest11"))

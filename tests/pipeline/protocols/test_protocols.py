@@ -1,4 +1,4 @@
-"""Test that every protocol has one complete entry, and only the entry imports the protocol."""
+"""Test that registry entries are complete, and that only they import their protocols."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_protocol_entry_is_complete(name: str) -> None:
     assert dataclasses.is_dataclass(protocol.parameters)
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(protocol, "name", "other")  # noqa: B010
-    assert protocol.planning is not None, "plan has something to say about every protocol"
+    assert protocol.planning is not None, "plan supports every protocol"
 
 
 def test_device_code_does_not_import_accounting() -> None:
@@ -66,7 +66,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (each.name for each in node.names)
 
 
-def test_protocol_is_imported_by_entry_law_and_attacks_only() -> None:
+def test_protocol_modules_are_imported_only_where_allowed() -> None:
     known = modules_of_protocols()
     assert {
         "dpstream.randomizers.future_rand",
