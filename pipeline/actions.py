@@ -9,8 +9,8 @@ are Faust workers, the in-memory log of ``simulate``, and a test that stops afte
 ...     yield Flush()
 ...     return record.offset + 1
 
-* To the stage, a driver that stops iterating has crashed: everything appended and not yet flushed
-  may be lost or kept.
+* To the stage, a driver that stops iterating has crashed: appends that were not flushed might be
+  lost or stored.
 * A driver that cannot carry out an action closes the generator and discards the stage. No exception
   is ever thrown into the generator.
 """
@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dpstream.topics.names import Role
 
-# Distance of the first try from the end, in records.
+# Number of records to read in the first attempt of a search from the end.
 _READ_FIRST = 128
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -31,9 +31,9 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as read from a topic; `timestamp` is in milliseconds since 1970.
+    """Record read from a topic; `timestamp` is in milliseconds since 1970.
 
-    The broker sets the timestamp on writing; no writer chooses it.
+    The broker sets the timestamp when it writes the record; senders cannot choose it.
     """
 
     offset: int
@@ -66,16 +66,16 @@ class Append:
 class Flush:
     """Wait until all in-sync replicas have acknowledged every append so far, or stop the driver.
 
-    Reply: `Ends` of the partitions appended to so far: in each, the offset after the last of these
-    records. Unknown offsets are left out; a driver that knows none replies None.
+    Reply: `Ends` of the partitions appended to, each the offset after the last appended record.
+    Partitions whose offset is unknown are left out; if all are unknown, the reply is None.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Read records from `start` to before `stop`, a few MiB at a time. Reply: `LogSlice`.
+    """Read records with offsets in [start, stop), a few MiB at a time. Reply: `LogSlice`.
 
-    The reply holds at least one record unless none is left.
+    The reply has at least one record unless the range has none.
     """
 
     role: Role
@@ -86,9 +86,9 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Query the brokers for the next offsets of several partitions. Reply: `Ends` of all of them.
+    """Query the brokers for the end offsets of several partitions. Reply: `Ends` of all of them.
 
-    The brokers look in unspecified order, but all of them after the request.
+    Offsets are determined in any order, but all after the request.
     """
 
     places: tuple[tuple[Role, int], ...]
@@ -105,7 +105,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class DeleteBelow:
-    """Delete a partition's records below `offset`; housekeeping, allowed to fail."""
+    """Delete a partition's records below `offset`; failures are ignored."""
 
     role: Role
     partition: int
@@ -114,7 +114,7 @@ class DeleteBelow:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Let other tasks run in the middle of long work; requests nothing."""
+    """Let other tasks run during long work; there is no reply."""
 
 
 Action: TypeAlias = Append | Flush | ReadRange | EndOffsets | Commit | DeleteBelow | Yield
@@ -155,7 +155,7 @@ def end_offset(role: Role, partition: int) -> Steps[int]:
 def scan(
     role: Role, partition: int, start: int, stop: int, visit: Callable[[LogRecord], object]
 ) -> Steps[None]:
-    """Call `visit` with every record from `start` to before `stop`, reading a slice at a time."""
+    """Call `visit` with every record in [start, stop), and read a slice at a time."""
     cursor = LogCursor(role, start, visit, partition)
     cursor.end = stop
     yield from cursor.read()
@@ -179,7 +179,7 @@ def places_near(begin: int, end: int) -> Iterator[int]:
 
 
 class LogCursor:
-    """A reader of one partition that calls `visit` with each record and resumes where it stopped.
+    """Reader of a partition that calls `visit` with each record, and resumes where it stopped.
 
     Attributes:
         position: Next offset to read; initially `start`.
@@ -232,10 +232,10 @@ class LogCursor:
         yield from self.read()
 
     def flush(self) -> Steps[None]:
-        """Wait for the acknowledgement of all appends; read up to and including the own append.
+        """Wait until all appends are acknowledged, and read up to and including the own append.
 
-        A writer that appended a record thereby reads all that others wrote before it: later records
-        never change which of several records counts. The acknowledgement gives the record's offset.
+        The acknowledgement states the record's offset. Among several records, the first counts, so
+        a writer that has read all records before its own knows which one that is.
         """
         written: Ends | None = yield Flush()
         if written is None or self.place not in written:

@@ -14,7 +14,7 @@ _LONGEST: Final = 64
 
 
 def parsed(text: str) -> Address | None:
-    """Return the address, with IPv4-mapped IPv6 as IPv4, or None if malformed."""
+    """Parse an address, with IPv4-mapped IPv6 as IPv4; return None if it is malformed."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -25,7 +25,7 @@ def parsed(text: str) -> Address | None:
 
 @lru_cache(4096)
 def network_of(text: str) -> str:
-    """Return the client key of an address: IPv4 itself, IPv6 its /64, which one client controls.
+    """Return the key of a client: its IPv4 address, or its IPv6 /64, which one client controls.
 
     >>> network_of("::ffff:192.0.2.1"), network_of("2001:db8::1"), network_of("?")
     ('192.0.2.1', '2001:db8::/64', '?')
@@ -39,7 +39,7 @@ def network_of(text: str) -> str:
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Parse networks, or single addresses; raise `ValueError` with a malformed text."""
+    """Parse networks and single addresses; raise `ValueError` with the first malformed text."""
     found = []
     for text in texts:
         try:

@@ -32,10 +32,10 @@ def _to_stderr(message: str) -> None:
 def ask_broker_clock(
     cluster: Cluster, job: DeployedJob, notify: Callable[[str], None] = _to_stderr
 ) -> BrokerClock:
-    """Return the broker's clock, read now if the job's epochs follow a calendar.
+    """Return the broker's clock, which is read now if the job's epochs follow a calendar.
 
-    A broker reveals its time only in replies to writes: here the deregistration of an
-    enrollment that does not exist, which every reader skips. Calls `notify` if the clock is off.
+    A broker states its time only in replies to writes. The record written here deregisters an
+    enrollment that does not exist, so readers skip it. Calls `notify` if this clock is wrong.
     """
     clock = BrokerClock()
     if job.epochs.calendar is None:
@@ -68,7 +68,7 @@ def open_producer(
 ) -> Iterator[Producer]:
     """Open a producer as `connect_producer` does, with a clock from `ask_broker_clock`.
 
-    Checks that its registration is the one that counts.
+    Checks that the producer's registration is the first under its name.
     """
     check_has_devices(job)
     check_has_producers(job)
@@ -105,19 +105,19 @@ def connect_producer(
     Args:
         job: Name of the deployed job.
         name: Name of the producer, unique within the job.
-        state_directory: Private to this producer of this deployment. It stores the randomness that
+        state_directory: Folder for this producer and deployment only. It stores the randomness that
             the devices have drawn: preserve it, and keep it secret.
         bootstrap_servers: ``host:port`` pairs separated by commas. Default:
             DPSTREAM_BOOTSTRAP_SERVERS, else the local broker.
-        kafka_config: A client.properties file with TLS and SASL settings.
+        kafka_config: File with TLS and SASL settings, such as client.properties.
         first_epoch: First epoch to report, used when the producer is first opened.
-        group: Group of all its devices, in jobs that learn; None spreads them over all groups.
-        notify: Called once when Kafka becomes unreachable, and once when it is back.
+        group: Group of all devices in a learning job; None spreads devices over all groups.
+        notify: Called with a message when Kafka becomes unreachable, and when it is back.
 
     Raises:
         ClusterError: If the cluster cannot be reached.
         ContradictionError: If topics of the job have lost data.
-        DeploymentError: If no job of this name is deployed, or it is a replay.
+        DeploymentError: If no job of this name is deployed, or if it is a replay.
         ProducerError: If the directory belongs to another producer or deployment or cannot be used,
             or if another producer registered first under this name.
         FolderInUse: If another process has the directory open.

@@ -1,4 +1,4 @@
-r"""Base of all errors that end a command with a sentence instead of a traceback.
+r"""Base of all errors that end a command with a message instead of a traceback.
 
 Text from topics, files and brokers is escaped so that it cannot control the terminal.
 
@@ -39,7 +39,7 @@ def error_line(error: BaseException) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""Escape unprintable characters of JSON text, which keeps its value unchanged.
+    r"""Escape unprintable characters in JSON text, without changing its value.
 
     >>> printable_json('{"a": "\x9b1m"}')
     '{"a": "\\u009b1m"}'
@@ -62,7 +62,7 @@ INTERRUPTED = 130
 
 
 class DpstreamError(Exception):
-    """A failed request; the message says where, what is wrong and how to fix it.
+    """Failure of a request; the message states where, what is wrong, and how to fix it.
 
     `exit_code` is `WRONG_INPUT` if the command line, a job file or input is wrong, else `FAILED`.
     """
@@ -70,7 +70,7 @@ class DpstreamError(Exception):
     exit_code: ClassVar[int] = FAILED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error as it is; by default unpickling would call `__init__(message)`."""
+        """Pickle all attributes; by default, unpickling would call `__init__(message)`."""
         return _as_it_was, (type(self), self.args), self.__dict__
 
 

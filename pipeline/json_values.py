@@ -24,8 +24,8 @@ def json_text(value: object, **form: Any) -> str:
 def json_value(value: object) -> object:
     r"""Convert a value to JSON types one level deep; `json_text` recurses.
 
-    Classes with their own format use `to_json`. Other dataclasses give their fields and the
-    properties named in `JSON_PROPERTIES`.
+    Classes with a method `to_json` define their own format. Other dataclasses become objects with
+    their fields and the properties listed in `JSON_PROPERTIES`.
 
     >>> json_text({"from": PurePath("a"), "key": b"\n", "count": np.int64(3)})
     '{"from": "a", "key": "0a", "count": 3}'

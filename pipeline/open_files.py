@@ -6,7 +6,7 @@ import resource
 
 
 def room_for_files(requested: int) -> int:
-    """Raise the soft limit of open files up to `requested`; return how many are available."""
+    """Raise the soft limit of open files up to `requested`, and return the number available."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < requested:
         soft = requested if hard == resource.RLIM_INFINITY else min(requested, hard)

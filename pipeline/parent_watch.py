@@ -17,16 +17,16 @@ from contextlib import suppress
 from functools import cache
 
 VARIABLE = "DPSTREAM_PARENT_WATCH"
-"""Environment variable that names the descriptor of a process."""
+"""Environment variable with the number of the socket descriptor for the child process."""
 
-# A socket buffers this much without waiting for its reader.
+# A socket buffers a reason of this length without waiting for its reader.
 _REASON_CHARACTERS = 4096
 
 
 def follow(timeout: float = 4.0) -> None:
     """End this process when its parent ends, if the parent passed it a socket.
 
-    Sends itself SIGTERM, then exits hard if still running after `timeout` seconds.
+    Sends SIGTERM to itself, and exits without cleanup if it still runs after `timeout` seconds.
     """
     parent_watch = _handed_down()
     if parent_watch is None:
@@ -44,7 +44,7 @@ def follow(timeout: float = 4.0) -> None:
 
 
 def send_reason(reason: str) -> None:
-    """Send the parent the reason why this process is about to end."""
+    """Tell the parent why this process is about to end."""
     parent_watch = _handed_down()
     if parent_watch is not None:
         with suppress(OSError):
@@ -52,7 +52,7 @@ def send_reason(reason: str) -> None:
 
 
 def received_reason(parent_watch: socket.socket) -> str:
-    """Return the last reason that the child process sent; empty if none."""
+    """Return the last reason that the child process sent; empty if it sent none."""
     parent_watch.setblocking(False)
     received = b""
     with suppress(OSError):
@@ -64,9 +64,9 @@ def received_reason(parent_watch: socket.socket) -> str:
 
 
 def fork_for_another(answer: int) -> bool:
-    """Fork a process for a subreaper to adopt, and return True in that process."""
+    """Fork a process that a subreaper adopts; return True there, and write its pid to `answer`."""
     parent = -1
-    # The requester detects a failure by the end of the answer.
+    # After a failure, the reader of `answer` gets no pid.
     with suppress(OSError):
         parent = os.fork()
         if parent == 0:
@@ -78,7 +78,7 @@ def fork_for_another(answer: int) -> bool:
     if parent == 0:
         os._exit(0)
     if parent > 0:
-        # It fails if SIGCHLD is ignored.
+        # Waiting fails if SIGCHLD is ignored.
         with suppress(ChildProcessError):
             os.waitpid(parent, 0)
     os.close(answer)
@@ -87,6 +87,6 @@ def fork_for_another(answer: int) -> bool:
 
 @cache
 def _handed_down() -> socket.socket | None:
-    # Children of this process must not inherit it: they have none, or one of their own.
+    # Removed, so that children of this process do not inherit the variable.
     descriptor = os.environ.pop(VARIABLE, None)
     return None if descriptor is None else socket.socket(fileno=int(descriptor))

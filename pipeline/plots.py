@@ -20,7 +20,7 @@ class PlotError(DpstreamError):
 
 
 def new_figure(width: float, height: float, what: str = "plot") -> Figure:
-    """Return an empty figure, sized in inches; raise `PlotError` about `what` if impossible."""
+    """Return an empty figure, sized in inches; raise `PlotError` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -35,7 +35,7 @@ def tidy(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a picture in the format of the file's suffix, PNG by default; all or nothing.
+    """Write a figure, completely or not at all, in the format of the suffix (default: PNG).
 
     Raises `ValueError` if the format is unknown, `OSError` if the file cannot be written.
     """

@@ -15,24 +15,24 @@ PROTOCOLS: Final = {
     "shuffled_item_tree": "use shuffled_counts with a domain of items",
     "shuffled_tree": "use shuffled_counts",
 }
-"""Replacements of names of ``protocol`` in a job file."""
+"""Replacements for removed protocols in a job file."""
 
 _SIGNED = (
     "stages no longer sign their records; 'dpstream record --verify DIR' checks that a recording "
-    "is consistent, which is no evidence of what a stage did"
+    "is consistent, but cannot prove what a stage did"
 )
 JOB_KEYS: Final[Mapping[Path, str]] = {
     ("shuffle", "signers"): _SIGNED,
     ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
 }
-"""Replacements of keys in a job file, by path."""
+"""Replacements for removed keys in a job file, by path."""
 
 JOB_VALUES: Final[Mapping[tuple[Path, str], str]] = {
     (("parameters", "calibration"), "conditional"): (
         "its delta was not proven and could be exceeded; remove the key to use the default"
     ),
 }
-"""Replacements of values in a job file, by path of the key and value."""
+"""Replacements for removed values in a job file, by path of the key and value."""
 
 REMOVED_COMMANDS: Final = {
     "evaluate": "use 'python -m experiments' in a clone of the repository",
@@ -41,7 +41,7 @@ REMOVED_COMMANDS: Final = {
 }
 
 _FLEET = "plan the accuracy with --users; measure a cluster's capacity with the job itself"
-_RELAY = "producers write directly to Kafka: give --bootstrap-servers"
+_RELAY = "producers write directly to Kafka: use --bootstrap-servers"
 OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
     ("audit", "--plot"): "use --json",
     ("plan", "--devices"): _FLEET,
@@ -58,18 +58,18 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
         (command, option): replacement
         for command in ("estimates", "query", "simulate")
         for option, replacement in (
-            ("--items", "give --item X for each item, or --item @FILE"),
-            ("--median", "give --quantile 0.5"),
-            ("--quantiles", "give --quantile Q for each quantile"),
-            ("--ranges", "give --range LOW:HIGH for each range"),
+            ("--items", "use --item X for each item, or --item @FILE"),
+            ("--median", "use --quantile 0.5"),
+            ("--quantiles", "use --quantile Q for each quantile"),
+            ("--ranges", "use --range LOW:HIGH for each range"),
         )
     },
 }
-"""Replacements of options, by command and option."""
+"""Replacements for removed options, by command and option."""
 
 
 def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:
-    """Return the sentence for each path in a job file's values that names something removed."""
+    """Return a message for each path in a job file that has a removed key or value."""
     removed: dict[Path, str] = {
         path: f"was removed: {text}"
         for path, text in JOB_KEYS.items()

@@ -1,22 +1,21 @@
 """Location of all local state of dpstream.
 
-It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/state/dpstream``::
+The folder is ``$DPSTREAM_HOME``, ``$XDG_STATE_HOME/dpstream`` or ``~/.local/state/dpstream``::
 
     kafka/                     the local broker: settings, log, data
     noise-keys/JOB             key of the noise that the shuffler adds
     sealing-keys/NAME.key      private keys that decrypt sealed reports
-    collector-keys/JOB         key of the tags that collectors put on reports of devices
+    collector-keys/JOB         key of the tags that collectors assign to devices
     signing-keys/devices.key   key that signs the job descriptions sent to devices
-    producers/JOB/NAME/        drawn by devices and not yet sent
+    producers/JOB/NAME/        values, and reports drawn but not yet sent
     workers/JOB/STAGE/NAME/    spill files of the stages
-    up/                        locked by ``dpstream up`` while it runs, except while only its page
-                               stays
+    up/                        lock of ``dpstream up``, released while only its page is running
 
-Every folder created here is 0700 (access for its owner alone). Producer folders hold true values
-and drawn randomness. A noise key allows removing the noise from released results, and a sealing key
-decrypts everything sealed to it. Secrets of a cluster are never copied here. Files that can be
-fetched again are not state; they lie in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream`` or
-``~/.cache/dpstream``.
+Every folder created here has mode 0700: only its owner has access. Producer folders contain true
+values and drawn randomness. A noise key allows removing the noise from released results, and a
+sealing key decrypts everything sealed to it. Secrets of a cluster are never copied here. Files that
+can be downloaded again are not state; they are in ``$DPSTREAM_CACHE``, ``$XDG_CACHE_HOME/dpstream``
+or ``~/.cache/dpstream``.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ LOCK_FILE = "lock"
 
 
 class FolderInUse(DpstreamError):  # noqa: N818
-    """Another process holds the folder; the message names it and the remedy."""
+    """Another process has locked the folder; the message names this process and a remedy."""
 
 
 def state_home() -> Path:
-    """Return the folder of all local state (it may not exist yet)."""
+    """Return the folder of all local state, which might not exist yet."""
     return _home("DPSTREAM_HOME", "XDG_STATE_HOME", ".local/state")
 
 
 def cache_home() -> Path:
-    """Return the folder of files that can be fetched again (it may not exist yet)."""
+    """Return the folder of downloaded files, which might not exist yet."""
     return _home("DPSTREAM_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
@@ -81,7 +80,7 @@ def supervisor_folder(stage: str, name: str) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Create ``path`` and its missing parents, each accessible to the owner alone (0700)."""
+    """Create ``path`` and its missing parents, each accessible only to the owner (0700)."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -92,8 +91,8 @@ class FolderLock:
     """Exclusive lock on a folder, created if missing, until `release` or the end of the process.
 
     The operating system drops the lock with the process, so a crash leaves nothing to clean up.
-    ``purpose`` tells other processes in a few words what the folder is used for; ``wait`` is how
-    many seconds to wait for another holder. Raises `FolderInUse`.
+    ``purpose`` describes the use of the folder to other processes that want to lock it. Waits up to
+    ``wait`` seconds for another process to release it, then raises `FolderInUse`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder), "an example"):

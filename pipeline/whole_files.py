@@ -1,9 +1,9 @@
-"""Read files whole, and write files all or nothing.
+"""Read files as a whole, and write files completely or not at all.
 
 * Only regular files up to a plausible size are read: reading a pipe without a writer would never
   end, and reading a device would exhaust memory.
 * A failed write, such as on a full disk, leaves nothing behind.
-* Errors of writing name the file; Python itself does so only for errors of opening.
+* Write errors name the file; in Python, only errors in opening a file do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST = 64 << 20
 """Maximum bytes of a file that is read whole."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Write errors: the disk or a share of it is full, the file may not grow, or the disk fails."""
+"""Write errors: disk or quota is full, file is too large, or disk is read-only or broken."""
 
 
 class WholeFileError(OSError):
@@ -34,7 +34,7 @@ class WholeFileError(OSError):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading; raise `WholeFileError` if it is not regular or its name invalid."""
+    """Open a file to read; raise `WholeFileError` if it is not regular or its name is invalid."""
     try:
         # Opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -61,7 +61,7 @@ def read_whole_file(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def read_whole_text(path: Path, encoding: str = "utf-8", largest: int = LARGEST) -> str:
-    r"""Return the text of a regular file, with line ends ``\n``; raises as `read_whole_file`."""
+    r"""Return the text of a regular file, with line ends ``\n``; raises like `read_whole_file`."""
     text = read_whole_file(path, largest).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -79,10 +79,10 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the file replaces `path` once complete.
+    """Yield a temporary path to write to; the new file replaces `path` once it is complete.
 
-    Targets other than regular files, such as ``/dev/stdout``, are written directly. Raises
-    `OSError` with the name of `path`, whose old content remains, if it cannot be written.
+    Targets other than regular files, such as ``/dev/stdout``, are written directly. If writing
+    fails, the file keeps its old content, and an `OSError` that names `path` is raised.
     """
     if path.exists() and not path.is_file():
         with naming(path):

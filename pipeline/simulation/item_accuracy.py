@@ -1,7 +1,7 @@
 """Errors of one epoch's counts in a simulation with known ground truth.
 
-Domains can be too large to compare every item. Compared are the 100 items that most users truly
-have, where collisions and selection show, and 400 random others.
+Domains can be too large to compare every item. The comparison covers the 100 most frequent items,
+in which collisions and selection show, and 400 random other items.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class ItemAccuracy:
     """Accuracy of one epoch of one trial.
 
     Attributes:
-        messages_per_user: Mean over present users; None without any.
+        messages_per_user: Mean number of messages per present user; None without users.
         predicted_error: Expected `mean_absolute_error`, from the window's cells and the number of
             users with each compared item; None for a suppressed window.
         errors: Estimate minus ground truth, float64, shape (compared items,).
         ground_truth: Number of users with each compared item, int64, same shape.
-        covered: Whether the interval contains the ground truth, same shape.
-        recall: Share of the 32 most frequent items that are published; None if all items are.
+        covered: True where the interval contains the ground truth, bool, same shape.
+        recall: Fraction of the 32 most frequent items that is published; None if all items are.
         estimates: Answers to `counts_query`, with the ground truth.
     """
 
@@ -59,12 +59,12 @@ class ItemAccuracy:
 
     @property
     def mean_absolute_error(self) -> float | None:
-        """Mean over compared items; negative estimates are clipped to 0, the minimum of a count."""
+        """Mean absolute error over compared items, with negative estimates clipped to 0."""
         return float(self._clipped.mean()) if len(self.errors) else None
 
     @property
     def unclipped_error(self) -> float | None:
-        """Mean absolute error of estimates as published, negative ones included."""
+        """Mean absolute error over compared items, with estimates as published."""
         return float(np.abs(self.errors).mean()) if len(self.errors) else None
 
     @property
@@ -133,7 +133,7 @@ def accuracy_of(
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return up to 100 most frequent items and up to 400 random others."""
+    """Return the 100 most frequent items and 400 random others, or fewer if there are fewer."""
     most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
@@ -162,7 +162,7 @@ def _recall(found: Published | None, held: ItemSums) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MeanAccuracy:
-    """Means of the fields of `ItemAccuracy` over epochs and trials; None without any."""
+    """Means of the fields of `ItemAccuracy` over epochs and trials; None without values."""
 
     predicted_error: float | None
     mean_absolute_error: float | None

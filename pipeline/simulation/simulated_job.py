@@ -33,12 +33,12 @@ class Simulation:
     """Estimates of a simulated job, with the ground truth.
 
     Attributes:
-        records: One per epoch, in order.
-        ground_truth: int64, 0 at index 0. Devices with value 1, shape (epochs + 1,); in a domain of
-            items, devices with each, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned
+        records: Published records, one per epoch, in order.
+        ground_truth: int64, by epoch, 0 at index 0. Number of devices with value 1, shape (epochs +
+            1,), or with each item, shape (epochs + 1, items). Shape (epochs + 1, 0) for a learned
             model, or if epochs are independent and not all items are published.
-        exhausted: Number of devices that dropped a change; the maximum over horizons.
-        smoothed: Smoothed horizons by number from 0, if requested and supported by the protocol.
+        exhausted: Maximum over horizons of the number of devices that dropped a change.
+        smoothed: Smoothed horizons by index, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
     """
 
@@ -55,7 +55,7 @@ class Simulation:
             yield record, columns(record, self._horizon(record.epoch))
 
     def smoothed_copy(self) -> Simulation:
-        """Return a copy with smoothed estimates in place of the published ones, if any."""
+        """Return a copy with smoothed instead of published estimates; unchanged without them."""
         if not self.smoothed:
             return self
         found = (smoothed_records(self.records, each) for each in self.smoothed.values())
@@ -65,7 +65,7 @@ class Simulation:
         return self.smoothed.get(self.job.epochs.horizon_of(epoch))
 
     def errors(self) -> NDArray[np.float64]:
-        """Return estimate minus ground truth, shape (estimates,), of epochs with an estimate.
+        """Return estimate minus ground truth for epochs with an estimate, shape (estimates,).
 
         Estimates of the items of an epoch are adjacent. Jobs with independent epochs include only
         the compared items.
@@ -76,7 +76,7 @@ class Simulation:
         return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
-        """Return whether each interval contains the ground truth, shape (estimates,)."""
+        """Return which intervals contain the ground truth, bool, shape (estimates,)."""
         held = [held for _, held in self.covered_by_epoch()]
         return np.concatenate([np.zeros(0, np.bool_), *held])
 
@@ -89,7 +89,7 @@ class Simulation:
             yield epoch, (low <= ground_truth) & (ground_truth <= high)
 
     def _compared(self) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
-        """Yield epoch; value, low, high, shape (3, n); ground truth (n,), where estimated."""
+        """Yield epoch, estimates (value, low, high) of shape (3, n) and ground truth (n,)."""
         for record in self.records:
             if record.estimate is not None and record.estimate.intervals.size:
                 ground_truth = np.atleast_1d(self.ground_truth[record.epoch])
@@ -151,7 +151,7 @@ class Simulation:
 
 
 def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
-    """Return the RMSE over all epochs and trials, freezing bias included; None without errors."""
+    """Return the RMSE, including freezing bias, over epochs and trials; None without estimates."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
 
@@ -184,8 +184,8 @@ def simulate(
 
     Args:
         job: Deployed job with empty topics.
-        change_log: Values of all users; all are enrolled and present at each of its epochs.
-        seed: Seed of a repeatable run; None draws from the operating system.
+        change_log: Values of all users, who are enrolled and present at every epoch.
+        seed: Seed of a repeatable run; None uses randomness of the operating system.
         on_epoch: Called with every published estimate.
         smooth: Whether to smooth retrospectively at the end, if the protocol supports it.
         counts_query: Query of every epoch of a job with independent epochs; None for a default one.

@@ -28,7 +28,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Accuracy over all answers, freezing bias included.
+    """Accuracy over all answers, including freezing bias.
 
     Attributes:
         rmse: RMSE in users; for quantiles, in values.
@@ -41,7 +41,7 @@ class Accuracy:
 
 
 def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None:
-    """Return the accuracy of the answers, or None without any."""
+    """Return the accuracy of all answers, or None without answers."""
     answers = [answer for each in simulations for answer in _answers(query, each)]
     if not answers:
         return None
@@ -59,7 +59,7 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
 
 
 def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping[str, Any]:
-    """Return the object that `simulate --json` prints for a query, with trial 1's epochs."""
+    """Return the object that `simulate --json` prints for a query, with the epochs of trial 1."""
     first, found = simulations[0], accuracy(query, simulations)
     spans = EpochSpans(first.job)
     return {
@@ -82,7 +82,7 @@ def _answers(query: Query, simulation: Simulation) -> Iterator[Answer]:
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:
-    """Return the seed of a trial: `seed` itself for the first; None stays None."""
+    """Return the seed of a trial, which is `seed` for trial 0; None stays None."""
     if seed is None or trial == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}:{trial}".encode()).digest()[:8], "big")
@@ -101,8 +101,8 @@ def run_trials(
 ) -> list[Simulation]:
     """Simulate a job `trials` times, each with its own randomness.
 
-    `seed` makes all trials repeatable; their order depends on it alone. `on_epoch` is called only
-    if there is a single trial.
+    `seed` makes the trials and their order repeatable. `on_epoch` is only called if there is a
+    single trial.
     """
     if trials == 1:
         simulation = simulate(
@@ -133,15 +133,15 @@ def run_trials(
 
 
 def trial_processes(count: int) -> ProcessPoolExecutor:
-    """Return a pool whose processes run trials and exit with this process, however it ends."""
-    # Spawned: a child forked from a process with threads cannot continue safely.
+    """Return a pool of processes that run trials and exit when this process ends for any reason."""
+    # Spawned, because forking a process that has threads is unsafe.
     return ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_end_with_the_parent
     )
 
 
 def _end_with_the_parent() -> None:
-    # Ctrl-C ends it silently: the parent prints the message.
+    # Ctrl-C ends the process silently, because the parent prints the message.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()
     assert parent is not None

@@ -1,4 +1,4 @@
-"""Test errors and exit codes: exceptions that may end a command, and those handled before."""
+"""Test exit codes of errors that end a command, and the list of errors handled earlier."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_error_ends_a_command_with_message_and_exit_code(error: type[DpstreamErr
 
 
 @pytest.mark.parametrize("error", OF_PACKAGES_WITHOUT_A_COMMAND_LINE)
-def test_exit_codes_of_lower_packages_are_in_one_place(
+def test_errors_of_lower_packages_have_exit_codes(
     error: type[Exception],
 ) -> None:
     code = OF_PACKAGES_WITHOUT_A_COMMAND_LINE[error]
@@ -133,7 +133,7 @@ def test_packages_below_the_pipeline_do_not_import_its_errors() -> None:
 @pytest.mark.parametrize(
     "kind", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
-def test_error_of_another_process_is_reported_unchanged(kind: type[Exception]) -> None:
+def test_error_from_another_process_is_unchanged(kind: type[Exception]) -> None:
     error = kind.__new__(kind, "file.yaml:3: a sentence")
     error.where = "there"  # type: ignore[attr-defined]
     again = pickle.loads(pickle.dumps(error))
@@ -141,7 +141,7 @@ def test_error_of_another_process_is_reported_unchanged(kind: type[Exception]) -
     assert vars(again) == {"where": "there"}
 
 
-def test_job_problems_survive_pickling() -> None:
+def test_job_error_round_trips_through_pickle() -> None:
     problem = Problem(("parameters", "epsilon"), "is -1, must be more", "job.yaml:3")
     again = pickle.loads(pickle.dumps(JobError([problem])))
     assert str(again) == "job.yaml:3: parameters.epsilon: is -1, must be more"

@@ -1,4 +1,4 @@
-"""Test a plain job from reports to estimates, with the core alone."""
+"""Test a plain job from reports to estimates, with only the core packages."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_plain_job_publishes_an_estimate_of_every_epoch(tmp_path: Path) -> None:
     ]
     assert [record.epoch for record in published] == list(range(1, EPOCHS + 1))
     values = [record.summary.value for record in published]
-    # Far above chance: the standard error of an epoch is about a tenth of the users.
+    # Ten standard errors: that of an epoch is about a tenth of the users.
     assert np.abs(np.array(values, np.float64) - run.ground_truth).max() < USERS

@@ -1,4 +1,4 @@
-"""Test that large windows of many producers exceed the default limit of open files."""
+"""Test that the limit of open files is raised for large windows of many producers."""
 
 from __future__ import annotations
 

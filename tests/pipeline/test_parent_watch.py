@@ -1,4 +1,4 @@
-"""Test the exit report of a process to the parent watching it."""
+"""Test the exit reason that a process sends to its parent."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def ended(*command: str) -> Iterator[tuple[Process, list[str]]]:
         (["x" * 10**5], "x" * 4096),
     ],
 )
-def test_last_reason_is_printed_alone(reasons: list[str], reason: str) -> None:
+def test_parent_receives_only_the_last_reason(reasons: list[str], reason: str) -> None:
     with ended(sys.executable, "-c", TELLING, *reasons) as (process, printed):
         assert process.reason() == reason
     started = [line for line in printed if line != "None"]
-    assert bool(reasons) is not bool(started), "a process passes no parent-death watch on"
+    assert bool(reasons) is not bool(started), "children must not inherit the parent-death watch"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_last_reason_is_printed_alone(reasons: list[str], reason: str) -> None:
     [
         (b'"no noise', ""),
         (b'"no noise key"\n"the br', "no noise key"),
-        # Longer than one read: a line arrives in two pieces.
+        # A line that is longer than one read arrives in two pieces.
         (b'"' + b"x" * 40_000 + b'"\n"' + b"y" * 40_000 + b'"\n', "y" * 40_000),
     ],
 )

@@ -52,7 +52,7 @@ def test_names_in_charges_and_declarations_are_escaped(
         said = dpstream("deploy", job_file, *options)
         assert said.code == 1
         expect_harmless(said)
-        assert "\nerror: all" not in said.errors, "and makes no line of its own"
+        assert "\nerror: all" not in said.errors, "it must not start a new line"
 
 
 def test_dead_letter_details_are_escaped(
@@ -68,7 +68,7 @@ def test_dead_letter_details_are_escaped(
     expect_harmless(dpstream("dead-letters", "small"))
     listed = dpstream("dead-letters", "small", "--json")
     expect_harmless(listed)
-    assert listed.json[0]["detail"] == HOSTILE, "JSON says what it was"
+    assert listed.json[0]["detail"] == HOSTILE, "JSON must contain the original text"
 
 
 def test_console_keeps_own_colors_and_escapes_others() -> None:
@@ -90,7 +90,7 @@ def test_supervisor_log_lines_are_escaped() -> None:
         assert line.isprintable(), repr(line)
 
 
-def test_escaping_keeps_json_and_ordinary_text() -> None:
+def test_escaping_preserves_json_values_and_ordinary_text() -> None:
     for value in (HOSTILE, "\ud800 \U000e0001", "Zürich 東京 👩‍🔬", ""):
         text = json.dumps({"a": value}, ensure_ascii=False)
         assert json.loads(printable_json(text)) == {"a": value}

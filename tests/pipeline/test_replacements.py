@@ -27,7 +27,7 @@ def _rejection(protocol: str, parameters: str = "", more: str = "") -> str:
     return str(caught.value)
 
 
-def test_everything_removed_has_a_replacement() -> None:
+def test_every_removed_name_has_a_replacement() -> None:
     protocols = "balls_into_bins hadamard_stream range_stream shuffled_item_tree shuffled_tree"
     assert set(REMOVED_PROTOCOLS) == set(protocols.split())
     assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}

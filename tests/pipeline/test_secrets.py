@@ -1,7 +1,7 @@
 """Test secrets, code execution and listeners across the whole code base.
 
-Secrets come from files and the environment only; no code from input is run; servers listen on
-loopback. Each test enumerates all cases: new options, modules and listeners are covered, too.
+Secrets come only from files and the environment; input is never executed; servers listen on
+loopback. Tests enumerate all cases, so that new options, modules and listeners are covered, too.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ ALL_OPTIONS = list(options(build_command()))
 
 
 def test_secrets_are_passed_in_files() -> None:
-    """Any local user who lists processes can read their command lines."""
+    """Any local user can list processes and read their command lines."""
     found = {
         (command, option.opts[0]): takes_a_path(option)
         for command, option in ALL_OPTIONS
@@ -202,7 +202,7 @@ def test_metrics_are_served_on_loopback() -> None:
         server.server_close()
 
 
-def test_the_page_is_served_on_loopback() -> None:
+def test_page_is_served_on_loopback() -> None:
     async def look() -> str:
         async with live_page(MemoryCluster()) as page:
             server = page.site._server
@@ -219,14 +219,14 @@ def test_the_page_is_served_on_loopback() -> None:
         "pipeline/demo/devices/visitor_page.py",
     ],
 )
-def test_direct_listeners_name_loopback(path: str) -> None:
+def test_direct_listeners_bind_to_loopback(path: str) -> None:
     for node in calls(ROOT / path):
         name = ast.unparse(node.func)
         if re.search(r"create_server|run_app|\.bind$", name):
             assert "127.0.0.1" in ast.unparse(node), name
 
 
-def test_the_local_broker_is_on_loopback() -> None:
+def test_local_broker_listens_on_loopback() -> None:
     assert HOST in LOOPBACK
     text = (ROOT / "pipeline/kafka/local_kafka/broker.py").read_text()
     assert not re.search(r"0\.0\.0\.0|PLAINTEXT://:", text)

@@ -69,7 +69,7 @@ def test_second_lock_names_the_owner_of_the_first(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_lock_ends_with_its_process(tmp_path: Path) -> None:
+def test_lock_is_released_when_its_process_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from dpstream.pipeline.state import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r}), 'waiting to be killed')\n"

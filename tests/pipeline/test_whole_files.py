@@ -1,4 +1,4 @@
-"""Test that files read completely are regular and bounded, for every option or key."""
+"""Test that only regular files of bounded size are read, for all options and keys."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_only_regular_files_are_read(wrong: Path) -> None:
     )
 
 
-def test_a_file_is_read_up_to_its_largest_size(tmp_path: Path) -> None:
+def test_file_is_read_up_to_its_maximum_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a\r\nb\rc\n" * 10)
     assert read_whole_text(path, largest=70) == "a\nb\nc\n" * 10
@@ -125,7 +125,7 @@ def test_certificates_must_be_regular_files(tmp_path: Path) -> None:
 def test_commands_reject_special_files_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run in a separate process, which would block otherwise."""
+    """Run the command in a separate process, because a failure would block."""
     fifo = path_of(tmp_path, "fifo")
     done = subprocess.run(
         [sys.executable, "-m", "dpstream.pipeline.cli", "plan", str(fifo), "--users", "1000"],
@@ -146,7 +146,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 class TestWrittenFile:
-    def test_file_appears_under_its_name_once_complete(self, tmp_path: Path) -> None:
+    def test_file_replaces_its_target_once_complete(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_bytes(b"before")
         with written_whole(path) as file:
@@ -169,6 +169,6 @@ class TestWrittenFile:
         assert path.read_bytes() == b"before"
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_errors_of_the_writer_propagate(self, tmp_path: Path) -> None:
+    def test_writer_errors_propagate(self, tmp_path: Path) -> None:
         with pytest.raises(ConnectionError, match=r"^refused$"), written_whole(tmp_path / "a"):
             raise ConnectionError("refused")

@@ -1,4 +1,4 @@
-"""Test that a completed read reached its stop, and that a stuck one reports it."""
+"""Test that a completed read has reached its stop, and that a stalled read raises an error."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def record(offset: int) -> ConsumerRecord:
 class Consumer:
     """Consumer of a partition whose records arrive one at a time.
 
-    At offset `lost_at` its position is unknown for `lost` polls, as when the records there were
-    deleted and no leader answers; then it is `resumes`, the first record left.
+    At offset `lost_at`, its position is unknown for `lost` polls, as if the records there were
+    deleted and no leader responds. The position is then `resumes`, the first remaining record.
     """
 
     end: int
@@ -90,7 +90,7 @@ def offsets(cluster: Cluster, **bounds: int) -> list[int]:
     return [each.offset for each in cluster.read(TOPIC, **bounds)]
 
 
-def test_read_is_complete(cluster_of: Callable[..., Cluster]) -> None:
+def test_read_returns_all_records_in_range(cluster_of: Callable[..., Cluster]) -> None:
     assert offsets(cluster_of(Consumer(6))) == [0, 1, 2, 3, 4, 5]
     assert offsets(cluster_of(Consumer(6)), start=2, stop=4) == [2, 3]
     assert offsets(cluster_of(Consumer(6)), start=6) == []

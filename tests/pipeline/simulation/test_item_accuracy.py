@@ -1,4 +1,4 @@
-"""Test the items inspected in a simulation, and their ground truth."""
+"""Test the items that a simulation compares, and their ground truth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def held(*counts: int) -> ItemSums:
 
 
 @pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
-def test_top_items_and_random_others_are_evaluated(size: int, known: int) -> None:
+def test_top_items_and_random_others_are_compared(size: int, known: int) -> None:
     counts = np.arange(known, 0, -1)
     some = ItemSums(np.arange(1, known + 1), counts)
     looked_at = items_to_compare(some, size, seeded_generator(1))
@@ -46,7 +46,7 @@ def test_top_items_and_random_others_are_evaluated(size: int, known: int) -> Non
     again = items_to_compare(some, size, seeded_generator(1))
     assert again.tolist() == looked_at.tolist()
     if size == 2**24:
-        # Uniform: of 400 draws between 1 and 2^24 the mean is within 7 sigma.
+        # The mean of 400 uniform draws from 1 to 2^24 is within 7 standard errors.
         assert abs(others.mean() / size - 0.5) < 7 / np.sqrt(12 * 400)
         assert set(items_to_compare(some, size, seeded_generator(2)).tolist()) - set(others)
 

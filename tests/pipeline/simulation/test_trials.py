@@ -26,6 +26,6 @@ def test_trial_processes_end_when_their_parent_is_killed() -> None:
         [sys.executable, "-c", KILLED_WHILE_THEY_WAIT], stdout=subprocess.PIPE, text=True
     )
     assert parent.returncode == -signal.SIGKILL
-    # A PID that is free again also counts as ended.
+    # A PID that no longer exists also counts as ended.
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(parent.stdout)).wait(timeout=60)
