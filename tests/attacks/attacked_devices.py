@@ -1,4 +1,4 @@
-"""Jobs whose devices report directly, and the bodies that such devices send."""
+"""Jobs whose devices report directly, and the request bodies that these devices send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpstream.topics.envelopes import encode_body, encode_envelope
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
 
 EPOCHS: Final = 4
-"""Length of a horizon, which another one follows."""
+"""Length of a horizon in epochs; another horizon follows."""
 _JOB: Final[dict[str, Any]] = {
     "name": "audit",
     "protocol": "future_rand",
@@ -51,7 +51,7 @@ def noon(job: DeployedJob, epoch: int) -> int:
 
 
 def identity(what: str, number: int) -> bytes:
-    """Return an id of 16 bytes, equal for equal numbers."""
+    """Return a 16-byte id that depends only on the arguments."""
     return hashlib.sha256(f"{what} {number}".encode()).digest()[:16]
 
 
@@ -64,7 +64,7 @@ def body_of(
     enrolls: bool = True,
     longer: int = 0,
 ) -> bytes:
-    """Build a body with a report of each device, `longer` than the job's by some bytes."""
+    """Build a body with one report per device; contents are `longer` bytes too long."""
     assert job.devices is not None
     key = job.devices.key_at(epoch)
     form = job.content_format

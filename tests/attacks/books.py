@@ -1,8 +1,8 @@
-"""Privacy accounts of devices: the spending they record, compared with the words they sent.
+"""Privacy accounts of devices: the spending they record, compared with the messages they sent.
 
 A guarantee over a whole stream relies on the state of a device: a decreasing squared-norm budget,
 counted changes, recorded steps. Streams that change at every epoch, far beyond `max_changes`, are
-recomputed from the definition, and compared with words and state. Nothing here is random.
+recomputed from the definition, and compared with messages and state. Nothing here is random.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from dpstream.randomizers.value_stream.lattice import STEP
 from dpstream.randomizers.value_stream.lattice import ZERO as ZERO_SYMBOL
 
 EPOCHS, CHANGES = 12, 2
-# Relative tolerance: floating-point sums differ in their order.
+# Relative tolerance, because floating-point sums depend on their order.
 _NEAR = 1e-9
 
 
 def attack_device_accounts(randomness: np.random.Generator) -> dict[str, str]:
-    """Return, by account of a device, why it is wrong, or an empty text."""
+    """Return why an account is wrong, or an empty text, by account of a device."""
     accounts = (
         ("symbols: budget and sum match what was sent", _symbols(randomness)),
         ("summed messages: budget and noise match", _sums(randomness)),
@@ -52,7 +52,7 @@ def attack_device_accounts(randomness: np.random.Generator) -> dict[str, str]:
 
 @dataclass
 class Followed:
-    """Reference device by definition: its remaining changes, the first few of them boosted."""
+    """Reference device, computed from the definition; only the first changes are boosted."""
 
     boost: float
     decay: float
@@ -62,7 +62,7 @@ class Followed:
     left: float = 0.0
 
     def pull(self, value: int) -> float:
-        """Return a value's contribution to the report, less 1/2, with pre-emphasis of changes."""
+        """Return a value's contribution to the report minus 1/2, with pre-emphasis of changes."""
         self.left *= self.decay
         if value != self.before:
             if self.made < self.changes:
@@ -73,7 +73,7 @@ class Followed:
 
 
 def streams(randomness: np.random.Generator) -> NDArray[np.int8]:
-    """Return values, shape (epochs, 24), changing at every epoch, never, or at random."""
+    """Return values, shape (epochs, 24), that change at every epoch, never, or at random."""
     values = randomness.integers(0, 2, (EPOCHS, 24), dtype=np.int8)
     values[:, :8] = np.arange(EPOCHS)[:, None] % 2
     values[:, 8:12] = 1 - values[:, :4]
@@ -83,7 +83,7 @@ def streams(randomness: np.random.Generator) -> NDArray[np.int8]:
 
 def _symbols(randomness: np.random.Generator) -> Iterator[str]:
     full = calibrate_stream(ValueStreamParameters(2.0, CHANGES), EPOCHS)
-    # Also a mechanism whose budget such streams exceed.
+    # Includes a mechanism whose budget these streams exceed.
     for law in (full, _of_half_the_budget(full)):
         devices = ValueStream(law)
         values = streams(randomness)
@@ -106,7 +106,7 @@ def _symbols(randomness: np.random.Generator) -> Iterator[str]:
 
 
 def _of_half_the_budget(law: ValueStreamLaw) -> ValueStreamLaw:
-    """Halve the budget, with wider goals so that the loss does not increase."""
+    """Halve the budget, with a wider target so that the loss does not increase."""
     return replace(
         law,
         squared_norm_budget=max(law.squared_norm_budget / 2, 2 * law.reserve),
@@ -142,7 +142,7 @@ def _sums(randomness: np.random.Generator) -> Iterator[str]:
                 most = min(math.isqrt(law.squared_norm_budget - int(spent[device])), law.most)
                 clipped = min(max(pull, -most), most)
                 if not math.floor(clipped - 1e-6) <= word <= math.ceil(clipped + 1e-6):
-                    yield f"sends {word} at epoch {epoch}; its law gives {clipped:.6g}"
+                    yield f"sends {word} at epoch {epoch}; its mechanism requires {clipped:.6g}"
             spent += sent**2
             if (spent > law.squared_norm_budget).any():
                 yield (
@@ -154,17 +154,17 @@ def _sums(randomness: np.random.Generator) -> Iterator[str]:
 def _too_little_noise(
     squared_norm_budget: int, deviation: int, epsilon: float, delta: float
 ) -> str:
-    """Check the noise between streams that differ by twice the root of the budget."""
+    """Check the noise for streams that differ by twice the square root of the budget."""
     apart = 2 * math.sqrt(squared_norm_budget) / deviation
     likely = stats.norm.sf(epsilon / apart - apart / 2)
     least = likely - math.exp(epsilon) * stats.norm.sf(epsilon / apart + apart / 2)
     if least <= delta * (1 + 1e-6):
         return ""
-    return f"declares delta {delta:g} for sums with noise; it is at least {least:.4g}"
+    return f"declares delta {delta:g} for sums with noise; delta is at least {least:.4g}"
 
 
 def _messages(randomness: np.random.Generator) -> Iterator[str]:
-    """Check devices one at a time. The stage adds the dummies, so all messages sent are real."""
+    """Check devices one at a time; the stage adds the dummies, so all their messages are real."""
     requested = ShuffledCountsParameters(2.0, 0.01, max_changes=CHANGES, boost=3, dummies="shuffle")
     law = calibrate_counts(requested, EPOCHS, 2)
     for stream in streams(randomness).T:
@@ -187,7 +187,7 @@ def _messages(randomness: np.random.Generator) -> Iterator[str]:
 
 
 def _steps(randomness: np.random.Generator) -> Iterator[str]:
-    """Check that a device queried at every epoch answers in as many as are charged."""
+    """Check that a device queried at every epoch only answers at the epochs charged."""
     requested = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
     law = calibrate_sgd(requested, EPOCHS, 2)
     charged = math.ceil(Fraction(EPOCHS, 3))

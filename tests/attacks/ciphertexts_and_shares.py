@@ -1,9 +1,9 @@
 """Partial views of ciphertexts of reports and shares of tables, and what they reveal.
 
-The attacker is one of the parties, and decrypts what is encrypted to it: the next shuffler or the
-aggregator, which must not learn the sender of a report; one of two parties with a share each, to
-which it must look random; and a shuffler that forwards the shares of few devices. A correct program
-fails with a probability below 2^-100.
+The attacker is one of the parties, and decrypts what is encrypted to it. It is the next shuffler or
+the aggregator, which must not learn the sender of a report; one of two parties, to which its shares
+must look random; or a shuffler that forwards the shares of few devices. A correct program fails
+with a probability below 2^-100.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dpstream.topics.shares import (
 from tests.attacks.promises import broken
 from tests.attacks.scenarios import scenario_job
 
-# Enough that no two random orders of them are equal.
+# Enough reports that two random orders are never the same.
 _REPORTS = 40
 _CELLS, _MINIMUM = 64, 4
-# Bytes of a share's name, and of the header before the share itself.
+# Bytes of a share's name, and of the header that precedes the share.
 _NAME, _ABOUT = 16, 8
 _CONTEXTS = tuple(sealing_context(name, bytes(16), bytes(16), 1) for name in ("a", "b"))
 
@@ -66,14 +66,14 @@ def _order_of_ciphertexts() -> str:
 
 
 def _shares_alone() -> str:
-    """Check shares of a table of zeros, of a full one, and of zeros again."""
+    """Check shares of a table of zeros, of a full table, and of zeros again."""
     form = ShareFormat(_CELLS)
     tables = [np.full(_CELLS, count, "<u4") for count in (0, 1 << 20, 0)]
     keys, names, shares = _keys(), list[bytes](), list[bytes]()
     for table in tables:
         opened = _opened(table, 1, form, keys)
         names += [content[:_NAME] for content in opened[0]]
-        # Both parties also see the number of the chunk and of devices.
+        # Both parties also see the index of the chunk and the number of devices.
         shares += [content[_NAME + _ABOUT :] for contents in opened for content in contents]
     if len({*shares}) < len(shares):
         return "two tables have the same share: one party can compute the other's share"
@@ -110,7 +110,7 @@ def _keys() -> list[X25519PrivateKey]:
 def _opened(
     table: Counts, devices: int, form: ShareFormat, keys: Sequence[X25519PrivateKey]
 ) -> list[list[bytes]]:
-    """Return what each party decrypts of a table just split into two shares."""
+    """Split a table into two shares, and return the contents that each party decrypts."""
     first, second = (
         Lock(public_bytes(key), context) for key, context in zip(keys, _CONTEXTS, strict=True)
     )

@@ -1,8 +1,8 @@
-"""Promises of collectors to the devices that report to them.
+"""Guarantees of collectors to the devices that report to them.
 
-The attackers see what surrounds a collector: its records together with the access log of a proxy,
-ids of devices, answers and rejections, times and sizes of records. One is a device that wants to
-count twice. The collector's core is the installed one, and writes to topics in memory.
+The attackers observe a collector from outside: its records together with the access log of a proxy,
+ids of devices, responses and rejections, times and sizes of records. One attacker is a device that
+wants to count twice. The collector's core is the installed one, and writes to topics in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.attacks.promises import broken
 
 _DEVICES: Final = range(16)
 _TURNS: Final = 20
-"""Event loop iterations in which any writer without a delay has written."""
+"""Number of event loop iterations after which a writer without a delay has written."""
 _LONG: Final = 3_600.0
 _ACCEPTED: Final = 202
 _TOKENS: Final = {
@@ -56,14 +56,14 @@ def attack_collector() -> Iterator[str]:
             "a device counts once: one key, one content per body, one token": _twice,
             "responses and rejections are independent of contents": _answers,
             "write times and sizes of records are independent of contents": _sizes,
-            "no report is acknowledged that was written after its window may close": _late,
+            "a report written after its window could have closed is not acknowledged": _late,
         },
     )
 
 
 @dataclass
 class Topics:
-    """In-memory topics of a collector, with a claimed time of writing (milliseconds since 1970)."""
+    """In-memory topics of a collector that claim a time of writing (milliseconds since 1970)."""
 
     appended: int | None = None
     records: list[tuple[str, bytes]] = field(default_factory=list)
@@ -75,9 +75,9 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """Outcome of bodies, in order of arrival.
+    """Outcome of request bodies, in order of arrival.
 
-    `written` is the number of records right after each body, before any time has passed.
+    `written` has the number of records right after each body, before time passes.
     """
 
     answers: list[HttpResponse]
@@ -113,12 +113,12 @@ def _collected(
     key: CollectorKey | None = None,
     appended: int | None = None,
 ) -> _Collected:
-    """Let a collector of the job receive bodies at noon of an epoch, before any time has passed.
+    """Let a collector of the job receive bodies at noon of an epoch, before time passes.
 
     Args:
-        subjects: Subjects of their tokens; None for no tokens.
-        key: Shared by all collectors of the job.
-        appended: Time at which the broker claims to have written its records.
+        subjects: Subjects of the bodies' tokens; None for no tokens.
+        key: Key shared by all collectors of the job.
+        appended: Time at which the broker claims to have written the records.
     """
     key = key or _key(1)
     intake = Intake(job.model_copy(update={"collector_key": key.digest}), key)
@@ -186,7 +186,7 @@ def _unkeyed() -> str:
 
 
 def _linked() -> str:
-    """Check tags over two horizons, where a horizon's number is also that of an epoch."""
+    """Check tags over two horizons, whose numbers are also numbers of epochs."""
     job = device_job()
     found: dict[bytes, str] = {}
     for epoch in range(1, 2 * EPOCHS + 1):
@@ -256,7 +256,7 @@ def _sizes() -> str:
     # A row of twice the size could pass for two rows.
     for longer in (1, 16, whole):
         if any(_collected(sealing, 1, [body_of(sealing, 1, [3], longer=longer)]).taken):
-            return "ciphertexts of several sizes are accepted: a size may reveal the content"
+            return "ciphertexts of several sizes are accepted: a size can reveal the content"
     return ""
 
 
@@ -276,12 +276,12 @@ def _late() -> str:
         job.model_copy(update={"collector_key": _key(1).digest}), _key(1)
     ).settles(1)
     if collectors_done > cut:
-        return "collectors settle an epoch after its window may have closed"
+        return "collectors close an epoch after its window could have closed"
     body = body_of(job, 1, [3])
     for appended in (end, collectors_done, collectors_done + 1, cut, cut + 1_000):
         taken = any(_collected(job, 1, [body], appended=appended).taken)
         if taken and appended >= collectors_done:
-            return "a report is acknowledged although its window may have closed"
+            return "a report is acknowledged although its window could have closed"
         if not taken and appended == end:
             return "a report written in time is not acknowledged"
     return ""

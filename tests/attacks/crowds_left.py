@@ -1,10 +1,10 @@
 """Deletion of messages from crowds by the shuffler, compared with the mechanism of the guarantee.
 
-Of n messages of a crowd max(0, min(n, n + Z - shift)) must remain, Z discrete Laplace, or zero
-below the minimum, and each message is equally likely to remain. The stage runs with one key for
-many epochs, each with fresh randomness. A correct mechanism fails with a probability of at most
-`false_alarm`, by the inequality of Dvoretzky, Kiefer and Wolfowitz (with the constant of Massart),
-and by Hoeffding's.
+Of n messages of a crowd, max(0, min(n, n + Z - shift)) must remain, with discrete Laplace noise Z;
+none if that is below the minimum. Each message is equally likely to remain. The stage runs with one
+key for many epochs, each with its own randomness. A correct stage fails with probability at most
+`false_alarm`, by the inequalities of Dvoretzky, Kiefer and Wolfowitz (with Massart's constant)
+and of Hoeffding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpstream.topics.messages import Messages
 from tests.attacks.scenarios import scenario_job
 
 LARGE, MINIMUM = 40, 4
-"""Messages of a crowd that is never suppressed, and the minimum of a released crowd."""
+"""Size of a crowd that is never suppressed, and the minimum size of a released crowd."""
 _CROWDS = ("1", "2", "3", "4", "5")
 # The last crowd is smaller.
 _SMALL = len(_CROWDS) - 1
@@ -41,12 +41,12 @@ def _without_key() -> DeployedJob:
 
 
 def attack_crowds(windows: int, randomness: np.random.Generator, false_alarm: float) -> str:
-    """Return why numbers or positions of deleted messages contradict the mechanism, or ""."""
+    """Return why numbers or positions of deleted messages are wrong, or an empty text."""
     key = NoiseKey(randomness.bytes(KEY_BYTES))
     job = crowds_job(key)
     law, noise = job.crowds_law, StageNoise(job, key)
     assert law is not None
-    # The number that remains falls below the minimum about most of the time.
+    # In the smaller crowd, the remaining number is below the minimum most of the time.
     small = MINIMUM + law.counts.shift - 2
     sizes = [LARGE] * _SMALL + [small]
     words = _messages(law, sizes)
@@ -58,7 +58,7 @@ def attack_crowds(windows: int, randomness: np.random.Generator, false_alarm: fl
 
 
 def _messages(law: CrowdsLaw, sizes: list[int]) -> Messages:
-    """Return messages in canonical order, each of which states its position in its crowd."""
+    """Return messages in canonical order; each states its position in its crowd."""
     crowds = np.repeat(np.arange(1, len(sizes) + 1), sizes)
     places = np.concatenate([np.arange(size) for size in sizes])
     return Messages(law.messages_of(crowds, places[:, None].astype(np.uint8)))

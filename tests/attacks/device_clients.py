@@ -1,7 +1,7 @@
-"""Promises of a single device's client to its user, whatever a server does.
+"""Guarantees of a single device's client to its user, against any server.
 
 The server is the adversary. It creates job after job, understates the loss of a mechanism, requests
-repeated joins, never answers, and reads what a device sends and what its app logs. The client is
+repeated joins, never responds, and reads what a device sends and what its app logs. The client is
 the installed one, with an in-memory server and store.
 """
 
@@ -26,7 +26,7 @@ _ROOMY: Final = Limit.of(100, 1e-3)
 _THIRD: Final = 1 / 3
 _ENROLLS: Final = 2 * IDENTITY_BYTES
 _NUMBERS: Final = 10**9, 10**18
-"""Denominators of epsilons and deltas in an account."""
+"""Denominators of epsilon and delta in an account."""
 _EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
     "protocol": "single_message",
     "parameters": {
@@ -44,7 +44,7 @@ def attack_client() -> Iterator[str]:
         {
             "a device enrolls once per horizon, so that its epochs stay unlinkable": _enrolls,
             "no server makes a device exceed its app's limit": _spends,
-            "a device rejects a job that declares less than its law costs": _believes,
+            "a device rejects a job that declares less than its mechanism costs": _believes,
             "no epoch is drawn twice after a crash or a new join": _redraws,
             "errors of a device do not depend on the value": _says,
         },
@@ -53,7 +53,7 @@ def attack_client() -> Iterator[str]:
 
 @dataclass
 class Server:
-    """Collector that stores everything it receives; if `dead`, reports arrive without an answer."""
+    """Collector that stores everything it receives; if `dead`, it does not respond to reports."""
 
     now: int
     dead: bool = False
@@ -109,8 +109,8 @@ def _enrolls() -> str:
 
 
 def _spends() -> str:
-    """Deploy two jobs repeatedly: one charges for horizons, the other for epochs."""
-    # No sum of losses equals this limit.
+    """Deploy two jobs repeatedly: one is charged per horizon, the other per epoch."""
+    # This limit is not a sum of losses.
     limit = Limit.of(2.1, 1e-5)
     for changed in ({"parameters": {"epsilon": _THIRD, "max_changes": 2}}, _EPOCH_BY_EPOCH):
         job = device_job(**changed)
@@ -170,10 +170,10 @@ def _believes() -> str:
             text = json.dumps({**whole, "guarantee": {**promised, **lie}}).encode()
             if _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(text)):  # noqa: B023
                 (what,) = lie
-                return f"a device joins a job that declares another {what} than its law's"
+                return f"a device joins a job that declares another {what} than its mechanism has"
         valid = json.dumps(whole).encode()
         if not _accepted(lambda: _started(job, Server(noon(job, 1)), MemoryStore()).join(valid)):  # noqa: B023
-            return "a device rejects a job that declares the cost of its law"
+            return "a device rejects a job that declares the cost of its mechanism"
     return ""
 
 
@@ -190,7 +190,7 @@ def _redraws() -> str:
     server, kept, device = _joined(job)
     server.dead = True
     device.report(True)
-    # The app restarts and is given another value.
+    # The app restarts and passes another value.
     again = _started(job, server, kept)
     server.now += 3_600_000
     again.report(False)

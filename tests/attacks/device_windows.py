@@ -1,8 +1,8 @@
 """Windows of devices that report directly, when an intermediary copies reports.
 
-A collector, or the broker's operator, has reports and duplicates them: under the same tag, or
-sealed ones, which it cannot read, under tags of nonexistent devices. One of each must count.
-Otherwise few devices would pass for many, or reveal by how much they move the estimates.
+A collector, or the broker's operator, duplicates reports: under the same tag, or sealed reports,
+which it cannot read, under tags of nonexistent devices. Each report must count once. Otherwise, few
+devices would pass for many, or reveal their reports by how much the estimates change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
     randomness, key = cryptographic_generator(), job.devices.key_at(epoch)
     population = job.randomizer()
     population.enroll(_MANY, randomness)
-    # Some of them have no report due.
+    # Some devices have no messages to report.
     words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, randomness))
     rows = []
     for device in range(devices):
@@ -103,7 +103,7 @@ def _copies(private_key: X25519PrivateKey) -> str:
 
 
 def _evidence_against(scenario: AttackScenario, devices: int) -> str:
-    """Return the evidence against a first window of one report by each device."""
+    """Return the evidence against a first window with one report per device."""
     declared = scenario.manifests()[1].contributors
     if declared != devices:
         return f"a manifest declares {declared} devices; the window has {devices}"

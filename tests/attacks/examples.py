@@ -13,7 +13,7 @@ from tests.conformance.cases import CASES, Case
 EXAMPLES = [
     pytest.param(case, marks=() if case.number == 0 else pytest.mark.verify) for case in CASES
 ]
-"""``make test`` runs the first one of each protocol, ``make verify`` all of them."""
+"""Examples in ``make test``: the first of each protocol; ``make verify`` runs all examples."""
 
 
 def case_of(name: str, number: int = 0) -> Case:

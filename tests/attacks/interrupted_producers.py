@@ -1,7 +1,7 @@
 """Records of a producer that is stopped, restarted and called again at the worst moments.
 
-The same values and randomness run once without faults. Whatever happens, the records that arrive
-must be equal byte for byte, so nothing is redrawn and no spending is lost.
+The same values and randomness are run once without faults. In all cases, the records that arrive
+must be the same byte for byte: nothing is redrawn, and no spending is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.new_jobs import new_job
 _EPOCHS: Final = 4
 _DEVICES: Final = 40
 _MANY: Final = 200
-"""Enough devices that some draws differ in any case."""
+"""Enough devices that some draws always differ."""
 
 Sent: TypeAlias = list[tuple[str, int, bytes]]
 
@@ -65,7 +65,7 @@ def attack_interrupted(case: Case) -> Iterator[str]:
 
 
 def attack_renewal() -> Iterator[str]:
-    """Interrupt a producer whose devices start another horizon."""
+    """Interrupt a producer while its devices start another horizon."""
     return broken(
         {"devices draw fresh randomness in every horizon": _renewed},
     )
@@ -105,7 +105,7 @@ def _sent(
                 name="attacked",
                 transport=MemoryDriver(log),
                 generators=_generators,
-                # The id of a drawing that did not happen is unknown.
+                # A drawing that did not happen has no known id.
                 identifiers=lambda: identity("drawing", epoch),
             )
 
@@ -124,7 +124,7 @@ def _sent(
                 producer.shut()
                 producer = opened()
             if again is not None:
-                # A randomizer that rejects by itself has not drawn either.
+                # A randomizer that rejects the epoch itself has not drawn, either.
                 with suppress(ProducerError, ValueError):
                     producer.report_all(epoch, again[epoch - 1])
                     producer.close(epoch)

@@ -1,9 +1,8 @@
-"""Detection of later edits to the ledger, so that no charge disappears unseen.
+"""Detection of later edits to the ledger, so that charges cannot disappear unnoticed.
 
-The attacker rewrites the topic, as its broker's operator could, with other bytes or fewer of them,
-but keeps its format: the entries are as dpstream writes them. The ledger alone must detect edits,
-without other data. Only edits of its end are undetectable except by holders of a saved head.
-Detection is exact, never random.
+The attacker rewrites the topic, as its broker's operator could, with other or fewer records in the
+format that dpstream writes. All edits must be detected from the ledger itself, without other data.
+Only a truncated end is undetectable without a saved head. Detection is exact, never random.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Links from released windows to senders: by order, or by ids of batches and producers.
 
-Of two users with different values, each with a producer of its own, one reports first. If they
-exchange their values, the released window must have the same distribution, and no record of it may
-contain the id of a producer or of one of its batches.
+Two users with different values, each with a producer of its own, report one after the other. If
+they exchange their values, the released window must have the same distribution. Its records must
+not contain the id of a producer or of a batch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 
-# Devices that report almost the true value, so that only the order hides the sender. Their words do
-# not fit a table of counts, whose order is lost in any case.
+# Devices report almost the true value, so that only the order hides the sender. Messages do not fit
+# a table of counts, which never has their order.
 _JOB = {
     "name": "audit",
     "protocol": "laplace_histogram",
@@ -29,17 +29,17 @@ _JOB = {
     "topics": {"partitions": 2},
 }
 _HELD = ((1, 2), (2, 1))
-"""Items of the first and the second user to report, before and after the exchange."""
+"""Items of the first and the second user to report, before and after the exchange of values."""
 
 
 def attack_linkage(
     order: str, trials: int, randomness: np.random.Generator, false_alarm: float
 ) -> str:
-    """Exchange the values of two users, and look for their order and ids in released windows.
+    """Exchange the values of two users, and search released windows for their order and ids.
 
     Args:
-        trials: Half the number of judged windows. As many of each arrangement are drawn before.
-        false_alarm: Maximum probability of a reason against a correct stage.
+        trials: Half the number of judged windows; as many are drawn per arrangement before.
+        false_alarm: Maximum probability that a correct stage fails.
 
     Returns:
         How a window links a report to its sender, or an empty text.
@@ -91,7 +91,7 @@ class _Log(MemoryLog):
 def _window(
     job: DeployedJob, held: tuple[int, int], randomness: np.random.Generator, linked: list[str]
 ) -> Observation:
-    """Return the words of a released window in order, each tagged with its position."""
+    """Return the messages of a released window in order, each with its position."""
 
     def generators(purpose: str, number: int) -> np.random.Generator:
         return randomness

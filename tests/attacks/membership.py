@@ -1,7 +1,7 @@
 """Membership of released windows, when the broker's operator controls delivery.
 
-The reports of every producer are known here, so that each window can be compared with its manifest.
-The result depends only on what arrives: whatever is drawn, a correct stage never fails.
+The reports of every producer are known, so that each window can be compared with its manifest. A
+correct stage never fails, because results do not depend on random draws.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def attack_membership() -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def plain_job() -> DeployedJob:
-    """Build a job whose windows contain only reports, almost the true values."""
+    """Build a job whose windows contain only reports, which are almost the true values."""
     parameters = {"epsilon": 12, "domain": ["a", "b"]}
     return scenario_job("laplace_histogram", parameters, minimum=MINIMUM)
 
@@ -79,12 +79,12 @@ def _too_few() -> str:
     job = plain_job()
     absent = [1, 2, 1, *[None] * MINIMUM]
     for north, south, first, then in (
-        # All present: one device fewer than the minimum, and exactly the minimum.
+        # All devices are present: one fewer than the minimum, and exactly the minimum.
         ([1, 2], [1], "both", "both"),
         ([1, 2], [1, 2], "both", "both"),
-        # Many are enrolled, and few of them report.
+        # Many devices are enrolled, and few of them report.
         (absent, [None], "both", "both"),
-        # Some are too late for the second window, and were in the first.
+        # Some devices are in the first window, and too late for the second.
         ([1, 2, 1, None], [2, 2], "both", "one"),
         ([1, 2, 1], [2, 2], "one", "one"),
     ):

@@ -1,9 +1,9 @@
 """Presence of the shuffler's noise, and its independence between windows.
 
-A window must have a single noisy version, and no two windows the same noise: two versions could be
-averaged, and equal noise cancels in a difference. The attacker therefore reruns the stage: at other
-epochs, under another deployment, with another key. A correct stage fails with a probability below
-1e-16, when noises are equal by chance.
+A window must have a single noisy version, and two windows must not have the same noise: versions
+could be averaged, and the same noise cancels in a difference. The attacker therefore reruns the
+stage at other epochs, under another deployment, and with another key. A correct stage fails with a
+probability below 1e-16, if noises are the same by chance.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Noisy:
     """Kind of noise.
 
     Attributes:
-        job: Builds a job with it, from a deployment and a key.
-        noise: Content of a window beyond the reports; of sums, up to a constant.
-        words: Number of words of a window; None for any number.
+        job: Builds a job with this noise, given a deployment and a key.
+        noise: Returns the noise of a window; for sums, up to a constant.
+        words: Number of messages in a window; None for any number.
     """
 
     job: Callable[[bytes, NoiseKey], DeployedJob]
@@ -39,12 +39,12 @@ class Noisy:
 
 
 def attack_dummies() -> Iterator[str]:
-    """Attack dummies: present, and independent between windows."""
+    """Check that dummies are present, and independent between windows."""
     return _attack(DUMMIES)
 
 
 def attack_sums() -> Iterator[str]:
-    """Attack sums: noise independent between windows, and release without the words."""
+    """Check that the noise of sums is independent between windows, and replaces messages."""
     return _attack(SUMS)
 
 
@@ -91,7 +91,7 @@ def _other_keys(noisy: Noisy, key: NoiseKey) -> str:
 def _noises(
     noisy: Noisy, deployment: bytes, key: NoiseKey, used: NoiseKey | None
 ) -> list[object] | str:
-    """Return the noise of each epoch's window, or evidence; `used` is the worker's key."""
+    """Return the noise of each epoch's window, or evidence; `used` is the key of the worker."""
     job, randomness = noisy.job(deployment, key), cryptographic_generator()
     scenario = AttackScenario(job, randomness, used)
     senders: list[Sent] = [
@@ -117,7 +117,7 @@ def _noises(
 
 @lru_cache(maxsize=8)
 def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
-    """Build a job with dummies in enough cells that no two draws are equal."""
+    """Build a job with dummies in so many cells that two draws are never the same."""
     domain = [f"item {number}" for number in range(40)]
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
     return scenario_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
@@ -125,7 +125,7 @@ def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
 
 @lru_cache(maxsize=8)
 def sums_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
-    """Build a job with noisy sums, of noise so wide that it never repeats."""
+    """Build a job with noisy sums, whose noise is so wide that it never repeats."""
     parameters = {"epsilon": 1e-6, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     return scenario_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
 

@@ -1,6 +1,6 @@
 """Independence of enrollment and presence, which are public, from values.
 
-Two runs with the same randomness, and other values of users who enroll, are absent and leave.
+Two runs have the same randomness, but different values of users who enroll, are absent and leave.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Watched:
 
     @property
     def published(self) -> list[tuple[int, int]]:
-        """Numbers of present and enrolled devices at every epoch."""
+        """Numbers of present and of enrolled devices, by epoch."""
         values = [
             value
             for partition in range(len(self._job.start_offsets[Role.REPORTS]))
@@ -77,7 +77,7 @@ def _silent() -> str:
         named = (_USERS, _SOME, (), _USERS[3:9])
         for epoch, users in enumerate(named, 1):
             watched.close(epoch, dict.fromkeys(users, value))
-            # Rows that arrive when their epoch is closed must not count for another one.
+            # Rows that arrive after their epoch is closed must not count for another epoch.
             with suppress(ProducerError):
                 watched.producer.report(epoch, dict.fromkeys(_USERS, value))
         if watched.published != [(len(users), len(_USERS)) for users in named]:
@@ -102,7 +102,7 @@ def _unknown_users() -> str:
     if seen[0] != seen[1]:
         return "enrollment or rejection depends on the value"
     if any(population > len(_USERS) for _, published in seen for _, population in published):
-        return "a report enrolls its user, at a time that may depend on the value"
+        return "a report enrolls its user, at a time that can depend on the value"
     return ""
 
 

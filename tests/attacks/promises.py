@@ -1,4 +1,4 @@
-"""Promises of the implementation, each with a check that tries to break it."""
+"""Guarantees of the implementation, each with a check that tries to break it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 Promises: TypeAlias = Mapping[str, Callable[[], str]]
-"""Checks by promise. Each returns why its promise is broken, or an empty text."""
+"""Checks by guarantee. Each returns why its guarantee is broken, or an empty text."""
 
 
 def broken(promises: Promises) -> Iterator[str]:

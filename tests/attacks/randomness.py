@@ -26,12 +26,12 @@ from tests.attacks.promises import broken
 EPOCHS, DEVICES = 4, 12
 # Enough devices that some draws differ.
 _MANY = 200
-# Minimum bytes of secret state to search for: shorter ones are found by chance.
+# Minimum bytes of a secret state to search for: shorter states are found by chance.
 _LONG_ENOUGH = 8
 
 
 def attack_generators() -> Iterator[str]:
-    """Check the generator of every protocol, also after a fork."""
+    """Check the generator of all protocols, even after a fork."""
     return broken(
         {
             "devices and stages draw from separately keyed cryptographic generators": (_generator),
@@ -95,7 +95,7 @@ class _Crash(Exception):  # noqa: N818 - it is what happens
 
 
 class _CrashingDriver(MemoryDriver):
-    """Driver that dies at the first record of reports once requested."""
+    """Driver that raises `_Crash` at the first record of reports, once requested."""
 
     crashes = False
 
@@ -214,7 +214,7 @@ def _secrets(case: Case) -> str:
 
 
 def _bytes_of(producer: Producer) -> dict[bytes, str]:
-    """Return secret state of each device that is too long to occur by chance."""
+    """Return the secret states of devices that are too long to occur by chance."""
     found: dict[bytes, str] = {}
     for name, array in producer.store.arrays().items():
         for row in array:

@@ -1,7 +1,7 @@
 """Independence of sizes and numbers of records and ciphertexts from their content.
 
-The values of a producer's devices are extreme: none, all equal, all different. Where messages hide
-in the crowd their number is secret, and a table of counts must not grow with its largest count.
+The values of a producer's devices are extreme: no items, all the same, all different. If shuffled
+messages hide devices, their number is secret, and a table of counts must not grow with its counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
 from tests.attacks.promises import broken
 
 _DEVICES: Final = 400
-"""More than a one-byte count can hold."""
+"""Number of devices that exceeds a one-byte count."""
 _FEW: Final = 3
 _NOBODY: Final = "11" * 32
 _SEALED: Final[dict[str, Any]] = {

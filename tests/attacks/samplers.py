@@ -1,4 +1,4 @@
-"""Samples compared with exact distributions: dummies, signs, words, labels, permanent answers.
+"""Samples compared with exact distributions: dummies, signs, messages, labels, responses.
 
 Every outcome is compared with its exact probability by the binomial distribution. A correct sampler
 fails with a probability of at most `false_alarm`.
@@ -33,7 +33,7 @@ _LEAST = 1e-3
 
 
 def sampled_draws(randomness: Coins, false_alarm: float) -> dict[str, str]:
-    """Return, by sampler, an outcome that its distribution makes unlikely, or an empty text."""
+    """Return an outcome that is too unlikely, or an empty text, by sampler."""
     return {
         what: compare(*sample(randomness), false_alarm / len(SAMPLED))
         for what, sample in SAMPLED.items()
@@ -41,7 +41,7 @@ def sampled_draws(randomness: Coins, false_alarm: float) -> dict[str, str]:
 
 
 def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
-    """Return an outcome drawn more or less often than its distribution allows, or an empty text."""
+    """Return an outcome drawn too often or too rarely, or an empty text."""
     seen, rare = Counter(drawn), "something less likely"
     trials = seen.total()
     shares = {each: likely for each, likely in law.items() if likely >= _LEAST}
@@ -55,8 +55,7 @@ def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
         )
         if not doubt >= false_alarm / len(shares):
             return (
-                f"draws {each} {often[each]:,} times of {trials:,}, and by its law "
-                f"{likely * trials:,.1f}"
+                f"draws {each} {often[each]:,} times in {trials:,}; expected {likely * trials:,.1f}"
             )
     return ""
 
@@ -64,7 +63,7 @@ def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
 def _dummies(
     dummies: Dummies, contributors: int, law: stats.rv_discrete
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
-    """Sample two of three cells jointly: they are independent, with the same distribution."""
+    """Sample two of three cells jointly, which are independent with the same distribution."""
 
     def sample(randomness: Coins) -> tuple[Drawn, Shares]:
         drawn = (
@@ -83,7 +82,7 @@ def _dummies(
 def _counted(
     dummies: Dummies, contributors: int, law: stats.rv_discrete
 ) -> Callable[[Coins], tuple[Drawn, Shares]]:
-    """Sample all cells at once, each a draw of its own."""
+    """Sample all cells at once, each by its own draw."""
 
     def sample(randomness: Coins) -> tuple[Drawn, Shares]:
         drawn = dummies.counts(contributors, 20_000, randomness).tolist()
@@ -119,7 +118,7 @@ def _words(randomness: Coins) -> tuple[Drawn, Shares]:
 
 
 def _labels(randomness: Coins) -> tuple[Drawn, Shares]:
-    """Sample the shufflers, of three, that two messages of one device go to independently."""
+    """Sample to which of three shufflers two messages of a device go, independently."""
     reports = np.array([[7], [8]], np.uint8)
     return _instances(lambda: divide(reports, 3, None, randomness)), _NINTHS
 
@@ -142,7 +141,7 @@ _NINTHS: Shares = dict.fromkeys(product(range(3), repeat=2), 1 / 9)
 
 
 def _answers(randomness: Coins) -> tuple[Drawn, Shares]:
-    """Sample answers to both values of a bit, checking that repeated answers are equal."""
+    """Sample responses to both values of a bit; repeated responses must be the same."""
     reversed_, cells = 0.3, 8
     bits = PermanentBits(cells, round(reversed_ * 2**32))
     nothing, everything = (np.array([row]) for row in ([0] * cells, range(1, cells + 1)))
@@ -166,6 +165,6 @@ SAMPLED: Mapping[str, Callable[[Coins], tuple[Drawn, Shares]]] = {
     "composed signs": _signs,
     "the words of an item": _words,
     "labels of instances": _labels,
-    "labels of instances, of messages that are counted": _counted_labels,
+    "labels of counted messages": _counted_labels,
     "permanent answers": _answers,
 }

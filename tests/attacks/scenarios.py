@@ -31,11 +31,11 @@ from dpstream.topics.messages import Messages
 from dpstream.topics.names import Role
 
 NOW = 1_700_000_000_000
-"""Broker's clock, milliseconds since 1970: after all epochs of `scenario_job`."""
+"""Time of the broker's clock after all epochs of `scenario_job`, in milliseconds since 1970."""
 EPOCHS = 3
 GRACE = 60.0
 PATIENT = (0.0, GRACE + 1, 2 * GRACE + 2)
-"""Times in seconds by which a worker has finalized everything that arrived."""
+"""Times of ticks, in seconds, after which a worker has finalized all windows."""
 
 Held = Counter[tuple[int, ...]]
 """Multiplicity of each word."""
@@ -51,7 +51,7 @@ def scenario_job(
     key: NoiseKey | None = None,
     **sections: Any,
 ) -> DeployedJob:
-    """Build a job of a few finished epochs, with a grace period of a minute."""
+    """Build a job with a few epochs in the past, and a grace period of a minute."""
     shuffle = {"minimum": minimum, "grace": f"{GRACE:g} s"}
     values = {
         "name": "audit",
@@ -68,7 +68,7 @@ def scenario_job(
 
 @dataclass(frozen=True)
 class Sent:
-    """Records of one producer. `present` and `words` are by epoch, like the records."""
+    """Records of a producer, and its present devices and messages, all by epoch."""
 
     name: str
     registration: bytes
@@ -80,7 +80,7 @@ class Sent:
 def draw(
     job: DeployedJob, name: str, values: Sequence[Sequence[Any]], randomness: np.random.Generator
 ) -> Sent:
-    """Let a producer draw its epochs from 1 on. A value of None is an absent device."""
+    """Let a producer draw its epochs, starting with 1; None is the value of an absent device."""
     log = MemoryLog(clock=lambda: NOW)
     producer = Producer(
         job,
@@ -129,7 +129,7 @@ def held_by(chunks: Sequence[Messages]) -> Held:
 
 @dataclass(eq=False)
 class AttackScenario:
-    """Topics of a job with delivery and workers under the attacker's control."""
+    """Topics of a job whose delivery and workers an attacker controls."""
 
     job: DeployedJob
     randomness: np.random.Generator
@@ -206,7 +206,7 @@ class _Fenced(MemoryDriver):
 
 
 class SteppedWorker:
-    """Worker that can be stopped between any two of its actions, until it is `done`."""
+    """Worker that can be stopped between any two actions; `done` after its last action."""
 
     def __init__(self, worker: MemoryWorker, partitions: int, moments: tuple[float, ...]) -> None:
         self.done = False
@@ -224,7 +224,7 @@ class SteppedWorker:
             actions = None if actions is None else actions - 1
 
     def fence(self) -> None:
-        """Let another worker take over without notice to this one."""
+        """Let another worker take over without notifying this one."""
         assert isinstance(self._driver, _Fenced)
         self._driver.taken_over = True
 
@@ -242,10 +242,10 @@ def taken_over_at_every_step(
     *,
     just_decided: bool = False,
 ) -> Iterator[AttackScenario]:
-    """Stop a worker, let another take over, and resume the first, for every action of the first.
+    """Stop a worker after each of its actions, let another take over, and resume the first.
 
-    The first resumes when the other has finished everything, and with `just_decided` also when the
-    other has finalized the window and done nothing else. `late` delivers records after the stop.
+    The first resumes when the other has finished, and with `just_decided` also right after the
+    other has finalized the window. `late` delivers records after the stop.
     """
     actions, done = 0, False
     while not done:

@@ -1,8 +1,8 @@
-"""Samplers with scripted random words, at the boundaries where draws must change.
+"""Samplers with scripted random integers, at the boundaries where draws must change.
 
 A probability that is off by 2^-64 never shows in samples. But a draw is a function of a uniform
-integer: given the integer just below a boundary and the one at it, a sampler must return adjacent
-numbers, and where all words can be tried, each number must be equally frequent.
+integer. Given the integers just below and at a boundary, a sampler must return adjacent numbers; if
+all integers can be tried, each number must be equally frequent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEVIATIONS = (1, 7, 1_000, 1 << 30)
 
 
 def scripted_draws() -> dict[str, str]:
-    """Return, by sampler, which draw is wrong, or an empty text."""
+    """Return which draw is wrong, or an empty text, by sampler."""
     tables = (
         poisson_table(2.5),
         binomial_table(9, 0.2),
@@ -41,22 +41,22 @@ def scripted_draws() -> dict[str, str]:
         discrete_laplace_table(Fraction(4, 5)),
     )
     return {
-        "tables of noise, at all their bounds": next(_tables(tables), ""),
-        "normal noise, near the bounds of its law and far out": next(_normal(), ""),
-        "integers of bytes: each as often as any other": next(_bytes(), ""),
+        "noise tables, at all their bounds": next(_tables(tables), ""),
+        "Gaussian noise, near its bounds and in its tails": next(_normal(), ""),
+        "integers drawn from bytes: all equally often": next(_bytes(), ""),
     }
 
 
 class _Messages:
-    """Generator that returns given words and rejects other draws."""
+    """Generator that returns given 64-bit integers and rejects other draws."""
 
     def __init__(self, *words: int) -> None:
         self._words = list(words)
 
     def integers(self, low: int, high: int, size: int | None = None, **_: Any) -> Any:
-        """Return the next words, requiring draws of full 64-bit words."""
+        """Return the next integers; only full 64-bit integers can be drawn."""
         if (low, high) != (0, 1 << _WORD_BITS):
-            raise ValueError(f"integers from {low} to {high} are asked for, instead of words")
+            raise ValueError(f"range is {low} to {high}; expected full 64-bit integers")
         taken = [self._words.pop(0) for _ in range(1 if size is None else size)]
         return np.uint64(taken[0]) if size is None else np.array(taken, np.uint64)
 
@@ -74,8 +74,8 @@ def _tables(tables: Sequence[NoiseTable]) -> Iterator[str]:
                 drawn = int(table.draw(1, _words_of(uniform))[0])
                 if drawn != wanted:
                     yield (
-                        f"draws {drawn} for the integer {uniform} of 128 bits, which its table "
-                        f"gives to {wanted}"
+                        f"draws {drawn} for the 128-bit integer {uniform}; expected {wanted} from "
+                        "its table"
                     )
 
 
@@ -87,11 +87,11 @@ def _words_of(uniform: int) -> np.random.Generator:
 
 
 def _normal() -> Iterator[str]:
-    """Check that the draw for an integer u is an n with P(below n) <= u 2^-128 < P(up to n)."""
+    """Check that the draw n for an integer u satisfies P(below n) <= u 2^-128 < P(up to n)."""
     for deviation in _DEVIATIONS:
         noise = NormalNoise(deviation)
         unit = Decimal(1 << TABLE_BITS)
-        # Maximum error of probabilities in the table.
+        # Maximum error of the probabilities in the table.
         doubt = Decimal(noise.distance)
         for uniform in _integers(noise):
             drawn = noise.draw(_generator(uniform >> _WORD_BITS, uniform & _WORD))
@@ -106,11 +106,11 @@ def _normal() -> Iterator[str]:
                     )
             least, most = noise.bound(drawn - 1), noise.bound(drawn)
             if not least <= uniform < most:
-                yield f"draws {drawn} for the integer {uniform}, of which its bounds are others"
+                yield f"draws {drawn} for the integer {uniform}, which is outside its bounds"
 
 
 def _integers(noise: NormalNoise) -> list[int]:
-    """Return evenly spread integers, some in the far tails, and all at bounds."""
+    """Return evenly spaced integers, some in the far tails, and all at the bounds."""
     even = [(2 * place + 1) << TABLE_BITS - 5 for place in range(16)]
     far = [1 << TABLE_BITS - bits for bits in (20, 40, 60)]
     bounds = [noise.bound(round(share * noise.deviation)) for share in (-2.5, 0.0, 0.7, 3.1)]
@@ -119,7 +119,7 @@ def _integers(noise: NormalNoise) -> list[int]:
 
 
 def _phi(doubled: int, deviation: int) -> Decimal:
-    """Phi(doubled / (2 deviation)): by the series of Phi - 1/2 in odd powers over (2n + 1)!!."""
+    """Return Phi(doubled / (2 deviation)) from the series of Phi - 1/2 in odd powers."""
     place = Decimal(doubled) / (2 * deviation)
     if abs(place) > 12:
         return Decimal(int(place > 0))
@@ -153,7 +153,7 @@ def _bytes() -> Iterator[str]:
                 return bytes(count)
 
             drawn = ByteGenerator(give).integers(0, size, 1 << 8 * width)
-            # Redrawn words become 0 and come last.
+            # Redrawn integers become 0 and come last.
             often = np.bincount(drawn, minlength=size)
             often[0] -= sum(again) // width
             if len(set(often.tolist())) > 1 or often[0] != (1 << 8 * width) // size:

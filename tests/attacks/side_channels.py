@@ -1,8 +1,8 @@
-"""Independence of everything but the randomized view from values.
+"""Independence of all observations from values, except for randomized reports.
 
 Two runs of the installed producer and stages on in-memory topics have the same users, presence,
-times and randomness, and other values. The second run releases the words of the first, so that
-everything computed from them must be equal. Everything else must be equal by itself.
+times and randomness, but different values. The second run releases the messages of the first, so
+that all results computed from them must be the same. All other observations must be the same, too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compare_neighbors(case: Case, *, seed: int, released: bool = True) -> str:
 
 
 class _Log(MemoryLog):
-    """Topics with all records `seen`, on which a second run releases the words of the first."""
+    """Topics that record all writes, and release the messages of a first run in a second."""
 
     def __init__(self, job: DeployedJob, release: dict[int, list[bytes]]) -> None:
         super().__init__(clock=lambda: LAST_MOMENT)
@@ -184,7 +184,7 @@ def _producers(job: DeployedJob, log: MemoryLog, folder: Path, seed: int) -> Ite
 
 
 def _generators(seed: int, who: int) -> Generators:
-    """Return randomness as a function of its user and purpose."""
+    """Return generators that depend only on `who`, purpose and number."""
     return lambda purpose, number: seeded_generator(seed, who, len(purpose), number)
 
 

@@ -1,9 +1,9 @@
-"""Attempts to make users lose more privacy than was ever declared for them.
+"""Attempts to make users lose more privacy than their budget declares.
 
-The attacker deploys: the same job repeatedly, recurring jobs, many epochs, several jobs at once,
-after undeploying, or with a budget of their own. The loss of each deployment is computed here from
-its parameters and summed. All operations use the code of ``dpstream deploy``, on in-memory topics.
-Sums are exact, and a correct program never fails.
+The attacker deploys the same job repeatedly, recurring jobs, jobs with many epochs, several jobs at
+once, jobs after undeploying others, and jobs with their own budget. The loss of each deployment is
+computed here from its parameters and summed. All operations use the code of ``dpstream deploy``, on
+in-memory topics. Sums are exact, and a correct program never fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.attacks.promises import broken
 
 _PEOPLE = "students"
 _MOST = 5
-"""Deployments tried in sequence: more than any budget here allows."""
+"""Number of deployments tried in sequence, which exceeds all budgets here."""
 _ENDLESS = 10**9
 
 
@@ -116,10 +116,10 @@ class Books:
 
 
 def _loss(job: DeployedJob) -> tuple[Fraction, Fraction]:
-    """Return the maximum loss by a deployment: each horizon, and each epoch that stands alone."""
+    """Return the maximum loss of a deployment: the sum over its horizons or independent epochs."""
     horizons = (job.horizons or _ENDLESS) if job.epochs.renew else 1
     parameters: Any = job.parameters
-    # Pure losses of epochs with fresh randomness sum up exactly.
+    # Pure losses of epochs with fresh randomness add up exactly.
     times = horizons * (job.epochs.count if job.protocol_entry.per_epoch else 1)
     delta = getattr(parameters, "delta", 0.0)
     return times * Fraction(str(parameters.epsilon)), horizons * Fraction(str(delta))
@@ -137,15 +137,15 @@ def _job(name: str, epsilon: float = 4.0, **sections: Any) -> dict[str, Any]:
 
 
 def _with_delta(name: str, **sections: Any) -> dict[str, Any]:
-    """Build a job that loses epsilon 1 and delta 1e-6 in each of its horizons."""
+    """Build a job that loses epsilon 1 and delta 1e-6 in every horizon."""
     parameters = {"epsilon": 1, "delta": 1e-6, "max_changes": 1, "dummies": "shuffle"}
     values = _job(name, protocol="shuffled_counts", parameters=parameters)
     return {**values, "shuffle": {"minimum": 2}, "epochs": {"count": 2}, **sections}
 
 
 def _beyond(books: Books, epsilon: float, delta: float = 0.0, *, room: bool = True) -> str:
-    """Return a reason if more than this was lost, or with `room`, if nothing was deployed."""
-    # Losses are rounded up, visible in the tenth digit.
+    """Return a reason if more was lost or, with `room`, if nothing was deployed."""
+    # Losses are rounded up, which shows in the tenth digit.
     for name, lost, most in zip(("epsilon", "delta"), books.lost, (epsilon, delta), strict=True):
         if lost > Fraction(str(most)) * Fraction("1.000001"):
             return f"users lose {name} {float(lost):g} with a budget of {most:g}"
@@ -158,7 +158,7 @@ def _again() -> str:
     books = Books()
     for _ in range(_MOST):
         books.deploy(_job("first", budget={"epsilon": 10}))
-        # A job without a declaration is bound by it as well.
+        # The budget also limits a job that declares none.
         books.deploy(_job("second"))
     return _beyond(books, 10)
 
@@ -210,7 +210,7 @@ def _renewing() -> str:
 
 
 def _at_once() -> str:
-    """Deploy two jobs concurrently, each within the budget alone. The ledger orders them."""
+    """Deploy two jobs concurrently, each within the budget on its own; the ledger orders them."""
     for epsilon, delta in ((3.5, 0.9), (100, 3.5e-6)):
         budget = {"epsilon": epsilon, "delta": delta}
         books = Books()
@@ -248,7 +248,7 @@ def _larger_budget() -> str:
 
 
 def _loud_constants() -> str:
-    """Write valid job records except for the constants of another epsilon."""
+    """Write job records that are valid, except for the constants of another epsilon."""
     for factor in (1.01, 1.5, 4.0):
         honest, loud = (
             deploy_job(make_job(_job("first", epsilon)), deployed_at=0, deployment=bytes(16))

@@ -1,8 +1,8 @@
 """Access by other users of the machine to stored keys and device draws.
 
-The installed code creates everything that contains a secret, with an empty umask and in new
-folders. Then access is opened bit by bit, and it is read once more. A key holder must not reveal
-the key when it is logged.
+The installed code creates all files that contain a secret, with an empty umask and in new folders.
+Then each permission bit is set in turn, and the file is read again. Objects with a key must not
+reveal the key when they are logged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def attack_files() -> Iterator[str]:
         {
             "only owners have access to new secrets and their folders": _made,
             "a secret accessible to others is rejected": _opened,
-            "no key is displayed with its holder": _shown,
+            "no key is displayed with the object that has it": _shown,
         },
     )
 
@@ -63,7 +63,7 @@ def _locked(path: Path) -> None:
     FolderLock(path.with_suffix(""), "an audit").release()
 
 
-# Function that creates a file, whose folder may be missing, and function that reads it.
+# A function that creates a file, even if its folder is missing, and a function that reads it.
 _KEYS: Final[dict[str, tuple[Use, Use]]] = {
     "the noise key": (NoiseKey.at, NoiseKey.read),
     "the collectors' key": (CollectorKey.at, CollectorKey.read),
@@ -117,7 +117,7 @@ def _does(use: Use, path: Path) -> bool:
 
 @contextmanager
 def _unmasked() -> Iterator[Path]:
-    """Yield a folder, with an umask that removes no access."""
+    """Yield a folder, with an empty umask."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.umask(0)
         try:
@@ -146,5 +146,5 @@ def _shown() -> str:
     for name, holder in holders.items():
         for text in (repr(holder), str(holder), f"{holder}"):
             if any(form in text for form in forms):
-                return f"{name} is displayed with its holder"
+                return f"{name} is displayed with the object that has it"
     return ""

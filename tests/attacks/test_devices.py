@@ -1,4 +1,4 @@
-"""Attacks on collectors, clients, producers and files find each broken promise, and no other."""
+"""Test that attacks on collectors, clients, producers and files find broken guarantees only."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_record_sizes_are_the_same_for_all_values(name: str) -> None:
 
 
 def written_as_they_come(patch: Patch) -> str:
-    """Write each report as a record of its own, without batching."""
+    """Write each report as a separate record."""
 
     class AtOnce(Intake):
         def take(
@@ -265,7 +265,7 @@ FILES = written_for_a_group, stored_in_open_folder, always_read, shown_in_logs
     ),
     ids=lambda each: each.__name__,
 )
-def test_broken_promise_fails(
+def test_broken_guarantee_is_detected_in_device_code(
     attack: Callable[[], Iterator[str]],
     culprit: Callable[[Patch], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +278,7 @@ def interrupted(name: str) -> str:
     return next(attack_interrupted(find_cases(name)[0]), "")
 
 
-def test_forgetful_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_that_loses_state_on_restart_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     save_arrays = ProducerStore.save_arrays
 
     def once(store: ProducerStore, arrays: Any) -> None:
@@ -289,7 +289,7 @@ def test_forgetful_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a restart loses" in interrupted("future_rand")
 
 
-def test_producer_using_unsaved_state_fails(
+def test_producer_using_unsaved_state_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
@@ -303,7 +303,7 @@ def test_producer_using_unsaved_state_fails(
     assert "reuses the randomness of one that was not stored" in interrupted("future_rand")
 
 
-def test_producer_redrawing_on_request_fails(
+def test_producer_redrawing_on_request_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     close_steps = Producer.close_steps
@@ -321,7 +321,7 @@ def test_producer_redrawing_on_request_fails(
     assert "drawn twice when its values arrive twice" in interrupted("split_budget")
 
 
-def test_horizon_continuing_old_state_fails(
+def test_horizon_continuing_old_state_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew = Producer._renew
@@ -337,7 +337,7 @@ def test_horizon_continuing_old_state_fails(
     assert "a horizon reuses the" in next(attack_renewal(), "")
 
 
-def test_presence_depending_on_values_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_depending_on_values_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     report, close = Producer.report, Producer.close
 
     def lingering(producer: Producer, epoch: int) -> None:
@@ -361,7 +361,7 @@ def test_presence_depending_on_values_fails(monkeypatch: pytest.MonkeyPatch) -> 
             assert reason in next(attack_presence(), "")
 
 
-def test_sizes_depending_on_values_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_sizes_depending_on_values_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def as_wide_as_the_largest(words: Messages, size: FixedSize) -> Any:
         assert isinstance(size, CountTable)
         assert words.counts is not None
@@ -373,7 +373,7 @@ def test_sizes_depending_on_values_fail(monkeypatch: pytest.MonkeyPatch) -> None
     assert "number or length of records" in next(attack_sizes(case), "")
 
 
-def test_ciphertexts_without_cover_traffic_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cover_traffic_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sealed_records,
         "pack_reports",

@@ -1,4 +1,4 @@
-"""Samplers and privacy accounts match their definitions, and each deviation is found."""
+"""Test that samplers and privacy accounts match their definitions, and detect deviations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_scripted_draws_match_their_tables() -> None:
     assert set(scripted_draws().values()) == {""}
 
 
-def test_sampled_draws_follow_their_laws() -> None:
+def test_sampled_draws_follow_their_distributions() -> None:
     assert set(sampled_draws(cryptographic_generator(), 1e-9).values()) == {""}
 
 
@@ -45,7 +45,7 @@ def failing_scripts() -> list[bool]:
     return list(map(bool, scripted_draws().values()))
 
 
-def test_table_ignoring_low_bits_fails(
+def test_table_ignoring_low_bits_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
@@ -58,7 +58,7 @@ def test_table_ignoring_low_bits_fails(
 
 
 @pytest.mark.parametrize("wrong", ["half", "without its last bits"])
-def test_wrong_normal_noise_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_gaussian_noise_is_detected(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = NormalNoise.draw
 
     class Coarse:
@@ -75,7 +75,7 @@ def test_wrong_normal_noise_fails(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     assert failing_scripts() == [False, True, False]
 
 
-def test_integers_drawn_by_modulo_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_drawn_by_modulo_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def modulo(generator: ByteGenerator, values: int, count: int) -> Any:
         width = 1 if values <= 256 else 2
         words = np.frombuffer(generator.bytes(count * width), f"<u{width}")
@@ -90,11 +90,11 @@ def failing(names: Collection[str], seed: int = 1) -> set[str]:
     return {name for name in names if compare(*samplers.SAMPLED[name](randomness), ALARM)}
 
 
-def test_comparisons_have_declared_false_alarm_rate() -> None:
+def test_comparison_has_the_declared_false_alarm_rate() -> None:
     law: dict[Hashable, float] = {0: 0.25, 1: 0.75}
     assert compare([0] * 30 + [1] * 90, law, 0.1) == ""
     assert compare([0] * 90 + [1] * 30, law, 1e-9)
-    # A single draw of an impossible outcome is evidence.
+    # A single draw of an impossible outcome is enough evidence.
     assert compare([2] + [1] * 20, law, 1e-9)
     # At a false alarm rate of a fifth, at most a fifth of the runs fail.
     drawn = seeded_generator(3).binomial(40, 0.75, 300).tolist()
@@ -137,7 +137,7 @@ def labels_by_place(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             else [reports, *[type(reports)(reports.values[:0], reports.counts[:0])] * 2]
         ),
     )
-    return {"labels of instances", "labels of instances, of messages that are counted"}
+    return {"labels of instances", "labels of counted messages"}
 
 
 def answers_drawn_again(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -161,7 +161,7 @@ def answers_drawn_again(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         answers_drawn_again,
     ],
 )
-def test_wrong_samplers_fail(
+def test_wrong_samplers_are_detected(
     breaking: Callable[[pytest.MonkeyPatch], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = breaking(monkeypatch)
@@ -172,7 +172,7 @@ def test_wrong_samplers_fail(
     ("devices", "array", "place"),
     [(ValueStream, "_left", 0), (ValueStream, "_sum", 0), (ShuffledValueStream, "_left", 1)],
 )
-def test_unsaved_clocks_and_sums_fail(
+def test_unsaved_budgets_and_sums_are_detected(
     devices: Any, array: str, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = devices.report
@@ -188,7 +188,7 @@ def test_unsaved_clocks_and_sums_fail(
     assert found == [each == place for each in range(4)]
 
 
-def test_uncharged_changes_and_steps_fail(
+def test_uncharged_changes_and_steps_are_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgetting(report: Any, array: str) -> Any:
@@ -204,6 +204,6 @@ def test_uncharged_changes_and_steps_fail(
     assert found == [False, False, True, True]
 
 
-def test_too_little_noise_for_message_sums_fails() -> None:
+def test_too_little_noise_for_message_sums_is_detected() -> None:
     assert books._too_little_noise(10_000, 300, 1.0, 0.1) == ""
-    assert "it is at least" in books._too_little_noise(40_000, 300, 1.0, 0.1)
+    assert "delta is at least" in books._too_little_noise(40_000, 300, 1.0, 0.1)

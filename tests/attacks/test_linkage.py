@@ -1,4 +1,4 @@
-"""Released windows tell neither the order of reports nor their senders, or the attack says so."""
+"""Test that released windows reveal neither order nor senders, and that leaks are detected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_order_of_arrival_is_detected(order: str, monkeypatch: pytest.MonkeyPatc
 
 def test_repeated_batch_id_is_detected() -> None:
     class Same:
-        """Draws an id of a producer again for a window."""
+        """Generator that draws the id of a producer again for a window."""
 
         def __init__(self) -> None:
             self._rng = seeded_generator(2)
@@ -50,7 +50,7 @@ def test_repeated_batch_id_is_detected() -> None:
             return getattr(self._rng, name)
 
         def bytes(self, size: int) -> bytes:
-            # For each window: two ids of each producer, then those of the stage.
+            # Each window draws two ids per producer, then those of the stage.
             self._drawn += 1
             return bytes([self._drawn if self._drawn < 5 else 1]) * size
 

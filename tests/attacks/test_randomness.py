@@ -1,4 +1,4 @@
-"""Randomness is cryptographic, drawn once and kept secret, or the attack reports it."""
+"""Test that randomness is cryptographic, drawn once and secret, and that faults are detected."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def reasons(case: Case) -> str:
     return "\n".join(attack_randomness(case))
 
 
-def test_redrawn_sign_vector_fails() -> None:
-    """Each report alone is correct: only several of them show the fault."""
+def test_redrawn_sign_vector_is_detected() -> None:
+    """Single reports are correct; the fault only shows in several reports."""
 
     class Forgetful(FutureRand):
         def report(
@@ -52,18 +52,18 @@ def test_redrawn_sign_vector_fails() -> None:
     assert "redraws signs from enrollment at epoch 1" in reasons(case)
 
 
-def test_seed_shared_by_forks_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_shared_by_forks_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = np.random.Generator(AESCounter())
     monkeypatch.setattr(randomness, "cryptographic_generator", lambda: shared)
     assert list(attack_generators())
 
 
-def test_insecure_generator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insecure_generator_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "cryptographic_generator", np.random.default_rng)
     assert list(attack_generators())
 
 
-def test_epoch_redrawn_after_crash_fails(
+def test_epoch_redrawn_after_a_crash_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_fact = ProducerStore.set_fact
@@ -77,14 +77,14 @@ def test_epoch_redrawn_after_crash_fails(
     assert "redraws an epoch that was drawn before a crash" in found
 
 
-def test_epoch_sent_differently_than_drawn_fails(
+def test_epoch_not_sent_as_drawn_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send, calls = Producer._send, [0]
 
     def once(producer: Producer) -> Any:
         calls[0] += 1
-        # The first producer registers and draws. The one after the crash sends nothing.
+        # The first producer registers and draws. Its successor after the crash sends nothing.
         return send(producer) if calls[0] <= 2 else iter(())
 
     monkeypatch.setattr(Producer, "_send", once)
@@ -92,7 +92,7 @@ def test_epoch_sent_differently_than_drawn_fails(
     assert "sends bytes after a crash other than those drawn before it" in found
 
 
-def test_secret_in_heartbeat_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_in_a_heartbeat_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("fragments", 6)
     leaked: list[str] = []
     report = Producer.close

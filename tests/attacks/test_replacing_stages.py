@@ -1,8 +1,8 @@
-"""Shuffler that replaces reports, against sealed reports and shares.
+"""Test sealed reports and shares against a shuffler that replaces reports.
 
 The first shuffler forwards the reports of one victim, and its own reports in place of all others.
-The noise of the other contributors is then missing. Every later party adds the reports of as many
-devices of its own as the guarantee needs honest users: their noise is in the estimates.
+The noise of the other contributors is then missing. Every later party adds reports of devices, one
+for each honest user that the guarantee needs: their noise is in the estimates.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def job_of(section: dict[str, Any], epochs: int = 1) -> DeployedJob:
 def added_counts(
     job: DeployedJob, party: str, keys: KeyRing, epoch: int = 1
 ) -> np.ndarray[Any, Any]:
-    """Return the number of reports of each cell that a party adds to a window."""
+    """Return the number of reports that a party adds to each cell of a window."""
     words = AddedDevices(job, party, keys).words(epoch)
     assert words is not None
     return table_of(words.values, words.counts, len(ITEMS)).astype(np.int64)
@@ -98,7 +98,7 @@ def added_counts(
 def _published(
     folder: Path, section: dict[str, Any], keys: KeyRing, item: int
 ) -> np.ndarray[Any, Any]:
-    """Return the published counts of a window, the first of 61 contributors holding `item`."""
+    """Return the published counts of a window in which one of 61 contributors has `item`."""
     job = job_of(section)
     values = {"victim": {1: {"v": [item]}}, "rest": {1: {f"r{n}": [1] for n in range(OTHERS)}}}
     world = World(job, folder, values, keys=keys)  # type: ignore[arg-type]
@@ -135,8 +135,8 @@ def test_published_sum_has_noise_of_every_later_party(
     published = _published(tmp_path, section, keys, 3)
     mean, _ = job.law.noise.moments(3 * OTHERS + 1)  # type: ignore[attr-defined]
     left = published + mean - np.sum(noises, axis=0)
-    # Besides, only the victim's one message and the few dummies of its own remain. Values are
-    # published with as many digits as their errors justify.
+    # Apart from this noise, only the victim's message and its few dummies remain. Published values
+    # are rounded to the digits that their errors justify.
     assert np.abs(left - np.round(left)).max() < 0.06
     assert left.round()[2] >= 1
     assert left.round().sum() < OTHERS / 2
@@ -146,7 +146,7 @@ def test_published_sum_has_noise_of_every_later_party(
 def test_party_adds_reports_of_required_honest_users(
     section: dict[str, Any], keys: KeyRing, shared: bool
 ) -> None:
-    """Over many epochs, each cell of one party has the noise distribution; half the noise fails."""
+    """Over many epochs, the cells of one party must have the mean and variance of the noise."""
     job = job_of(section, epochs=400)
     noise = job.law.noise  # type: ignore[attr-defined]
     for party in job.later_parties:
@@ -156,7 +156,7 @@ def test_party_adds_reports_of_required_honest_users(
         error = 5 * np.sqrt(variance / drawn.size)
         assert abs(drawn.mean() - mean) < error
         assert error < mean / 4
-        # The variance of a Poisson number is its mean.
+        # The variance of a Poisson variable is its mean.
         assert abs(drawn.var() / variance - 1) < 5 * np.sqrt(2.2 / drawn.size)
 
 

@@ -1,4 +1,4 @@
-"""Only randomized reports depend on values, or the attack reports what else does."""
+"""Test that only randomized reports depend on values, and that leaks are detected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUPPRESSED = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0"
 
 
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_neighbors_look_alike(case: Case) -> None:
+def test_observations_of_neighbors_are_the_same(case: Case) -> None:
     assert compare_neighbors(case, seed=3) == ""
 
 
@@ -34,7 +34,7 @@ def test_neighbors_look_alike(case: Case) -> None:
     ],
     ids=str,
 )
-def test_neighbors_look_alike_in_suppressed_windows(case: Case) -> None:
+def test_observations_of_neighbors_are_the_same_in_suppressed_windows(case: Case) -> None:
     assert compare_neighbors(case, seed=3, released=False) == ""
 
 
@@ -74,14 +74,14 @@ def leaks_in_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("leak", [leaks_in_separate_batch, leaks_in_heartbeat])
-def test_value_in_side_channel_fails(
+def test_value_in_a_side_channel_is_detected(
     leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = leak(monkeypatch)
     assert reason in compare_neighbors(case_of("split_budget"), seed=3)
 
 
-def test_release_below_minimum_fails(
+def test_release_below_the_minimum_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = case_of("split_budget")

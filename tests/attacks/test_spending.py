@@ -1,4 +1,4 @@
-"""Attacks on budgets and the ledger find each broken promise, and no other."""
+"""Test that attacks on budgets and the ledger find broken guarantees, and nothing else."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cuts_unnoticed(patch: Patch) -> None:
         2,
     ),
 )
-def test_broken_promise_is_detected(
+def test_broken_guarantee_is_detected(
     attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

@@ -1,4 +1,4 @@
-"""Attacks on stages find each broken promise, and no other."""
+"""Test that attacks on stages find broken guarantees, and nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_attack_finds_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("windows", [400, pytest.param(10_000, marks=pytest.mark.verify)])
-def test_crowds_follow_their_law(windows: int) -> None:
+def test_crowd_sizes_follow_their_distribution(windows: int) -> None:
     assert attack_crowds(windows, cryptographic_generator(), 1e-9) == ""
 
 
@@ -207,7 +207,7 @@ def sums_of_one(patch: Patch) -> None:
         2,
     ),
 )
-def test_broken_promise_is_detected(
+def test_broken_guarantee_is_detected(
     attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)
@@ -248,7 +248,7 @@ def first_ones_deleted(patch: Patch) -> None:
         (first_ones_deleted, "depends on their position"),
     ],
 )
-def test_wrong_crowd_law_is_detected(
+def test_wrong_crowd_deletion_is_detected(
     broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)

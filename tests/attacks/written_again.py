@@ -2,7 +2,7 @@
 
 A worker finalizes a window and is stopped at some action. Late records arrive, another worker takes
 over and finishes, and then the first one resumes. Two versions of a window that differ in a user
-reveal that user's report, and two that differ in noise reveal it with less noise.
+reveal that user's report. Two versions that differ in noise reveal reports with less noise.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _producers(
     *,
     judged: bool = False,
 ) -> str:
-    """Let the second producer be late; `judged`: windows contain reports and nothing else."""
+    """Let the second producer be late; `judged` windows contain only reports."""
     randomness = cryptographic_generator()
     senders: list[Sent] = [
         draw(job, name, [held], randomness)
