@@ -1,5 +1,6 @@
 """Job files, deployed jobs and budgets.
 
-- `job_files` parses user files; `deployed_job` adds what deployment fixes; `jobs_topic` reads both.
+- `job_files` parses job files; `deployed_job` adds the values that a deployment fixes.
+- `jobs_topic` reads deployed jobs, phases, charges and budgets from ``dpstream.jobs``.
 - Each section has a module: `epochs`, `shuffle`, `sealed`, ...; short ones are in `job_sections`.
 """

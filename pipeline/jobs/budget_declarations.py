@@ -1,10 +1,12 @@
-"""Budget declarations of a population, and the binding one.
+"""Budget declarations of populations, and the declaration that is binding.
 
-A budget belongs to a population, not to a job file. The smallest that any deployment has declared
-binds every later one, whatever its own file declares or omits, and after the job is undeployed.
-Only an operator who names the population and the new number can change that.
+A budget belongs to a population, not to a job file. The smallest budget that any deployment has
+declared binds every later deployment, whatever that one's job file declares or omits, even after
+the declaring job is undeployed. Only an operator who names the population and the new budget can
+change it.
 
-Each is in the ledger (`dpstream.pipeline.ledger`). A copy in ``dpstream.jobs`` is never deleted.
+Declarations are in the ledger (`dpstream.pipeline.ledger`); copies in ``dpstream.jobs`` are never
+deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dpstream.topics.frames import CodecError
 
 QUANTITIES = ("epsilon", "delta")
 BY_COMMAND = "0" * 32
-"""Placeholder for the deployment of a budget set by ``dpstream budget``: no job is deployed."""
+"""Deployment ID of a budget set by ``dpstream budget``, which deploys no job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,14 @@ class BudgetDeclaration:
     """Declared budget limit of a population.
 
     Attributes:
-        epsilon: Limit; None, as delta, if an operator has lifted the budget.
-        job: Job whose file declares it, or which an operator deployed when setting it.
+        epsilon: Limit of the total epsilon; None if an operator has lifted the budget.
+        delta: Limit of the total delta; None if an operator has lifted the budget.
+        job: Job whose file declares the budget, or that an operator deployed when setting it.
         deployment: Deployment of that job, 32 hexadecimal digits.
         at: Time of declaration, milliseconds since 1970.
-        operator: Whether an operator has set it explicitly, which ends earlier declarations.
-        composed: Whether a filter may compose charges, where that is less than their sum; half of
-            delta is reserved for it.
+        operator: True if an operator set the budget explicitly, which ends earlier declarations.
+        composed: True if a privacy filter can count charges as less than their sum; half of delta
+            is reserved for the filter.
     """
 
     population: str
@@ -52,7 +55,7 @@ class BudgetDeclaration:
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> BudgetDeclaration | None:
-        """Return the declaration of a job's file; None without one, or for a replay."""
+        """Return the budget that a job's file declares; None if it has none, or for a replay."""
         if job.budget is None or job.replay_of is not None:
             return None
         return cls(
@@ -82,7 +85,7 @@ class BudgetDeclaration:
         return f"job {job} declared it ({deployment})"
 
     def most(self, quantity: str) -> float | None:
-        """Return the limit of the sum of charges' epsilons, or of their own deltas."""
+        """Return the limit of the summed epsilons or deltas of charges; None without a limit."""
         amount: float | None = getattr(self, quantity)
         if amount is not None and quantity == "delta" and self.composed:
             return amount / 2
@@ -106,7 +109,7 @@ class BudgetDeclaration:
             values = json.loads(data)
             declared = cls(*(values[name] for name in cls.__slots__))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise CodecError(f"not a declared budget: {error!r}") from None
+            raise CodecError(f"not a budget declaration: {error!r}") from None
         declared._check()
         return declared
 
@@ -114,15 +117,16 @@ class BudgetDeclaration:
         texts = (self.population, self.job, self.deployment)
         if not all(isinstance(text, str) and text for text in texts):
             raise CodecError(
-                "not a declared budget: expected names for population, job and deployment"
+                "not a budget declaration: 'population', 'job' and 'deployment' must be text"
             )
         if not isinstance(self.reason, str) or type(self.composed) is not bool:
             raise CodecError(
-                "not a declared budget: expected text for reason, and true or false for composed"
+                "not a budget declaration: 'reason' must be text, and 'composed' true or false"
             )
         if type(self.operator) is not bool or type(self.at) is not int or self.at < 0:
             raise CodecError(
-                "not a declared budget: expected true or false for operator, and a time for at"
+                "not a budget declaration: 'operator' must be true or false, and 'at' a Unix time "
+                "in milliseconds"
             )
         amounts = (self.epsilon, self.delta)
         if self.operator and amounts == (None, None):
@@ -130,7 +134,7 @@ class BudgetDeclaration:
         for amount in amounts:
             if type(amount) not in (int, float) or not 0 <= amount < math.inf:  # type: ignore[operator]
                 raise CodecError(
-                    "not a declared budget: expected numbers, at least 0, for epsilon and delta"
+                    "not a budget declaration: 'epsilon' and 'delta' must be numbers of at least 0"
                 )
 
 
@@ -146,9 +150,10 @@ class BudgetChange:
 def binding_budget(
     population: str, declared: Iterable[BudgetDeclaration]
 ) -> dict[str, BudgetDeclaration]:
-    """Return the smallest declarations since an operator set a budget, by "epsilon" and "delta".
+    """Return the declaration with the smallest limit for each of "epsilon" and "delta".
 
-    Empty without a budget. `declared` is in order of declaration and may include other populations.
+    Declarations before an operator last set or lifted the budget do not count. Without a budget,
+    the result is empty. `declared` is in order of declaration and can include other populations.
 
     >>> def state(epsilon, delta, operator=False):
     ...     return BudgetDeclaration("all", epsilon, delta, "a", "0" * 32, 0, operator)
@@ -184,7 +189,7 @@ def standing_budgets(
 def standing_for(
     job: DeployedJob, declared: Iterable[BudgetDeclaration]
 ) -> list[BudgetDeclaration]:
-    """Return the standing budgets of a job's population, its own new declaration included."""
+    """Return `standing_budgets` of a job's population, including the job's own declaration."""
     earlier = list(declared)
     own = BudgetDeclaration.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):

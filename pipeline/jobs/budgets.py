@@ -1,7 +1,7 @@
-"""Charges of a population and its budget.
+"""Charges of a population, and their comparison with its budget.
 
-- Every deployment charges the users it is about with its guarantee, once and permanently: a
-  replaced deployment has still seen them.
+- Every deployment charges the privacy loss of its guarantee to its users, once and permanently: a
+  deployment that was replaced has still seen their data.
 - Charges are summed (basic composition) over all jobs and protocols. An operator may select a
   privacy filter instead, which is also valid for jobs chosen by the results of earlier ones
   (`dpstream.randomizers.accounting.charges`).
@@ -9,9 +9,9 @@
   ``dpstream.jobs`` that is never deleted.
 - The budget limit is the smallest budget ever declared for a population by any job
   (`dpstream.pipeline.jobs.budget_declarations`). It also binds jobs that declare none.
-- A recurring job is charged for all its horizons when it is deployed. With a budget it gets as many
-  as fit, and ends after them. Without one it never ends and its total cost cannot be known, so its
-  users can no longer be kept within a budget.
+- A recurring job is charged for all its horizons when it is deployed. With a budget, it gets as
+  many horizons as fit, and ends after the last. Without a budget, it never ends and its total
+  charge is unknown, so a budget of its users can no longer be enforced.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class BudgetError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Cost of one deployment to the users it is about.
+    """Privacy loss that one deployment charges to each of its users.
 
-    Epsilon and delta are per user and horizon, over everything the deployment sees. `horizons` is
+    Epsilon and delta are per user and horizon, for everything the deployment sees. `horizons` is
     None if unlimited, `at` is in milliseconds since 1970, `deployment` is 32 hexadecimal digits.
     """
 
@@ -60,7 +60,7 @@ class Charge:
     def of(cls, job: DeployedJob) -> Charge:
         """Return the charge of a deployment: the user-level loss, if known.
 
-        A guarantee for a single epoch only is charged at every epoch.
+        A guarantee that covers only a single epoch is charged once for every epoch of a horizon.
         """
         guarantee = job.guarantee
         single = guarantee.unit == "epoch" and guarantee.stream_epsilon is None
@@ -84,7 +84,7 @@ class Charge:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Charge:
-        """Raise `CodecError` if the value is not a charge."""
+        """Read a record's value; raise `CodecError` if it is not a charge."""
         try:
             charge = cls(**json.loads(data))
         except (TypeError, ValueError, RecursionError) as error:
@@ -95,16 +95,16 @@ class Charge:
     def _check(self) -> None:
         texts = (self.population, self.job, self.deployment)
         if not all(isinstance(text, str) and text for text in texts):
-            raise CodecError("not a charge: expected names for population, job and deployment")
+            raise CodecError("not a charge: 'population', 'job' and 'deployment' must be text")
         for name in ("epsilon", "delta"):
             loss = getattr(self, name)
             if type(loss) not in (int, float) or not 0 <= loss < math.inf:
-                raise CodecError(f"not a charge: {name} must be a number from 0 on")
+                raise CodecError(f"not a charge: '{name}' must be a number of at least 0")
         if type(self.at) is not int or self.at < 0:
-            raise CodecError("not a charge: at must be milliseconds since 1970")
+            raise CodecError("not a charge: 'at' must be a Unix time in milliseconds")
         horizons = 1 if self.horizons is None else self.horizons
         if type(horizons) is not int or not 1 <= horizons <= INTEGER_MAX:
-            raise CodecError("not a charge: horizons must be a whole number from 1 on, or null")
+            raise CodecError("not a charge: 'horizons' must be an integer of at least 1, or null")
 
 
 def horizons_within_budget(
@@ -112,8 +112,9 @@ def horizons_within_budget(
 ) -> int | None:
     """Return the number of horizons a recurring job gets; None without a budget, 1 for other jobs.
 
-    At least 1, even if it does not fit: `check_budget` reports that. `charges` and `declared` may
-    include other populations; `declared` is in order and need not include the job's own budget.
+    The result is at least 1, even if no horizon fits: `check_budget` reports that. `charges` and
+    `declared` can include other populations; `declared` is in order of declaration, with or without
+    the job's own budget.
     """
     if not job.epochs.renew:
         return 1
@@ -135,8 +136,8 @@ def check_budget(
     """Return the charge of a deployment if it fits its population's budget.
 
     Raises:
-        BudgetError: If it does not fit. The message names the source of the budget, the amount
-            charged so far and the amount requested.
+        BudgetError: If the charge does not fit. The message states who declared the budget, the
+            amount charged so far and the amount requested.
     """
     charge = Charge.of(job)
     standing = standing_for(job, declared)
@@ -173,8 +174,9 @@ def check_budget(
                 f"the budget of population {people} is {name} "
                 f"{float(allowed):g}{_source(holder, charge)}; {len(earlier)} earlier "
                 f"deployment{'s' * (len(earlier) != 1)} charged {float(charged):g} and this one "
-                f"would charge {float(requested):g}{composed}. Lower it, or, if the users agree, "
-                f"set the budget with --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
+                f"would charge {float(requested):g}{composed}. Lower {name}, or, if the users "
+                f"agree, raise the budget: --set-budget {people}=EPSILON"
+                f"{',DELTA' * (name == 'delta')}"
             )
     return charge
 
@@ -189,7 +191,7 @@ def spent_by(charges: Iterable[Charge]) -> list[MechanismCost] | None:
 
 
 def filter_of(declared: BudgetDeclaration) -> Filter | None:
-    """Return the filter of a budget; None if its charges are summed."""
+    """Return the privacy filter of a budget; None if its charges are summed."""
     if not declared.composed or not declared.epsilon or not declared.delta:
         return None
     return Filter(declared.epsilon, declared.delta)
@@ -202,7 +204,7 @@ def _filtered(declared: BudgetDeclaration | None, charges: Sequence[Charge]) -> 
 
 
 def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction:
-    """Return the amount that finite charges count against epsilon: the smaller valid bound."""
+    """Return the total epsilon of finite charges: their sum, or the filter's bound if smaller."""
     added = sum(
         (_decimal(charge.epsilon) * (charge.horizons or 1) for charge in charges), Fraction()
     )
@@ -213,7 +215,7 @@ def _counted(declared: BudgetDeclaration, charges: Sequence[Charge]) -> Fraction
 def _tightest(
     standing: Iterable[BudgetDeclaration], charges: Sequence[Charge]
 ) -> BudgetDeclaration:
-    """Return the standing budget with the least remaining epsilon; all of them must be kept."""
+    """Return the budget with the least remaining epsilon; charges must fit all of `standing`."""
     with_epsilon = (each for each in standing if each.epsilon is not None)
     return min(
         with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
@@ -233,11 +235,11 @@ def _without(binding: Mapping[str, BudgetDeclaration], charge: Charge) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """Charges and budget of a job's users, of epsilon or of delta.
+    """Charges and budget of a job's users, for one quantity: epsilon or delta.
 
-    Charges by other deployments (`earlier`) and by this one (`charged`) may be unlimited: None. The
-    declaration of the budget limit, if any, is `binding`. `filtered` is the total epsilon under the
-    budget's filter, with its delta; None if charges are summed.
+    `earlier` is the sum of charges by other deployments, `charged` the charge by this one; None if
+    unlimited. `binding` declares the budget, if there is one. `filtered` is the total epsilon by
+    the budget's privacy filter, at the filter's delta; None if charges are summed.
     """
 
     quantity: str
@@ -254,7 +256,7 @@ class BudgetAccount:
     def remaining(self) -> float | None:
         """Budget left after all charges; None without a budget or if a charge is unlimited.
 
-        A further charge of this size is admitted; with a filter, larger ones may be.
+        A further charge of this size fits; with a filter, a larger one might fit too.
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None
@@ -267,7 +269,7 @@ class BudgetAccount:
 def accounts_of(
     job: DeployedJob, charges: Iterable[Charge], declared: Iterable[BudgetDeclaration] = ()
 ) -> list[BudgetAccount]:
-    """Return the epsilon and delta accounts of a deployment's users, with all other deployments."""
+    """Return the epsilon and delta accounts of a job's users, over all their deployments."""
     own = Charge.of(job)
     others = [
         other for other in _of_the_same_users(own, charges) if other.deployment != own.deployment
@@ -278,7 +280,7 @@ def accounts_of(
 def accounts_for(
     people: str, charges: Iterable[Charge], standing: Sequence[BudgetDeclaration]
 ) -> list[BudgetAccount]:
-    """Return the epsilon and delta accounts of a population; other populations are ignored."""
+    """Return the epsilon and delta accounts of a population; other charges are ignored."""
     own = [charge for charge in charges if charge.population == people]
     return _accounts_under(standing, own, [])
 
@@ -304,7 +306,7 @@ def _accounts_under(
 
 
 def total_of(charges: Iterable[Charge], quantity: str) -> Fraction | None:
-    """Return the exact sum over all horizons; None if one of the charges is unlimited."""
+    """Return the exact sum of "epsilon" or "delta" over all horizons; None if unlimited."""
     total = Fraction()
     for charge in charges:
         if charge.horizons is None:
@@ -318,12 +320,12 @@ def _float_of(number: Fraction | None) -> float | None:
 
 
 def endless_warning(job: Job) -> str | None:
-    """Return a warning for a job after which no budget of a shared population can be kept."""
+    """Return a warning if a job makes budgets of a shared population unenforceable."""
     if not job.epochs.renew or job.budget is not None or job.population is None:
         return None
     return (
         f"job {job.name} is a recurring job without a budget, so population {job.population} is "
-        "charged without limit: no job can enforce a budget of this population afterwards. Add a "
+        "charged without limit: afterwards, no budget of this population can be enforced. Add a "
         "budget so that the job ends"
     )
 

@@ -1,9 +1,10 @@
 """Section of a job file that declares a central guarantee instead of a local epsilon.
 
 A user's stream, whatever its length, is one message of a locally private randomizer. If the
-shuffler mixes the streams of many users, much less is revealed about each. So the local epsilon may
-be larger, and estimates are better. Inverting that amplification determines it once. A deployed job
-stores both, the local epsilon for users who are not hidden among that many others.
+shuffler mixes the streams of many users, much less is revealed about each user. The local epsilon
+can therefore be larger, which improves estimates. It is computed once, by inverting the
+amplification. A deployed job stores both guarantees: the local one also protects users who are not
+hidden among that many others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import ShuffledStreams
 from dpstream.randomizers.parameter_checks import LEAST_DELTA
 
-# Digits of a local epsilon, such as 5.987.
+# Significant digits of a local epsilon, such as 5.987.
 _DIGITS: Final = 4
 
 
@@ -32,7 +33,7 @@ class Central(Section):
 
     epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
     delta: float = Field(
-        ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
+        ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"
     )
 
     def promised(self, minimum: int) -> ShuffledStreams:
@@ -42,7 +43,7 @@ class Central(Section):
 def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values of a job file with the local epsilon that a central guarantee allows.
 
-    An epsilon that is present, as in a file written from a job, is kept if it is small enough.
+    An existing ``parameters.epsilon`` stays; `JobError` if it exceeds the allowed maximum.
     """
     entry, stated = _entry(values), _stated(values)
     parameters, shuffle = values.get("parameters"), values.get("shuffle")
@@ -53,8 +54,8 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
     minimum = shuffle.get("minimum") if isinstance(shuffle, Mapping) else None
     if minimum is None:
         message = (
-            "is missing: central assumes this number of users present at all epochs; expected a "
-            "whole number, at least 1"
+            "is missing: 'central' assumes this number of users present at all epochs; expected "
+            "an integer of at least 1"
         )
         raise JobError([Problem(("shuffle", "minimum"), message)])
     if type(minimum) is not int or minimum < 1:
@@ -71,15 +72,15 @@ def _check(epsilon: object, stated: Central, minimum: int) -> None:
     amplified = late_function("dpstream.randomizers.accounting.whole_streams", "delta_of_streams")
     if amplified(epsilon, minimum, stated.epsilon) > stated.delta:
         message = (
-            f"is {epsilon:g}, which exceeds central (epsilon {stated.epsilon:g}, delta "
-            f"{stated.delta:g}) with {minimum:,} users. Use at most "
-            f"{_most(stated, minimum):g}, or remove the key to use this maximum"
+            f"is {epsilon:g}; expected at most {_most(stated, minimum):g}, the local epsilon that "
+            f"'central' (epsilon {stated.epsilon:g}, delta {stated.delta:g}) allows with "
+            f"{minimum:,} users. Remove the key to use this maximum"
         )
         raise JobError([Problem(("parameters", "epsilon"), message)])
 
 
 def _most(stated: Central, minimum: int) -> float:
-    """Return the local epsilon, rounded down to a few digits."""
+    """Return the maximum local epsilon, rounded down to `_DIGITS` significant digits."""
     most = late_function("dpstream.randomizers.accounting.whole_streams", "local_loss_of_streams")
     loss: float = most(stated.epsilon, stated.delta, minimum)
     fine = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(loss)))
@@ -87,7 +88,7 @@ def _most(stated: Central, minimum: int) -> float:
 
 
 def _stated(values: Mapping[str, Any]) -> Central | None:
-    """Return the section if it is valid; validation of all values reports its problems."""
+    """Return the section if it is valid; problems are reported by the validation of the job."""
     try:
         return Central.model_validate(values["central"], strict=False)
     except (KeyError, ValueError):
@@ -104,11 +105,11 @@ def _entry(values: Mapping[str, Any]) -> Protocol | None:
 def _unable(entry: Protocol) -> str:
     able = ", ".join(name for name, each in PROTOCOLS.items() if each.loss_of_streams)
     why = (
-        "states epsilon and delta of shuffled messages itself, in parameters"
+        "its parameters already are the guarantee after shuffling"
         if entry.shuffling is not None
-        else "has no local loss of a whole stream to shuffle as one message"
+        else "it has no local epsilon for a whole stream that is shuffled as one message"
     )
     return (
-        f"protocol {entry.name} does not support 'central': it {why}. Remove the key, or use one "
+        f"protocol {entry.name} does not support 'central': {why}. Remove the key, or use one "
         f"of: {able}"
     )

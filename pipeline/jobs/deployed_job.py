@@ -1,6 +1,6 @@
 """Deployed jobs: a job, the constants shared by devices and servers, and its start offsets.
 
-`deploy_job` resolves everything once; every device, stage and reader uses the record in
+`deploy_job` determines these values once; every device, stage and reader uses the record in
 ``dpstream.jobs``. A *deployment* is one run of a job, identified by random bytes. The *fingerprint*
 is a digest of everything that gives a report its meaning. Both are in every record of the job.
 Records of another deployment or fingerprint are rejected.
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
-"""Minimum of ``shuffle.producers`` for manifests that encode differences from an earlier one."""
+"""Smallest ``shuffle.producers`` with manifests that encode differences from an earlier one."""
 
-# Parameters that change the reading and the number of reports, but not the meaning of one.
+# Parameters that change how, and how many, reports are read, but not the meaning of a report.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
 
 
@@ -73,7 +73,7 @@ class SignedDescription(Section):
     signer: Digest
 
     def encoded(self) -> dict[str, str]:
-        """Return the collectors' JSON answer, all in base64 so that bytes stay as signed."""
+        """Return the description for JSON, in base64 because the signature covers exact bytes."""
         parts = {
             "statement": self.statement.encode(),
             "signature": self.signature,
@@ -87,7 +87,7 @@ class Origin(Section):
 
     job: str = Field(description="the name of the job that ran")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
-    first_epoch: int = Field(default=1, ge=1, description="a whole number, at least 1")
+    first_epoch: int = Field(default=1, ge=1, description="an integer of at least 1")
 
 
 class DeployedJob(Job):
@@ -96,13 +96,13 @@ class DeployedJob(Job):
     Attributes:
         deployment: 16 random bytes.
         fingerprint: 16 bytes, see `fingerprint_of`.
-        constants: Calibrated `Law`, as JSON.
+        constants: Calibrated mechanism (`Law`), as JSON.
         start_offsets: First offset of the deployment in each partition of each topic.
         topic_ids: Kafka's ids of the topics at deployment; empty if the cluster has none.
         deployed_at: Milliseconds since 1970.
         horizons: Number of horizons that a recurring job's budget allows; None if unlimited.
-        noise_key: SHA-256 of the noise key shared by the shuffle workers; None if they need none,
-            and until one has been made.
+        noise_key: SHA-256 of the noise key shared by the shuffle workers; None if they need none or
+            it is not created yet.
         collector_key: SHA-256 of the key shared by the collectors; None without one.
         replay_of: Origin of a replay, which has no devices or shuffle stage and charges no user.
     """
@@ -114,7 +114,7 @@ class DeployedJob(Job):
     start_offsets: dict[Role, Offsets]
     topic_ids: dict[Role, str] = Field(default_factory=dict)
     deployed_at: int = Field(ge=0)
-    horizons: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    horizons: int | None = Field(default=None, ge=1, description="an integer of at least 1")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
@@ -126,19 +126,19 @@ class DeployedJob(Job):
         for role in wanted.keys() | self.start_offsets.keys():
             if role not in wanted:
                 raise ValueError(
-                    f"start_offsets names {role}, which is not a topic of {self.protocol}"
+                    f"start_offsets has topic {role}, which protocol {self.protocol} does not use"
                 )
             offsets, settings = self.start_offsets.get(role, ()), wanted[role]
             if len(offsets) != settings.partitions:
                 raise ValueError(
-                    f"start_offsets has {len(offsets)} entries for {role}; expected "
+                    f"start_offsets has {len(offsets)} offsets for {role}; expected "
                     f"{settings.partitions}, one per partition"
                 )
         return self
 
     @property
     def last_epoch(self) -> int | None:
-        """Last epoch, counted from 1; None for a job without end."""
+        """Last epoch, numbered from 1; None for a job without end."""
         if self.epochs.renew and self.horizons is not None:
             return (self.epochs.horizon_of(self.first_epoch) + self.horizons) * self.epochs.count
         return super().last_epoch
@@ -172,17 +172,17 @@ class DeployedJob(Job):
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
-        """Dummy messages that the shuffler adds to every released window; None if none."""
+        """Dummy messages that the shuffler adds to every released window; None if it adds none."""
         return self.protocol_entry.stage_dummies(self.law)
 
     @cached_property
     def stage_sum(self) -> StageSum | None:
-        """The shuffler's summation of every window's messages; None if it releases them."""
+        """Sum that the shuffler releases for a window; None if it releases the messages."""
         return self.protocol_entry.stage_sum(self.law)
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
-        """Law of the shuffler's deletions from every released window; None if it deletes none."""
+        """Mechanism by which the shuffler deletes messages at random; None if it deletes none."""
         return self.protocol_entry.crowds(self.law)
 
     @property
@@ -191,9 +191,10 @@ class DeployedJob(Job):
 
     @property
     def counts_devices(self) -> bool:
-        """True if observers of raw reports are shown a number of devices.
+        """True if observers of raw reports see a number of devices instead of messages.
 
-        It is public. The number of messages may be secret, and chunks of tables are not reports.
+        The number of devices is public. The number of messages can be secret, and chunks of tables
+        are not reports.
         """
         return self.protocol_entry.shuffling is not None or self.shared
 
@@ -203,13 +204,12 @@ class DeployedJob(Job):
 
     @cached_property
     def content_format(self) -> ContentFormat:
-        """Format of a device's report, if devices report for themselves."""
         from dpstream.topics.envelopes import ContentFormat
 
         form, shuffling = self.message_format, self.protocol_entry.shuffling
         slots = 1
         if shuffling is not None:
-            # The most is due where the most intervals end: at powers of two.
+            # Most messages are due when most intervals end: at powers of two.
             powers = {1 << order for order in range(self.epochs.count.bit_length())}
             epochs = powers | {self.epochs.count}
             slots = max(shuffling.capacity(self.law, epoch, 1) for epoch in epochs)
@@ -219,8 +219,8 @@ class DeployedJob(Job):
     def first_epoch(self) -> int:
         """First epoch that can be reported.
 
-        For devices that report for themselves, the epoch in which the deployment starts. Producers
-        may report the past; manifests hold the first epoch for which theirs were registered.
+        For devices that report for themselves, it is the epoch in which the deployment starts.
+        Producers can report past epochs; manifests contain the first one they registered for.
         """
         if self.replay_of is not None:
             return self.replay_of.first_epoch
@@ -261,7 +261,7 @@ class DeployedJob(Job):
 
     @property
     def short_manifests(self) -> bool:
-        """True if manifests may encode differences from an earlier one: with many producers."""
+        """True if manifests can encode differences from an earlier one, as with many producers."""
         return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
 
     @property
@@ -273,17 +273,16 @@ class DeployedJob(Job):
         return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
-        """Return epsilon against an observer of some of a device's reports; None for one report."""
+        """Return the loss to an observer of some of a device's reports; None for one report."""
         planning = self.protocol_entry.planning
         return None if planning is None else planning.exposure(self.law)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Guarantee for every device; for a recurring job, in each horizon."""
         return self.guarantee_of(self.law)
 
     def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
-        """Compute the guarantee for participation up to `epoch`; manifests hold `first_epoch`."""
+        """Return the guarantee for participation up to `epoch`; `first_epoch` is in manifests."""
         return self.guarantee_over(self.horizons_until(epoch, first_epoch))
 
     def horizons_until(self, epoch: int, first_epoch: int) -> int:
@@ -302,7 +301,7 @@ class DeployedJob(Job):
         return self.protocol_entry.aggregation.read(self.law, self.parameters, data)
 
     def to_bytes(self) -> bytes:
-        """Return canonical JSON, so that equal jobs have equal bytes."""
+        """Return canonical JSON: identical jobs have identical bytes."""
         # Written only if present.
         optional = ("replay_of", "collector_key", "signed_description", "topic_ids")
         left_out = self._absent | {name for name in optional if not getattr(self, name)}
@@ -314,7 +313,7 @@ class DeployedJob(Job):
 
         Raises:
             JobError: If the record is invalid or of another version, its protocol is unknown, its
-                fingerprint does not match, or its constants spend more than declared.
+                fingerprint does not match, or its constants exceed the declared privacy loss.
         """
         try:
             values = json.loads(data)
@@ -344,7 +343,7 @@ class DeployedJob(Job):
         return job
 
     def _check_constants(self) -> None:
-        """Raise `JobError` unless the constants are a law within the parameters' privacy loss."""
+        """Raise `JobError` if the constants are invalid or exceed the declared privacy loss."""
         try:
             guarantee = self.guarantee
         except ValueError as error:
@@ -356,7 +355,7 @@ class DeployedJob(Job):
                 from dpstream.randomizers.crowds import sum_rounded_up
 
                 said = sum_rounded_up(said, getattr(self.crowds, name))
-                where = f"parameters.{name} and crowds.{name} are together"
+                where = f"parameters.{name} and crowds.{name} allow only"
             if spent > said:
                 raise JobError(
                     [
@@ -377,9 +376,9 @@ def deploy_job(
 ) -> DeployedJob:
     """Start a deployment: calibrate the protocol and assign the job's identity.
 
-    `start_offsets` are the current end offsets of all topics, None for new ones; `deployed_at` is
-    in milliseconds since 1970; `deployment` is 16 bytes, random by default. Raises `JobError` if no
-    constants exist for the job's parameters and horizon.
+    `start_offsets` are the current end offsets of all topics, None for new topics; `deployed_at` is
+    in milliseconds since 1970; `deployment` is 16 bytes, random by default. Raises `JobError` if
+    the job's parameters and horizon cannot be calibrated.
     """
     if start_offsets is None:
         topics = job.topic_settings()
@@ -395,12 +394,12 @@ def deploy_job(
 
 
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
-    """Return 16 bytes that change whenever the meaning of a report does.
+    """Return 16 bytes that change whenever the meaning of a report changes.
 
-    They are the first bytes of SHA-256 over canonical JSON. It covers protocol, parameters (without
-    ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and the smallest
-    window; also crowds, a central guarantee, keys and shuffle instances, if present. `values` are
-    those of a deployed job, as JSON.
+    They are the first bytes of SHA-256 over canonical JSON of the protocol, parameters (without
+    ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs and
+    ``shuffle.minimum``; also of crowds, a central guarantee, keys and shuffle instances, if
+    present. `values` are the JSON values of a deployed job.
     """
     parameters = values["parameters"]
     meaning = {

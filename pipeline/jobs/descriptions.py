@@ -1,7 +1,7 @@
 """Job description for devices: a statement that the operator signs at deployment.
 
-The operator's public key is built into the app. So a collector, which distributes the statement,
-can neither promise less privacy than the operator did nor have reports sealed to its own key.
+The operator's public key is built into the app. A collector, which distributes the statement, can
+therefore neither state a weaker guarantee than the operator nor have reports sealed to its own key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14
-"""Maximum number of labels sent to devices; devices use numbers for larger domains."""
+"""Maximum number of labels sent to devices; for larger domains, devices use integers."""
 _LABEL = b"dpstream job description\0"
 
 
@@ -80,7 +80,6 @@ def _canonical(statement: dict[str, Any]) -> str:
 
 
 def _values(domain: ValueDomain) -> dict[str, Any]:
-    """Describe a device's values: labels if there are few, numbers from 0 in any case."""
     values: dict[str, Any] = {
         "kind": domain.kind,
         "size": domain.size,
@@ -100,10 +99,10 @@ def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
-    """Return the job with a description that names its current last epoch, signed again.
+    """Return the job with a description that has its current last epoch, signed again.
 
-    All else stays as devices have pinned it; the statement's revision identifies the newer one. The
-    key must be the one that devices trust.
+    The rest stays as devices have pinned it; the higher revision identifies the newer statement.
+    `key` must be the signing key that devices trust.
     """
     before = job.signed_description
     assert before is not None
@@ -120,7 +119,7 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def tells_the_last_epoch(job: DeployedJob) -> bool:
-    """Return whether the description, if any, names the job's current last epoch."""
+    """Return whether the description has the job's current last epoch; true without one."""
     current = job.signed_description
     return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
 
@@ -147,15 +146,15 @@ def is_signed(description: SignedDescription) -> bool:
 
 
 def signer_of(key: Ed25519PrivateKey) -> bytes:
-    """Return the public key of a signing key, 32 bytes, which an app has built in."""
+    """Return the 32-byte public key of a signing key, as it is built into apps."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def signing_key_at(path: Path) -> Ed25519PrivateKey:
-    """Read a signing key; create it, for its owner alone, if the file is missing."""
+    """Read a signing key; if the file is missing, create it, accessible only to its owner."""
     key = Ed25519PrivateKey.generate()
     try:
-        # Apps built with its public key trust no other.
+        # An existing key is never overwritten: apps trust only its public key.
         write_pem(path, key)
     except FileExistsError:
         return read_pem(path, "signing key", Ed25519PrivateKey)  # type: ignore[type-abstract]

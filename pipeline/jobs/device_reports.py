@@ -5,12 +5,12 @@
     devices: {}
 
 is sufficient: the identity that a device claims is accepted unchecked, once per epoch. With a key
-of ``dpstream keygen``, reports are sealed to the shuffler, so that collectors cannot read them::
+from ``dpstream keygen``, reports are sealed to the shuffler, so that collectors cannot read them::
 
     devices: {seal: stage.pub}
     devices: {seal: [stage-1.pub, stage-2.pub], rotate: 90}
 
-With tokens signed by the app's own backend, the identity of reporters is checked::
+With tokens signed by the app's own backend, the identity of devices is verified::
 
     devices: {tokens: {keys: jwks.json}}
 """
@@ -31,14 +31,15 @@ from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 from dpstream.pipeline.jobs.wording import Section
 
 ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
-"""Signature algorithm of tokens, by the type of a key."""
+"""Signature algorithm of tokens, by key type (``kty``)."""
 
 
 class Tokens(Section):
     """Authorized reporters: holders of a token (a JWT) signed by one of these keys.
 
-    `keys` are in JSON Web Key Set format, each with an id. Without `audience`, tokens must name the
-    job, so those for another job are invalid. Without `issuer`, any holder of a key is accepted.
+    `keys` are in JSON Web Key Set format, each with an id. Without `audience`, the audience of a
+    token must be the job's name, so that tokens for another job are invalid. Without `issuer`, the
+    issuer is not checked.
     """
 
     keys: tuple[dict[str, Any], ...] = Field(
@@ -50,29 +51,29 @@ class Tokens(Section):
         default=None,
         min_length=1,
         max_length=200,
-        description="the audience (aud) of tokens, 1 to 200 letters",
+        description="the audience (aud) of tokens, 1 to 200 characters",
     )
     issuer: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="the issuer (iss) of tokens, 1 to 200 letters",
+        description="the issuer (iss) of tokens, 1 to 200 characters",
     )
 
     @model_validator(mode="after")
     def _public_keys_of_known_types(self) -> Self:
         for key in self.keys:
             if "d" in key or "k" in key:
-                raise ValueError("keys has a private or symmetric key; expected public keys only")
+                raise ValueError("keys must be public; one has a private part, 'd' or 'k'")
             if key.get("kty") not in ALGORITHMS:
                 raise ValueError(
-                    f"keys has a key of type {shown(key.get('kty'))}; expected one of: "
+                    f"keys contains a key with 'kty' {shown(key.get('kty'))}; expected one of: "
                     f"{', '.join(ALGORITHMS)}"
                 )
             if not isinstance(key.get("kid"), str):
-                raise ValueError("keys has a key without an id (kid), which tokens refer to")
+                raise ValueError("keys contains a key without 'kid', the id that tokens refer to")
         if len({key["kid"] for key in self.keys}) < len(self.keys):
-            raise ValueError("keys has two keys with the same id (kid)")
+            raise ValueError("keys contains two keys with the same 'kid'; expected distinct ids")
         return self
 
 
@@ -80,11 +81,11 @@ class DeviceReports(Section):
     """Settings of devices that report for themselves.
 
     Attributes:
-        late: Seconds after the end of an epoch during which collectors accept its reports; None:
-            half of the shuffler's grace period.
-        seal: The shuffler's public keys, by key period; empty: collectors can read reports.
-        rotate: Number of epochs per key; the last key continues.
-        tokens: Authorized reporters; None accepts all.
+        late: Seconds after the end of an epoch during which collectors accept its reports; None
+            means half of the shuffler's grace period.
+        seal: The shuffler's public keys, by key period; if empty, collectors can read reports.
+        rotate: Number of epochs per key; the last key has no end.
+        tokens: Authorized reporters; None accepts reports without a token.
     """
 
     late: Seconds | None = Field(default=None, description=FIXED_DURATION)
@@ -92,7 +93,7 @@ class DeviceReports(Section):
         default=(), description="a public key, or a list of successive keys"
     )
     rotate: int | None = Field(
-        default=None, ge=1, description="epochs per key period, a whole number, at least 1"
+        default=None, ge=1, description="epochs per key period, an integer of at least 1"
     )
     tokens: Tokens | None = None
 
@@ -100,11 +101,11 @@ class DeviceReports(Section):
     def _keys_have_periods(self) -> Self:
         if len(self.seal) > 1 and self.rotate is None:
             raise ValueError(
-                "rotate is missing: the successive keys of seal require the number of epochs per "
-                "key"
+                "rotate is missing; expected the number of epochs for which each key of seal is "
+                "used"
             )
         if len(set(self.seal)) < len(self.seal):
-            raise ValueError("seal has a key twice; expected a different key for each key period")
+            raise ValueError("seal lists a key twice; expected a new key for each key period")
         return self
 
     @model_serializer(mode="wrap")
@@ -124,7 +125,7 @@ class DeviceReports(Section):
         return self.keys[min(period, len(self.seal) - 1)]
 
     def periods(self) -> list[tuple[bytes, int, int | None]]:
-        """Return every key with its first and last epoch; None if it continues."""
+        """Return each key with its first and last epoch; the last key's last epoch is None."""
         rotate, last = self.rotate or 1, len(self.seal) - 1
         return [
             (key, 1 + period * rotate, None if period == last else (period + 1) * rotate)
@@ -140,7 +141,7 @@ class DeviceReports(Section):
 
 
 def with_device_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Replace the file names in `devices` by the keys they hold; existing keys stay unchanged."""
+    """Replace file names in `devices` with the keys in these files; keys stay unchanged."""
     devices = values.get("devices")
     if not isinstance(devices, Mapping):
         return values
@@ -164,6 +165,6 @@ def _key_set(path: Path) -> list[object]:
         if not isinstance(keys, list):
             raise TypeError
     except (ValueError, LookupError, TypeError):
-        message = f"{path} is not a JSON Web Key Set; expected {{'keys': [...]}}"
+        message = f'{path} is not a JSON Web Key Set; expected {{"keys": [...]}}'
         raise JobError([Problem(where, message)]) from None
     return keys

@@ -1,8 +1,8 @@
 """Domains in job files: labels in a list or a file, numbers, grids, predicates.
 
-This module checks that the format is known and converts labels to text. Contents are checked at
-construction, with the protocol's parameters: by the types of `dpstream.randomizers.item_domains`,
-and for labels by `parameter_checks` and `hadamard_rows`.
+This module checks that the format is known and converts labels to text. Contents are checked when
+the protocol's parameters are constructed: by the types of `dpstream.randomizers.item_domains`, and
+for labels by `parameter_checks` and `hadamard_rows`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dpstream.randomizers.item_domains import (
 )
 
 _PATH = ("parameters", "domain")
-_FORMS = "a list of labels, or {file: NAME} for a file with one label a line"
-_CONDITION = "a list of values, or {from: x, below: y} for numbers, either of them optional"
-_PREDICATES = "{NAME: CONDITION, ...}, a condition being " + _CONDITION
+_FORMS = "a list of labels, or {file: NAME} for a file with one label per line"
+_CONDITION = "a list of values, or {from: x, below: y} for numbers, with one or both of the keys"
+_PREDICATES = "{NAME: CONDITION, ...}, where a condition is " + _CONDITION
 
 
 class _Kind(NamedTuple):
-    """Domain that is not a list; `make` constructs it, for validation."""
+    """Kind of domain that is not a list; `make` constructs a domain to validate it."""
 
     keys: tuple[str, ...]
     form: str
@@ -74,7 +74,7 @@ _KINDS: Final = (
 )
 
 _ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDomain | None)
-"""Types of parameters that are domains."""
+"""Types of the parameter ``domain`` for which a job file has labels or one of `_KINDS`."""
 
 
 def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ def _label(label: object, path: tuple[str, ...], *place: str | int) -> str:
 
 
 def _of_form(domain: Mapping[str, Any], kinds: Sequence[_Kind]) -> Mapping[str, Any]:
-    """Return a domain that is not a list, with values as text, after validating its kind."""
+    """Validate a domain that is not a list, and return it with values as text."""
     *others, last = ["a list of labels", "{file: NAME}", *(kind.form for kind in kinds)]
     allowed = f"{', '.join(others)} or {last}"
     rejected = JobError([Problem(_PATH, f"{shown(domain)} is not allowed; expected {allowed}")])
@@ -202,5 +202,5 @@ def _from_file(name: object, folder: Path, path: tuple[str, ...]) -> list[str]:
 
 
 def _composed(label: str) -> str:
-    """Compose each letter with its accent (NFC), so that labels that look alike are equal."""
+    """Normalize a label to NFC, so that labels that look the same are equal."""
     return normalize("NFC", label)

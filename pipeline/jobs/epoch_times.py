@@ -1,7 +1,7 @@
 """Start and end of a job's epochs by its calendar, compared with the broker's clock.
 
-Times are milliseconds since 1970. An epoch is rejected until `CLOCK_TOLERANCE` before its start; it
-is due when it has ended.
+Times are milliseconds since 1970. Reports of an epoch are rejected until `CLOCK_TOLERANCE` before
+its start; the epoch is due when it has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpstream.pipeline.values.times import EpochCalendar, iso_moment, microsecon
 LAST_MOMENT = 253_402_300_799_999
 """Last millisecond of the year 9999, after which there are no epochs."""
 CLOCK_TOLERANCE = 60.0
-"""Tolerated clock difference in seconds; a clock beyond it is reported, and an epoch is early."""
+"""Tolerated clock difference in seconds; larger ones are reported, and an epoch is early."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
 
 
@@ -40,7 +40,7 @@ class EpochSpans:
         return None if moment is None else iso_moment(moment)
 
     def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Insert the start of an epoch after its number, if there is a calendar."""
+        """Return `body` with the epoch's start ("begins") added, if there is a calendar."""
         if self.job.epochs.calendar is None:
             return dict(body)
         return {"epoch": body["epoch"], "begins": self.begins(body["epoch"]), **body}
@@ -62,7 +62,8 @@ class EpochTimes:
     def early_by(self, epoch: int, written: int) -> float | None:
         """Return the seconds by which a record was written before its epoch started.
 
-        None from `CLOCK_TOLERANCE` before the start; infinite for an epoch after the year 9999.
+        None if it was written at most `CLOCK_TOLERANCE` before the start, or later; infinity for
+        an epoch after the year 9999.
         """
         start = self.start(epoch)
         if start is None:
@@ -78,12 +79,12 @@ class EpochTimes:
         return self._calendar.epoch_of(_moment(now))
 
     def rejection(self, epoch: int, written: int) -> str | None:
-        """Return the reason to reject an epoch reported at this time; None if it has started."""
+        """Return the reason to reject an epoch reported at `written`; None if it has started."""
         early = self.early_by(epoch, written)
         if early is None:
             return None
         if early == float("inf"):
-            return f"epoch {epoch} is after the end of the calendar, the year 9999"
+            return f"epoch {epoch} is out of range: the calendar ends with the year 9999"
         start = self._calendar.start_of(epoch)
         return (
             f"epoch {epoch} starts at {start:%Y-%m-%d %H:%M:%S} UTC, {roughly(early)} ahead of the "

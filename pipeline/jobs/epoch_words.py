@@ -70,7 +70,7 @@ def _by_the_calendar(calendar: EpochCalendar, begins: datetime) -> EpochName:
 
 
 def at_midnight(calendar: EpochCalendar) -> bool:
-    """Return whether all epochs start with a day of the calendar's zone."""
+    """Return whether all epochs start at midnight in the calendar's zone."""
     return not calendar.length.exact % _DAY and calendar.local(calendar.start).time() == time()
 
 
@@ -79,7 +79,7 @@ def _in(name: str) -> EpochName:
 
 
 def _counted(length: Duration) -> tuple[int, str]:
-    """Return a length as the smallest number of units; 0 if no unit fits."""
+    """Return a length as a count and its largest unit, such as (2, "week"); (0, "") if none."""
     if length.months and length.exact:
         return 0, ""
     if length.months:
@@ -94,6 +94,6 @@ def _counted(length: Duration) -> tuple[int, str]:
 
 def _time_of_day(moment: datetime) -> str:
     zone = moment.strftime("%Z")
-    # Some zones have no abbreviation of letters.
+    # The abbreviation of some zones is an offset, such as +03.
     zone = zone if zone[:1].isalpha() else f"UTC{zone}"
     return f"{moment:%H:%M:%S} {zone}" if moment.second else f"{moment:%H:%M} {zone}"

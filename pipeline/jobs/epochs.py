@@ -36,7 +36,7 @@ def _instant(value: object) -> datetime:
 
 
 def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
-    """Convert a time to UTC; `zone` applies unless it names its own."""
+    """Convert a time to UTC; a time without a zone is in `zone`."""
     try:
         return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
     except OverflowError:
@@ -63,10 +63,10 @@ CalendarDuration = Annotated[
 
 
 def horizons_between(first: int, last: int, count: int) -> int:
-    """Return the number of horizons of `count` epochs that the epochs `first` to `last` touch.
+    """Return the number of horizons of `count` epochs that overlap the epochs `first` to `last`.
 
     A user who participates from `first` to `last` is charged once per horizon. Estimates, the page,
-    the ledger, budgets and plans count by it; a device charges itself by the horizons it draws.
+    the ledger, budgets and plans use this number; a device counts the horizons it draws for.
 
     >>> horizons_between(60, 60, 60), horizons_between(60, 61, 60)
     (1, 2)
@@ -76,7 +76,7 @@ def horizons_between(first: int, last: int, count: int) -> int:
 
 class Epochs(Section):
     count: int = Field(
-        ge=1, le=LONGEST_HORIZON, description=f"a whole number from 1 to {LONGEST_HORIZON}"
+        ge=1, le=LONGEST_HORIZON, description=f"an integer from 1 to {LONGEST_HORIZON}"
     )
     start: Instant | None = Field(
         default=None,
@@ -93,8 +93,8 @@ class Epochs(Section):
     renew: bool = Field(
         default=False,
         description=(
-            "true or false: start another horizon of count epochs after each one, for the same "
-            "privacy loss again"
+            "true or false: start another horizon of count epochs after each one, with another "
+            "charge of the same privacy loss"
         ),
     )
 
@@ -128,7 +128,7 @@ class Epochs(Section):
         return self.horizon_of(epoch) * self.count + 1
 
     def local(self, epoch: int) -> int:
-        """Return an epoch's number within its horizon, from 1, as protocols use it."""
+        """Return an epoch's number within its horizon, at least 1, as protocols use it."""
         return (epoch - 1) % self.count + 1
 
     def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """Section ``input`` of a job file: the format of the rows that producers read.
 
-It concerns readers of input alone. The meaning of reports does not depend on it, and a running job
-accepts a new one without redeployment. Omitted keys have defaults: CSV in UTF-8 with commas and
+It concerns only readers of input. The meaning of reports does not depend on it, so a running job
+accepts a new format without redeployment. Omitted keys have defaults: CSV in UTF-8 with commas and
 standard column names, times in ISO 8601 or Unix seconds, and values as the job defines them.
 """
 
@@ -68,7 +68,7 @@ def _time_format(value: object) -> str:
 
 
 def _year_of(pattern: str) -> int | None:
-    """Return the year that a pattern parses from its own output; None if it cannot."""
+    """Return the year that a pattern parses from the time it formatted, or None."""
     try:
         return datetime.strptime(_SAMPLE.replace(tzinfo=UTC).strftime(pattern), pattern).year
     except ValueError:
@@ -85,7 +85,7 @@ def _zone(value: object) -> str:
 
 
 def _word(value: object) -> object:
-    """Convert to text a word that YAML parsed as a number, true or false."""
+    """Return the text of a value that YAML parsed as a number, true or false."""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     return value
@@ -114,7 +114,7 @@ class InputColumns(Section):
 
     @property
     def placing(self) -> str | None:
-        """Named column that determines the epoch: "epoch", "time", or None."""
+        """Configured column that determines the epoch: "epoch", "time", or None."""
         return "epoch" if self.epoch is not None else "time" if self.time is not None else None
 
     def name_of(self, column: str) -> str:
@@ -159,10 +159,10 @@ class InputFormat(Section):
         ),
     )
     true: tuple[Word, ...] = Field(
-        default=(), description="a list of words for 1, such as [yes, ja]"
+        default=(), description="a list of texts that mean 1, such as [yes, ja]"
     )
     false: tuple[Word, ...] = Field(
-        default=(), description="a list of words for 0, such as [no, nein]"
+        default=(), description="a list of texts that mean 0, such as [no, nein]"
     )
     decimal: Literal[",", "."] | None = Field(
         default=None, description='"," or ".": the decimal separator'
@@ -186,30 +186,30 @@ class InputFormat(Section):
     def _words_are_distinct(self) -> Self:
         both = {folded(word) for word in self.true} & {folded(word) for word in self.false}
         if both:
-            raise ValueError(f"true has {min(both)!r}, as does false. Remove it from one of them")
+            raise ValueError(f"true has {min(both)!r}, which false has too. Remove one of the two")
         return self
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Only given keys, so that a file and its deployed form agree.
+        # Only configured keys, so that a job file and its deployed record agree.
         written = _without_empty(write(self))
         return {key: value for key, value in written.items() if (key, value) != ("separator", ",")}
 
     @property
     def zone(self) -> tzinfo | None:
-        """Zone of times that name none; None if not given."""
+        """Zone of times without one; None if not configured."""
         return None if self.timezone is None else ZoneInfo(self.timezone)
 
     @property
     def words(self) -> dict[str, str]:
-        """Words for 1 and 0, folded as `folded` does."""
+        """Texts that mean 1 or 0, normalized by `folded`, with their meaning."""
         return {
             **{folded(word): "1" for word in self.true},
             **{folded(word): "0" for word in self.false},
         }
 
     def rejection(self, domain: ValueDomain) -> str | None:
-        """Return why this format does not fit a domain, starting with the key; None if it does.
+        """Return why the format does not fit a domain, a message that starts with a key, or None.
 
         >>> InputFormat(clamp=True).rejection(BooleanDomain())
         'clamp requires numbers with a range, but this job is about one value'
@@ -244,7 +244,6 @@ class InputFormat(Section):
 
 
 def folded(text: str) -> str:
-    """Strip spaces and fold case, for comparisons."""
     return text.strip().casefold()
 
 
@@ -253,4 +252,4 @@ def _without_empty(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 AS_IT_IS = InputFormat()
-"""Input form with all keys omitted: the defaults."""
+"""Input format with all keys omitted: the defaults."""

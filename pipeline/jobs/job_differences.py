@@ -34,7 +34,7 @@ def _difference(old: object, new: object) -> str:
     before, after = _shown_or_left_out(old), _shown_or_left_out(new)
     if not isinstance(old, list) or not isinstance(new, list) or before != after:
         return f"{before} -> {after}"
-    # Long lists that start alike: the items in only one of them are more informative.
+    # Long lists look the same when cut: show the items that only one of them has.
     earlier, later = set(map(_as_text, old)), set(map(_as_text, new))
     gone = [item for item in old if _as_text(item) not in later]
     come = [item for item in new if _as_text(item) not in earlier]

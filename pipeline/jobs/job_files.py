@@ -112,8 +112,8 @@ class Job(Wording):
             )
         if self.sealed is not None and self.shuffle.order == "random":
             raise ValueError(
-                "shuffle.order is random: sealed reports are already in random order, because "
-                "they are sorted by values that no party can choose. Remove shuffle.order"
+                "shuffle.order is random, which is redundant: sealed reports are sorted by values "
+                "that no party can choose. Remove shuffle.order"
             )
         return self
 
@@ -157,8 +157,8 @@ class Job(Wording):
             raise ValueError("devices requires epochs in UTC. Remove epochs.timezone, or devices")
         if self.devices.late is not None and self.devices.late > self.shuffle.grace:
             raise ValueError(
-                "devices.late is longer than shuffle.grace, after which windows close; expected "
-                "at most shuffle.grace"
+                "devices.late is longer than shuffle.grace; expected at most shuffle.grace, after "
+                "which windows close"
             )
         return self
 
@@ -173,14 +173,14 @@ class Job(Wording):
             able = [name for name, each in PROTOCOLS.items() if each.one_message]
             raise ValueError(
                 "crowds requires a protocol with exactly one message per device and epoch, "
-                f"because messages are deleted by device. Use one of: {', '.join(able)}"
+                f"because deletion removes whole devices. Use one of: {', '.join(able)}"
             )
         items = entry.values(self.parameters).size
         if len(crowds.values) * items > MOST_PUBLISHED:
             raise ValueError(
-                f"crowds has {len(crowds.values):,} crowds with {items:,} estimates each, "
-                f"{len(crowds.values) * items:,} estimates in all; expected at most "
-                f"{MOST_PUBLISHED:,}. Use fewer crowds or items"
+                f"crowds requires {len(crowds.values) * items:,} estimates ({items:,} for each of "
+                f"{len(crowds.values):,} crowds); expected at most {MOST_PUBLISHED:,}. Use fewer "
+                "crowds or items"
             )
         return self
 
@@ -201,7 +201,7 @@ class Job(Wording):
         if items is None:
             return self
         if not items:
-            raise ValueError("labels requires a list of items or values. Remove labels")
+            raise ValueError("labels requires a job with a list of items or values. Remove labels")
         strange = [name for name in self.labels if name not in items]
         if strange:
             raise ValueError(
@@ -238,12 +238,12 @@ class Job(Wording):
 
     @property
     def population_name(self) -> str:
-        """Population of the job; an unnamed one is the job's own."""
+        """Population of the job; by default, one with the job's name."""
         return self.population if self.population is not None else self.name
 
     @property
     def last_epoch(self) -> int | None:
-        """Last epoch, counted from 1; None for a job without end."""
+        """Last epoch, numbered from 1; None for a job without end."""
         return None if self.epochs.renew else self.epochs.count
 
     @property
@@ -268,7 +268,7 @@ class Job(Wording):
         return f"epoch {self.epochs.dated(epoch, last, horizon)}"
 
     def guarantee_of(self, law: Law) -> Guarantee:
-        """Return the guarantee of a law for every user; for a recurring job, in each horizon."""
+        """Return a mechanism's guarantee for every user; for a recurring job, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
         if self.sealed is not None:
             sealing = self.sealed.trust(self.shuffle.instances, self.added_by_each(law))
@@ -315,7 +315,6 @@ class Job(Wording):
 
     @property
     def route(self) -> Route:
-        """Stages of the job, and topics between them."""
         reports = (Role.REPORTS, *FURTHER_REPORTS[: self.shuffle.instances - 1])
         hops: tuple[Role, ...] = ()
         if self.sealed is not None and self.shuffle.instances == 1:
@@ -342,11 +341,11 @@ class Job(Wording):
         return tuple(party for party in self.sealed.parties if party not in first)
 
     def added_by_each(self, law: Law, entry: Protocol | None = None) -> int:
-        """Return the number of empty devices that each later party of a sealed job adds per window.
+        """Return the number of devices without a value that each later party adds to a window.
 
         It equals the number of honest users that the guarantee needs, so the guarantee holds
-        whatever reports another party replaces. 0 if it needs none, or a model is learned. `entry`
-        defaults to the job's protocol.
+        whatever reports another party replaces. It is 0 if the job is not sealed or learns a model,
+        or if the guarantee needs no honest users. `entry` defaults to the job's protocol.
         """
         entry = entry or self.protocol_entry
         if self.sealed is None or entry.shuffling is None or entry.learning is not None:
@@ -361,7 +360,7 @@ class Job(Wording):
         return self.sealed is not None and bool(self.sealed.stages)
 
     def calibrate(self) -> Law:
-        """Return the law with the best estimates under the declared guarantee.
+        """Return the mechanism (`Law`) with the best estimates under the declared guarantee.
 
         Raises `JobError` if none exists for these parameters and this horizon.
         """
@@ -376,9 +375,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "instances"),
-                        "the shuffler adds the dummies of this job, but one of several shufflers "
-                        "cannot hide what another sees. Let devices send them: set "
-                        "parameters.dummies: devices",
+                        "the shuffler adds the dummy messages of this job, but one of several "
+                        "shufflers cannot hide what another sees. Let devices send dummy "
+                        "messages: set parameters.dummies: devices",
                     )
                 ]
             )
@@ -387,9 +386,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("sealed",),
-                        "the shuffler adds the dummies of this job, and the aggregator could "
-                        "distinguish them from reports by sealing them again. Let devices send "
-                        "them: set parameters.dummies: devices",
+                        "the shuffler adds the dummy messages of this job, and the aggregator "
+                        "could recognize them by sealing them again. Let devices send dummy "
+                        "messages: set parameters.dummies: devices",
                     )
                 ]
             )
@@ -404,9 +403,9 @@ class Job(Wording):
         return self.shuffle.spared(self.parameters, self.epochs.count)
 
     def share_format(self, law: Law) -> ShareFormat:
-        """Return the format of shared count tables of reports.
+        """Return the format of the tables of report counts that are sent in two shares.
 
-        Raises `JobError` if there are too many distinct or too many equal reports for a table.
+        Raises `JobError` if a table would have too many cells, or a cell too large a count.
         """
         from dpstream.topics.fixed_sizes import table_cells
         from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareFormat
@@ -418,8 +417,8 @@ class Job(Wording):
                 [
                     Problem(
                         ("sealed", "shares"),
-                        f"require tables with a count of every possible report; {self.protocol} "
-                        f"with these parameters has {different} different reports, expected at "
+                        f"require a table with a count for every possible report; {self.protocol} "
+                        f"with these parameters has {different} possible reports, expected at "
                         f"most {MOST_SHARED:,}. Seal every report instead with aggregate and "
                         "stages, or use another protocol or a smaller domain",
                     )
@@ -431,9 +430,9 @@ class Job(Wording):
                 [
                     Problem(
                         ("shuffle", "minimum"),
-                        f"{self.shuffle.minimum:,} devices may send up to {most:,} equal reports, "
-                        f"but a sum of shares is at most {MOST_ALIKE:,}. Use a smaller minimum, or "
-                        "seal every report instead with aggregate and stages",
+                        f"{self.shuffle.minimum:,} devices can send up to {most:,} identical "
+                        f"reports, but tables in shares count at most {MOST_ALIKE:,}. Use a "
+                        "smaller minimum, or seal every report with aggregate and stages",
                     )
                 ]
             )
@@ -490,11 +489,10 @@ _NAMING_FILES: Final = {
     "sealed": ("sealed", "with_public_keys"),
     "devices": ("device_reports", "with_device_keys"),
 }
-"""Module and function that read the files named in a section or parameter, by its key."""
+"""Module and function that read the files named in a section or parameter, by key."""
 
 
 def _with_files(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return the values of a job file with the contents of the files they name."""
     parameters = values.get("parameters")
     keys = {*values, *(parameters if isinstance(parameters, Mapping) else ())}
     for key, (module, function) in _NAMING_FILES.items():
@@ -513,7 +511,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
         protocol = PROTOCOLS.get(str(values.get("protocol")))
     exact = _for_no_protocol(model) if protocol is None else _for_protocol(model, protocol)
     try:
-        # JSON's strict mode is the right one: text is not a number, but a list is a tuple.
+        # In strict mode for JSON, text is not a number, but a list is valid for a tuple.
         return exact.model_validate_json(json.dumps(values))
     except ValidationError as error:
         removed = removed_from_job(values)
@@ -529,7 +527,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
 
 @contextmanager
 def _of_protocol() -> Iterator[None]:
-    """Attribute problems of another package's protocol to the key that names it."""
+    """Attribute errors of a protocol from another package to the key "protocol"."""
     try:
         yield
     except ProtocolError as error:
@@ -544,7 +542,7 @@ def _for_protocol(model: type[JobType], protocol: Protocol) -> type[JobType]:
 
 
 def _for_no_protocol(model: type[JobType]) -> type[JobType]:
-    """Return a model that finds all other problems of a job with an unknown protocol."""
+    """Return a model that reports an unknown protocol and all other problems of the job."""
     registered = Field(description=f"one of {', '.join(PROTOCOLS)}")
     fields: dict[str, Any] = {"protocol": (Literal[tuple(PROTOCOLS)], registered)}
     return create_model(model.__name__, __base__=model, **fields)

@@ -1,7 +1,7 @@
 """Phase of a deployed job, set by an operator: run, pause, drain.
 
 A phase is a separate record in ``dpstream.jobs``, so software that does not know phases still reads
-the job. A job without one is running. Supervisors on all machines obey it.
+the job. A job without a phase is running. Supervisors on all machines apply the phase.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEY = b"phase/"
 class Phase(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
-    """Workers have ended; producers still write, and nothing is lost within retention."""
+    """Workers have ended; producers still write, and no report is lost within retention."""
     DRAINING = "draining"
     """Workers finalize and publish the open windows, and then end."""
     DRAINED = "drained"
@@ -73,7 +73,7 @@ class JobPhase:
                 int(body["since"]),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise CodecError(f"not the phase of a job: {error!r}") from None
+            raise CodecError(f"not a job phase: {error!r}") from None
 
 
 def phase_key(job: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Messages about problems of a settings file: location, key and valid values."""
+"""Messages about problems in a settings file: location, key and valid values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_settings(path: pathlib.Path, what: str) -> str:
 
 
 def make_from_yaml(text: str, source: str, make: Callable[[dict[str, Any]], Made]) -> Made:
-    """Return `make` of the values in a YAML text; its problems get line numbers."""
+    """Return `make(values)` for the values of a YAML text; its problems get line numbers."""
     try:
         document = read_marked_yaml(text)
     except YamlError as error:

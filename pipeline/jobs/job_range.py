@@ -1,7 +1,7 @@
 """Valid epochs and partitions of a job, checked for every record that is read.
 
 Records of trusted roles are checked too: a well-formed record that names an epoch outside the job
-would otherwise make a reader work without end.
+would otherwise make a reader loop without end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 EPOCHS_AHEAD = 4096
-"""Maximum epochs from the oldest unfinalized one to any window; bounds the memory in use."""
+"""Maximum distance in epochs from the oldest unfinalized window to any other; bounds memory."""
 
 
 def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
@@ -25,5 +25,5 @@ def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
     """Return why a record of an epoch does not belong in a partition; None if it does."""
     problem = epoch_problem(job, epoch)
     if problem is None and job.topics.partition_of(epoch) != partition:
-        return f"epoch {epoch} belongs to partition {job.topics.partition_of(epoch)}"
+        return f"epoch {epoch} belongs in partition {job.topics.partition_of(epoch)}"
     return problem

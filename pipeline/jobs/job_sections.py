@@ -20,13 +20,13 @@ from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
 
 
 class Topics(Section):
-    partitions: int = Field(default=4, ge=1, le=1024, description="a whole number from 1 to 1024")
+    partitions: int = Field(default=4, ge=1, le=1024, description="an integer from 1 to 1024")
     replication: int | None = Field(
         default=None,
         ge=1,
         le=32,
         description=(
-            "copies of every record, a whole number from 1 to 32. Default: 1 on the local broker, "
+            "copies of every record, an integer from 1 to 32. Default: 1 on the local broker, "
             "otherwise the cluster's default"
         ),
     )
@@ -37,7 +37,6 @@ class Topics(Section):
 
     @property
     def retention_ms(self) -> int:
-        """Retention of raw and shuffled records, in milliseconds."""
         return round(self.retention * 1000)
 
     def partition_of(self, epoch: int) -> int:
@@ -45,14 +44,12 @@ class Topics(Section):
 
 
 class Budget(Section):
-    """Budget limit of the users a job is about, over all deployments together."""
-
     epsilon: float = Field(gt=0, description="a number above 0")
-    delta: float = Field(0.0, ge=0, lt=1, description="a number from 0 to below 1")
+    delta: float = Field(0.0, ge=0, lt=1, description="a number of at least 0 and below 1")
 
 
 class Crowds(Section):
-    """Crowds: parts of the users by a public column, counted separately."""
+    """Crowds: groups of users by a public column, estimated separately."""
 
     by: str = Field(
         pattern=r"^\s*\S.{0,99}$",
@@ -67,10 +64,10 @@ class Crowds(Section):
         ),
     )
     epsilon: float = Field(
-        gt=0, description="a number above 0, the loss for the numbers of all crowds"
+        gt=0, description="a number above 0, the privacy loss for the sizes of all crowds"
     )
     delta: float = Field(
-        ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
+        ge=LEAST_DELTA, lt=1, description=f"a number of at least {LEAST_DELTA:g} and below 1"
     )
 
     @model_validator(mode="after")
@@ -78,15 +75,14 @@ class Crowds(Section):
         name = self.by.strip().casefold()
         if name in ("user", "epoch", "time", "value"):
             raise ValueError(
-                f"by is {self.by}; expected a public column, different from those of the value "
-                "and the user"
+                f"by is {self.by}; expected another public column than user, epoch, time and value"
             )
         if len(set(self.values)) < len(self.values) or "" in self.values:
-            raise ValueError("values must be distinct and not empty")
+            raise ValueError("values must be distinct labels, none of them empty")
         for label in self.values:
             if BETWEEN.strip() in label:
                 raise ValueError(
-                    f"values has {shown(label)}; expected labels without a colon, which separates "
-                    "crowd and item"
+                    f"values has label {shown(label)}; expected no colon in labels, because a "
+                    "colon separates crowd and item"
                 )
         return self

@@ -1,7 +1,7 @@
 """Content of ``dpstream.jobs``: deployed jobs, phases, charges and budgets.
 
-The ledger (`dpstream.pipeline.ledger`) holds charges and budgets. The topic has a copy, from which
-`ledger --accept-loss` restores what a damaged ledger lost, and receipts for the ledger's entries.
+The ledger (`dpstream.pipeline.ledger`) holds charges and budgets. The topic has copies, from which
+`ledger --accept-loss` restores a damaged ledger, and receipts for the ledger's entries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Private key files: accessible to their owner alone, written once, and checked at every read.
+"""Private key files: accessible only to their owner, written once, and checked at every read.
 
 | key | format | holder | what a reader of it can do |
 |---|---|---|---|
@@ -41,14 +41,14 @@ _PrivateKey = TypeVar("_PrivateKey", X25519PrivateKey, Ed25519PrivateKey)
 
 
 class WrongKeyError(DpstreamError):
-    """The key is missing, wrong, or accessible to others; the message states the fix."""
+    """A key is missing, wrong, or accessible to other users; the message states the fix."""
 
     exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """Secret of 32 random bytes; a deployed job names it by its digest."""
+    """Secret of 32 random bytes; a deployed job identifies it by its digest."""
 
     secret: bytes = field(repr=False)
 
@@ -64,7 +64,7 @@ class SecretKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a key that the file's owner alone can access; raise `WrongKeyError` otherwise."""
+        """Read a key that only the file's owner can access; raise `WrongKeyError` otherwise."""
         option = cls.NAME.replace(" ", "-")
         remedy = (
             f"copy it from the machine that deployed the job, or name another file with --{option}"
@@ -72,14 +72,14 @@ class SecretKey:
         secret = read_key_file(path, cls.NAME, remedy)
         if len(secret) != KEY_BYTES:
             raise WrongKeyError(
-                f"{path} does not contain a {cls.NAME}; expected {KEY_BYTES} bytes. Check the "
-                "file name"
+                f"{path} does not contain a {cls.NAME}: got {len(secret)} bytes; expected "
+                f"{KEY_BYTES}. Check the file name"
             )
         return cls(secret)
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Read the key in a file, or create it if it is missing; raises as `read`."""
+        """Read the key in a file, or create the file if it is missing; raises as `read` does."""
         key = cls.random()
         try:
             write_key_file(path, key.secret)
@@ -114,7 +114,7 @@ class NoiseKey(SecretKey):
 
 
 class CollectorKey(SecretKey):
-    """Key of the tags of reports; with two keys, one device could report twice."""
+    """Key of the tags that replace device names; with two keys, a device could report twice."""
 
     __slots__ = ()
     NAME = "collector key"
@@ -123,8 +123,8 @@ class CollectorKey(SecretKey):
 def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = True) -> bytes:
     """Read a key file, at most 4,096 bytes.
 
-    `name` and `remedy`, the fix for a missing file, are for messages. `private` requires that only
-    the owner has access. `WrongKeyError` for a file irregular, unreadable or open to others.
+    `name` and `remedy`, the fix for a missing file, are for messages. Raises `WrongKeyError` if the
+    file is not a regular file, cannot be read or, if `private`, is accessible to other users.
     """
     try:
         with open_regular(path) as file:
@@ -143,7 +143,7 @@ def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = Tr
 
 
 def write_key_file(path: Path, content: bytes) -> None:
-    """Write a new key file for its owner alone and flush it to disk; an existing file is an error.
+    """Write a new key file, accessible only to its owner, to disk; raise if the file exists.
 
     Data sealed to a lost key cannot be opened, and a deployment whose key was lost cannot continue.
     """
@@ -152,7 +152,7 @@ def write_key_file(path: Path, content: bytes) -> None:
 
 
 def read_pem(path: Path, name: str, kind: type[_PrivateKey]) -> _PrivateKey:
-    """Read a private key in PEM, as of ``openssl genpkey``, that its owner alone can access."""
+    """Read a PEM private key, as ``openssl genpkey`` writes it, accessible only to its owner."""
     try:
         key = load_pem_private_key(read_key_file(path, name), None)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Private keys of a process; most jobs have none."""
+"""Private keys with which a process opens sealed reports; most jobs need none."""
 
 from __future__ import annotations
 

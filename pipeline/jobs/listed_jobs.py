@@ -1,4 +1,4 @@
-"""Jobs and phases listed in ``dpstream.jobs``, sufficient for running and reading jobs.
+"""Jobs and phases listed in ``dpstream.jobs``, all that running and reading jobs requires.
 
 The topic is compacted; the last record of a key counts. Records are applied one by one, in the
 order of the topic. `jobs_topic` also reads charges.
@@ -27,7 +27,7 @@ class ListedJobs:
 
     Attributes:
         jobs: Deployed jobs readable by this software version, by name.
-        unreadable: Names of jobs written by another version, which lists them itself.
+        unreadable: Names of jobs written by another software version.
     """
 
     def __init__(self) -> None:

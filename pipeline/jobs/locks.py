@@ -14,7 +14,7 @@ from dpstream.topics.sealing import Lock, sealing_context
 class Locks:
     """Keys and contexts of the parties that open ciphertexts.
 
-    `deployment` is that of the windows.
+    `deployment` is that of the windows: for a replay, the original's.
     """
 
     sealed: Sealed

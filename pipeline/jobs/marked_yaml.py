@@ -26,7 +26,7 @@ _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": No
 
 
 class YamlError(ValueError):
-    """Problems of a text, as (line, message); lines count from 1."""
+    """Problems of a YAML text, as (line, message); lines are counted from 1."""
 
     def __init__(self, problems: Sequence[tuple[int, str]]) -> None:
         super().__init__("\n".join(f"line {line}: {message}" for line, message in problems))
@@ -55,8 +55,8 @@ def read_marked_yaml(text: str) -> MarkedYaml:
     r"""Read a mapping.
 
     Raises:
-        YamlError: If the text is no YAML mapping, or a key is not text, is repeated or has no
-            value.
+        YamlError: If the text is not a YAML mapping, or if a key is not text, is repeated or has
+            no value.
 
     >>> document = read_marked_yaml("name: a\nepochs:\n  count: 8\n")
     >>> document.values, document.line_of(("epochs", "count"))
@@ -120,19 +120,19 @@ class _NodeReader:
         for key, child in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                self._complain(line, path, "a key must be text")
+                self._complain(line, path, "has a key that is not text; expected text")
             elif _ends_decimal_comma(values.get(before), key, child):
                 number = f"{values[before]},{key.value}"
                 self._complain(
                     line,
                     (*path, before),
-                    f"{number} between braces is read as two values. Use a decimal point "
+                    f"{number} in braces is read as two values. Use a decimal point "
                     f"({number.replace(',', '.')}) and no thousands separator",
                 )
             elif key.value in values:
                 first = self.lines[(*path, key.value)]
                 self._complain(
-                    line, (*path, key.value), f"is a duplicate key, first on line {first}"
+                    line, (*path, key.value), f"is a duplicate key; line {first} has it already"
                 )
             else:
                 self.lines[(*path, key.value)] = line

@@ -18,7 +18,7 @@ class ModelLog:
     """Read ``<job>.model`` as it grows.
 
     Records of other deployments and invalid models are skipped. `keep` stores the models
-    themselves, for `find`; `epochs` are those followed by a model.
+    themselves, for `find`. `epochs` are the epochs that have produced a model.
     """
 
     def __init__(self, job: DeployedJob, *, keep: bool) -> None:
@@ -33,11 +33,11 @@ class ModelLog:
         self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._registry.apply)
 
     def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
-        """Return the model that an epoch's devices compute at, float64 (numbers,), or None yet.
+        """Return the model that devices start from at an epoch, or None if not published yet.
 
-        It is 0 at the first epoch of a horizon. It is also 0 at the first epoch for which a
-        producer has registered, since no earlier one is ever published. Reading stops at the slice
-        that contains it, and earlier models are dropped.
+        It is float64, shape (numbers,), and 0 at the first epoch of a horizon. It is also 0 at the
+        first epoch for which a producer has registered, since no earlier model is ever published.
+        Reading stops at the log slice with the model, and earlier models are dropped.
         """
         if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)

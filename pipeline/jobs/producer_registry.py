@@ -34,13 +34,13 @@ class EnrolledProducer:
 class ProducerRegistry:
     """Registered producers, built from the records of ``<job>.producers`` in log order.
 
-    The first registration of a name counts. Skipped are records of other deployments, unreadable
-    ones, and drains of partitions that the job does not have. Registrations that exceed the
-    capacity of a manifest, or start at an epoch outside the job, are skipped too.
+    The first registration of a name counts. Records of other deployments, unreadable records and
+    drains of partitions that the job does not have are skipped. So are registrations that exceed
+    the capacity of a manifest, or start at an epoch outside the job.
 
     Attributes:
         drains: Offset up to which an operator has drained each partition of the reports.
-        version: Changes whenever other attributes may have changed.
+        version: Number that increases with every record that might change the registry.
     """
 
     def __init__(self, job: DeployedJob) -> None:
@@ -73,7 +73,7 @@ class ProducerRegistry:
         return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
     def find(self, enrollment: bytes) -> EnrolledProducer | None:
-        """Return the producer of an enrollment id; None if it is not registered (first)."""
+        """Return the producer with an enrollment id; None if no counted registration has it."""
         return self._by_enrollment.get(enrollment)
 
     def find_name(self, name: str) -> EnrolledProducer | None:

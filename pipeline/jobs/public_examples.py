@@ -48,14 +48,16 @@ def _read(path: Path, domain: ExampleDomain) -> str:
     names = [name.strip().casefold() for name in next(lines, [])]
     if names.count("class") != 1 or len(set(names) - {"class", "user"}) != domain.features:
         raise _problem(
-            f"{path}:1: expected column names class and {domain.features:,} features, each once"
+            f"{path}:1: expected the column class and {domain.features:,} features, each once"
         )
     class_at = names.index("class")
     features_at = [at for at, each in enumerate(names) if each not in ("class", "user")]
     rows = []
     for line in lines:
         if len(line) != len(names):
-            raise _problem(f"{path}:{lines.line_num}: {len(line)} fields; expected {len(names)}")
+            raise _problem(
+                f"{path}:{lines.line_num}: got {len(line)} fields; expected {len(names)}"
+            )
         row, wrong = domain.example(line[class_at].strip(), [line[at] for at in features_at])
         if wrong is not None:
             raise _problem(f"{path}:{lines.line_num}: {wrong}")

@@ -1,6 +1,6 @@
-"""Receipts in ``dpstream.jobs``: records that an entry was in the ledger.
+"""Receipts in ``dpstream.jobs``: records that the ledger contained an entry.
 
-Truncating the ledger at its end leaves an intact chain; receipts reveal the missing entries.
+Truncating the ledger leaves an intact chain of hashes; receipts reveal the missing entries.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dpstream.topics.frames import CodecError
 
 _HASH = re.compile("[0-9a-f]{64}")
 LATEST = "latest"
-"""Subject of a receipt that is not for the charge of a deployment."""
+"""Value of `Receipt.about` if the latest ledger entry is not the charge of a deployment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Receipt of an entry that was in the ledger, and counted.
+    """Receipt for a valid entry of the ledger.
 
     `about` is the charged deployment, 32 hexadecimal digits, or `LATEST`; `entry` is the record's
     SHA-256 in hexadecimal, `offset` its offset, and `at` its time in milliseconds since 1970.
@@ -52,9 +52,9 @@ class Receipt:
             raise CodecError(f"not a receipt: {error!r}") from None
         numbers = (receipt.offset, receipt.at)
         if any(type(number) is not int or number < 0 for number in numbers):
-            raise CodecError("not a receipt: offset and at must be whole numbers from 0 on")
+            raise CodecError("not a receipt: 'offset' and 'at' must be integers of at least 0")
         if not isinstance(receipt.about, str) or not receipt.about:
-            raise CodecError("not a receipt: about must be a deployment")
+            raise CodecError("not a receipt: 'about' must be a deployment or 'latest'")
         if not isinstance(receipt.entry, str) or not _HASH.fullmatch(receipt.entry):
-            raise CodecError("not a receipt: entry must be a SHA-256 in hexadecimal")
+            raise CodecError("not a receipt: 'entry' must be a SHA-256 in hexadecimal")
         return receipt

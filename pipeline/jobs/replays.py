@@ -11,7 +11,7 @@ from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, make_job, validate
 from dpstream.topics.names import Role
 
-# Allowed differences of a replay: how reports are read, and keys unrelated to them.
+# Allowed differences of a replay: how reports are read, and keys unrelated to reports.
 _MAY_DIFFER = (
     "name",
     "budget",
@@ -23,7 +23,7 @@ _MAY_DIFFER = (
 
 
 class ReplayError(DpstreamError):
-    """Impossible replay; the message states why, and what is possible."""
+    """A replay is impossible; the message states the reason, and what is possible."""
 
 
 def replayed_job(
@@ -33,11 +33,11 @@ def replayed_job(
     changed: Job | None = None,
     partitions: int | None = None,
 ) -> Job:
-    """Return the job that a replay is deployed as.
+    """Return the job to deploy for a replay of `original`.
 
-    `changed` has another estimator or other topics; `partitions` overrides it. `name` defaults to
-    that of `changed`, or else to the original's and ``-replay``. Raises `ReplayError`, which names
-    the difference, if `changed` contradicts the original about the reports.
+    `changed` is a job with another estimator or other topics; `partitions` overrides its number of
+    partitions. `name` defaults to the name of `changed`, or to the original's with ``-replay``.
+    Raises `ReplayError` with the difference if `changed` gives reports another meaning.
     """
     if changed is not None:
         rejected = [
@@ -48,7 +48,7 @@ def replayed_job(
         if rejected:
             raise ReplayError(
                 f"the job file differs from job {original.name}, whose windows it reads "
-                f"({'; '.join(rejected)}). A replay may change only the estimator, "
+                f"({'; '.join(rejected)}). A replay can change only the estimator, "
                 "messages_per_user, topics, grace and budget"
             )
     values = (original if changed is None else changed).to_json()
@@ -72,8 +72,8 @@ def deploy_replay(
 ) -> DeployedJob:
     """Start a replay's deployment with the original's constants, fingerprint and horizons.
 
-    Arguments are those of `deploy_job`, and the original's first epoch from its manifests. Nothing
-    is calibrated and no user is charged.
+    Arguments are those of `deploy_job`; `first_epoch` is the original's, from its manifests.
+    Nothing is calibrated and no user is charged.
     """
     if start_offsets is None:
         topics = job.topic_settings()
@@ -96,7 +96,10 @@ def deploy_replay(
         },
     }
     if fingerprint_of(values) != original.fingerprint:
-        raise ReplayError(f"job {job.name} interprets reports of {original.name} differently")
+        raise ReplayError(
+            f"job {job.name} gives reports another meaning than job {original.name}: the "
+            "fingerprints differ. A replay must have the same protocol, parameters and epochs"
+        )
     return validate(DeployedJob, values)
 
 

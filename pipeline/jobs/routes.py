@@ -20,7 +20,7 @@ class Route:
     """Topics that reports pass through on their way to the aggregator.
 
     Attributes:
-        reports: One topic per parallel shuffler; the first one's shuffler decides windows.
+        reports: One topic per parallel shuffler; the shuffler of the first finalizes windows.
         hops: Topics between chained shufflers, in order; empty for a single shuffler.
         shared: True if two aggregators sum a share of each table of counts.
     """
@@ -45,33 +45,33 @@ class Route:
 
     @property
     def decided(self) -> Role:
-        """The topic to which the shuffler that decides windows writes their contents."""
+        """The topic to which the shuffler that finalizes windows writes their contents."""
         return self.output(0)
 
     def output(self, index: int) -> Role:
-        """Return the topic that a chained shuffler writes; 0 is the one that decides windows."""
+        """Return the topic that a chained shuffler writes; 0 is the one that finalizes windows."""
         return Role.SHUFFLED if index == len(self.hops) else self.hops[index]
 
     def later_shufflers(self, role: Role) -> range:
-        """Return the indices of the chained shufflers after the first that reports in `role` pass.
+        """Return the indices of chained shufflers, except the first, still to be passed.
 
         Args:
-            role: A topic of reports, of `hops`, or the shuffled topic.
+            role: Topic that the reports are in: one of `reports` or `hops`, or the shuffled topic.
         """
         passed = 0 if role in self.reports else (*self.hops, Role.SHUFFLED).index(role) + 1
         return range(max(1, passed), len(self.hops) + 1)
 
 
 def stage_party(index: int) -> str:
-    """Return the party name of a shuffler; 0 is the one that decides windows."""
+    """Return the party name of a shuffler; 0 is the one that finalizes windows."""
     return f"stage {index + 1}"
 
 
 def shuffle_stage_name(index: int) -> str:
-    """Return a chained shuffler's name for ``dpstream run``; 0 is the one that decides windows."""
+    """Return a chained shuffler's name for ``dpstream run``; 0 is the first in the chain."""
     return "shuffle" if index == 0 else f"shuffle-{index + 1}"
 
 
 def instance_name(instance: int) -> str:
-    """Return a parallel shuffler's name for ``dpstream run``; 1 is the one that decides windows."""
+    """Return a parallel shuffler's name for ``dpstream run``; shuffler 1 finalizes windows."""
     return "shuffle" if instance == 1 else f"instance-{instance}"

@@ -1,15 +1,15 @@
-"""Sealing keys named by a job file, and their key periods.
+"""Sealing keys that a job file lists, and their key periods.
 
 ::
 
     sealed: {aggregate: aggregate.pub, stages: [stage-a.pub, stage-b.pub]}
 
-Each is the public key of a party that keeps the private one secret. Keys may follow each other::
+Each is the public key of a party that keeps the private one secret. A list has successive keys::
 
     sealed: {aggregate: [aggregate-1.pub, aggregate-2.pub], stages: [[a-1.pub, a-2.pub]],
              rotate: 90}
 
-The private key of an expired key period may be erased; data sealed to it can then never be opened.
+The private key of an expired key period can be erased; data sealed to it can then never be opened.
 
 Shufflers are chained. With `shuffle.instances` they are parallel instead, one key for each. No
 other instance can open what a producer sends to one of them::
@@ -82,7 +82,7 @@ class Sealed(Section):
         aggregate: Keys of the aggregator, by key period.
         stages: Keys of each chained or parallel shuffler, by key period.
         shares: Instead, keys of each of the two aggregators of shares, by key period.
-        rotate: Number of epochs per key; the last key of a party continues.
+        rotate: Number of epochs per key; the last key of a party has no end.
     """
 
     aggregate: PeriodKeys = Field(
@@ -101,7 +101,7 @@ class Sealed(Section):
         "successive keys",
     )
     rotate: int | None = Field(
-        default=None, ge=1, description="epochs per key period, a whole number, at least 1"
+        default=None, ge=1, description="epochs per key period, an integer of at least 1"
     )
 
     @model_validator(mode="after")
@@ -120,7 +120,7 @@ class Sealed(Section):
         parties = (self.aggregate, *self.stages, *self.shares)
         if self.rotate is None and any(len(keys) > 1 for keys in parties):
             raise ValueError(
-                "rotate is missing: successive keys require the number of epochs per key"
+                "rotate is missing; expected the number of epochs for which each key is used"
             )
         keys = list(chain(*parties))
         if len(set(keys)) < len(keys):
@@ -137,9 +137,10 @@ class Sealed(Section):
 
     @property
     def parties(self) -> dict[str, tuple[bytes, ...]]:
-        """Keys of every party, by key period: "stage 1", "stage 2" ... and "aggregate".
+        """Keys of each party, by key period.
 
-        For shares: "aggregate-a" and "aggregate-b".
+        Parties are "stage 1", "stage 2" ... and "aggregate"; with shares, "aggregate-a" and
+        "aggregate-b".
         """
         by_party = dict(zip(SHARERS, self.shares, strict=False))
         if not self.shares:
@@ -148,7 +149,7 @@ class Sealed(Section):
         return {party: tuple(map(bytes.fromhex, keys)) for party, keys in by_party.items()}
 
     def check_instances(self, instances: int) -> None:
-        """Raise `ValueError` unless each of `instances` shufflers has a party."""
+        """Raise `ValueError` if the number of keys does not match the number of shufflers."""
         stages = len(self.stages)
         if instances == 1 and stages > MOST_IN_SERIES:
             raise ValueError(
@@ -201,14 +202,14 @@ class Sealed(Section):
         return keys[min(period, len(keys) - 1)]
 
     def last_epoch_of(self, party: str, period: int) -> int | None:
-        """Return the last epoch of a key; None for the key that continues."""
+        """Return the last epoch of a party's key in a key period; None for its last key."""
         if self.rotate is None or period == len(self.parties[party]) - 1:
             return None
         return (period + 1) * self.rotate
 
 
 def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
-    """Return party, public key and last epoch (None: continues) of each key of a sealed job."""
+    """Return party, public key and last epoch (None for the last key) of each key of a job."""
     if job.devices is not None:
         return [(stage_party(0), key, last) for key, _, last in job.devices.periods()]
     if job.sealed is None:
@@ -221,7 +222,7 @@ def sealing_periods(job: Job) -> list[tuple[str, bytes, int | None]]:
 
 
 def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Replace file names in `sealed` by the public keys they hold; existing keys stay unchanged."""
+    """Replace file names in `sealed` with the public keys in these files; keys stay unchanged."""
     sealed = values.get("sealed")
     if not isinstance(sealed, Mapping):
         return values
@@ -238,7 +239,7 @@ def with_public_keys(values: Mapping[str, Any], folder: Path) -> Mapping[str, An
 
 
 def read_periods(keys: object, folder: Path, *place: str | int) -> list[object]:
-    """Read the public keys of one file name or a list; `place` names the key in messages."""
+    """Read the public keys of one file name or a list; `place` is the location for messages."""
     listed: Sequence[object] = keys if isinstance(keys, list | tuple) else [keys]
     return [_key(key, folder, place) for key in listed]
 

@@ -24,12 +24,12 @@ PUBLIC_SUFFIX: Final = ".pub"
 
 
 def public_bytes(key: X25519PrivateKey) -> bytes:
-    """Return the public key of a private one, 32 bytes."""
+    """Return the 32-byte public key of a private key."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def make_key_pair(private_file: Path, public_file: Path) -> bytes:
-    """Make a key pair, the private file for its owner alone; return the public key."""
+    """Write a new key pair; only the owner can access the private key. Return the public key."""
     key = X25519PrivateKey.generate()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if public_file.exists():
@@ -52,7 +52,7 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
 
 
 def read_public_key(path: Path) -> bytes:
-    """Read a public key, 32 bytes; raise `WrongKeyError` if the file holds none."""
+    """Read a 32-byte public key; raise `WrongKeyError` if the file does not contain one."""
     try:
         key = load_pem_public_key(read_key_file(path, "public key", private=False))
     except ValueError:
@@ -66,11 +66,11 @@ def read_public_key(path: Path) -> bytes:
 
 
 def read_private_key(path: Path) -> X25519PrivateKey:
-    """Read a private key that its owner alone can access; raise `WrongKeyError` otherwise."""
+    """Read a private key that only its owner can access; raise `WrongKeyError` otherwise."""
     return read_pem(path, "private key", X25519PrivateKey)  # type: ignore[type-abstract]
 
 
 def private_keys_in(folder: Path) -> dict[Path, X25519PrivateKey]:
-    """Read the private keys in a folder, from ``.key`` files; none if it does not exist."""
+    """Read the private keys in a folder's ``.key`` files; empty if the folder does not exist."""
     files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
     return {path: read_private_key(path) for path in files}

@@ -42,14 +42,14 @@ class Shuffle(Section):
     minimum: int = Field(
         default=100,
         ge=1,
-        description="the minimum number of devices to release a window, a whole number, at least 1",
+        description="the minimum number of devices to release a window, an integer of at least 1",
     )
     producers: int = Field(
         default=1,
         ge=1,
         description=(
-            "the number of registered producers required before a window closes as complete, a "
-            "whole number, at least 1"
+            "the number of registered producers required before a window closes as complete, an "
+            "integer of at least 1"
         ),
     )
     grace: Seconds = Field(default=60.0, description=FIXED_DURATION)
@@ -58,8 +58,8 @@ class Shuffle(Section):
         ge=1,
         le=MOST_INSTANCES,
         description=(
-            f"a whole number from 1 to {MOST_INSTANCES}: parallel shufflers, each of which sees "
-            "its share of the messages"
+            f"an integer from 1 to {MOST_INSTANCES}: parallel shufflers, each of which sees a "
+            "random part of the messages"
         ),
     )
 
@@ -86,9 +86,9 @@ class Shuffle(Section):
     def spared(self, parameters: Any, epochs: int) -> Any:
         """Return parameters with delta reduced by the cost of divisions that do not fit.
 
-        The cost covers every producer at every epoch of a horizon, with the factor of two output
-        distributions that far from the declared ones. It is far below one unit in the last place of
-        delta, which is reserved; `ValueError` if one unit does not cover it.
+        The cost is the probability of a redraw, for every producer at every epoch of a horizon,
+        times 1 + exp(epsilon), because both compared output distributions change. One unit in the
+        last place of delta is reserved for it; raises `ValueError` if that is not enough.
         """
         delta = getattr(parameters, "delta", None)
         if self.instances == 1 or not delta:
@@ -101,8 +101,8 @@ class Shuffle(Section):
         epsilon = min(parameters.epsilon, 600.0)
         if (1 + math.exp(epsilon)) * divisions * REDRAW_PROBABILITY >= delta - spared:
             raise ValueError(
-                f"epsilon {epsilon:g} with delta {delta:g} leaves no capacity for the messages of "
-                f"{self.instances} instances. Use a smaller epsilon or a larger delta"
+                f"epsilon {epsilon:g} with delta {delta:g} leaves no delta for the division of "
+                f"messages among {self.instances} instances. Use a smaller epsilon or larger delta"
             )
         return replace(parameters, delta=spared)
 
@@ -111,7 +111,7 @@ class SizedShuffle(Shuffle):
     minimum: int = Field(
         ge=1,
         description=(
-            "the minimum number of devices to release a window, a whole number, at least 1; the "
-            "noise is sized on it"
+            "the minimum number of devices to release a window, an integer of at least 1; the "
+            "noise is calibrated to it"
         ),
     )

@@ -67,7 +67,7 @@ class Wording(Section):
         return (self.labels or {}).get(label, label)
 
     def given_texts(self, *names: str) -> dict[str, Any]:
-        """Return those of these keys that the job file has.
+        """Return the keys among `names` that the job file has, with their texts.
 
         >>> Wording(unit="students").given_texts("title", "unit")
         {'unit': 'students'}

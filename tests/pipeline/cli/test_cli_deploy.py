@@ -131,7 +131,7 @@ def test_deploy_rejects_a_budget_below_its_charges(
         result = dpstream("deploy", with_operators_keys(job_file, keys))
         assert result.code == code
         assert (result.code == 0) or (
-            "Lower it, or, if the users agree, set the budget with --set-budget"
+            "if the users agree, raise the budget: --set-budget"
         ) in result.errors
     assert deployed(cluster).budget is not None
 
@@ -186,7 +186,7 @@ def test_deploy_adjusts_horizons_to_a_new_budget(
     decide(cluster, 25)
     result = dpstream("deploy", renewing(job_file, 4))
     assert result.code == 1
-    assert "Lower it, or, if the users agree, set the budget with --set-budget" in (result.errors)
+    assert "if the users agree, raise the budget: --set-budget" in (result.errors)
     assert (deployed(cluster).horizons, charged(cluster)) == (None, [None])
     assert dpstream("deploy", renewing(job_file, 7)).code == 0
     assert (deployed(cluster).horizons, charged(cluster)) == (3, [3])
@@ -248,7 +248,7 @@ def test_concurrent_deploys_never_exceed_the_budget(
     monkeypatch.setattr(cluster, "append", race)
     result = dpstream("deploy", renewing(job_file, 8))
     assert (result.code, result.errors.count("\n")) == (1, 1)
-    assert "Lower it, or, if the users agree, set the budget with --set-budget" in result.errors
+    assert "if the users agree, raise the budget: --set-budget" in result.errors
     total = sum(charge.epsilon * (charge.horizons or 1) for charge in jobs(cluster).charges)
     assert total == pytest.approx(2.0 * running)
     assert ("small" in jobs(cluster).jobs) == running
@@ -298,7 +298,7 @@ def test_dry_run_predicts_rejection_and_exit_code(
         assert snapshot(cluster) == before
 
     job_file.write_text(job_text() + "budget: {epsilon: 1}\n")
-    expect("Lower it, or, if the users agree, set the budget with --set-budget")
+    expect("if the users agree, raise the budget: --set-budget")
     odd = TopicSettings("small.reports", 3, 1, {"retention.ms": "5"})
     cluster.create_topics([odd])
     job_file.write_text(job_text())

@@ -45,7 +45,7 @@ def test_flags_override_the_input_section(
     assert result.errors == f"{foreign}: read as UTF-16, according to its byte order mark\n"
     result = dpstream("simulate", job_file, "--input", foreign, *seeded)
     assert result.code == 2
-    assert "Give --separator ';'" in result.errors
+    assert "Use --separator ';'" in result.errors
 
 
 @pytest.mark.parametrize(

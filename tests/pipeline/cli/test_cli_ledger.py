@@ -127,7 +127,7 @@ def test_ledger_reports_a_charge_without_a_deployment(
     assert dpstream("ledger", "--verify").code == 0
     begin(cluster, "second")
     result = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
-    assert "Lower it, or, if the users agree, set the budget with --set-budget" in result.errors
+    assert "if the users agree, raise the budget: --set-budget" in result.errors
 
 
 def job_file(folder: Path) -> Path:

@@ -60,7 +60,7 @@ def test_second_job_is_bound_by_the_budget_of_the_first(
     budget: float | None,
     undeployed: bool,
 ) -> None:
-    """With no budget of its own, with a larger one, and after the first job is undeployed."""
+    """The second job has no budget or a larger one; the first job can be undeployed."""
     assert dpstream("deploy", job_file(tmp_path, "first", 4)).code == 0
     first = read_jobs(cast(Cluster, cluster)).jobs["first"].deployment.hex()[:8]
     if undeployed:
@@ -71,12 +71,12 @@ def test_second_job_is_bound_by_the_budget_of_the_first(
         assert said.code == code
         assert "budget of population students is epsilon 4" in said.errors
         assert f"as job first declared it (deployment {first}, " in said.errors
-        assert "Lower it, or, if the users agree, set the budget with --set-budget" in said.errors
+        assert "if the users agree, raise the budget: --set-budget" in said.errors
         assert "--set-budget students=" in said.errors
     assert len(cluster.records[JOBS_TOPIC, 0]) == before, "nothing is written"
 
 
-def test_smallest_declared_epsilon_and_delta_bind() -> None:
+def test_smallest_declared_epsilon_and_delta_are_binding() -> None:
     job = deploy_job(job_about("third"), deployed_at=5)
     declared = [
         replace(stating(4), delta=0.1, job="a"),
@@ -89,7 +89,7 @@ def test_smallest_declared_epsilon_and_delta_bind() -> None:
     assert [found[name].binding for name in ("epsilon", "delta")] == declared[:2]
 
 
-def test_operator_budget_overrides_earlier_declarations_only() -> None:
+def test_operator_budget_overrides_only_earlier_declarations() -> None:
     job = deploy_job(job_about("next"), deployed_at=5)
     earlier = [Charge("students", "first", "ab" * 16, 4.0, 0.0, 5)]
     raised = [stating(4), stating(8, operator=True)]
@@ -100,14 +100,14 @@ def test_operator_budget_overrides_earlier_declarations_only() -> None:
         check_budget(job, earlier, [stating(99), stating(7, operator=True)])
 
 
-def test_recurring_job_is_bound_by_other_declarations(
+def test_recurring_job_is_bound_by_budgets_of_other_jobs(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
     assert dpstream("deploy", job_file(tmp_path, "first", 14)).code == 0
     path = job_file(tmp_path, "second")
     path.write_text(path.read_text().replace("count: 8", "count: 8, renew: true"))
     said = dpstream("deploy", path, "--yes")
-    assert (said.code, said.errors) == (0, ""), "and not said to be without end"
+    assert (said.code, said.errors) == (0, ""), "no warning about a job without end"
     assert read_jobs(cast(Cluster, cluster)).jobs["second"].horizons == 2
 
 
@@ -194,10 +194,10 @@ def test_invalid_budget_is_rejected_without_writing(
         {"operator": 1},
     ],
 )
-def test_damaged_budget_declaration_is_ignored(wrong: dict[str, object]) -> None:
+def test_damaged_budget_declaration_is_rejected(wrong: dict[str, object]) -> None:
     damaged = json.dumps(json.loads(stating(4).to_bytes()) | wrong).encode()
-    with pytest.raises(CodecError, match="not a declared budget:"):
+    with pytest.raises(CodecError, match="not a budget declaration:"):
         BudgetDeclaration.from_bytes(damaged)
     for garbage in (b"", b"[]", b"{}", b"4", b"[" * 9_999):
-        with pytest.raises(CodecError, match="not a declared budget:"):
+        with pytest.raises(CodecError, match="not a budget declaration:"):
             BudgetDeclaration.from_bytes(garbage)

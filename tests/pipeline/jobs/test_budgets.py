@@ -35,7 +35,7 @@ def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> Deploye
     return deploy_job(job, deployed_at=5)
 
 
-def test_a_stream_is_charged_once() -> None:
+def test_deployment_charges_a_stream_once() -> None:
     charge = Charge.of(deployed(population="students"))
     assert (charge.population, charge.job, charge.at) == ("students", "job", 5)
     assert charge.epsilon == 4.0
@@ -48,9 +48,7 @@ def test_charges_add_up_to_the_budget() -> None:
     charges: list[Charge] = []
     for _ in range(2):
         charges.append(check_budget(job, charges))
-    with pytest.raises(
-        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
-    ):
+    with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
         check_budget(job, charges)
     others = [Charge.of(deployed(population="teachers"))] * 5
     check_budget(job, others)
@@ -82,9 +80,7 @@ def test_horizons_are_limited_by_the_budget() -> None:
     charge = check_budget(fitted, earlier)
     assert (charge.epsilon, charge.horizons) == (4.0, 2)
     assert fitted.last_epoch == 16
-    with pytest.raises(
-        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
-    ):
+    with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
         check_budget(job.model_copy(update={"horizons": 1}), [*earlier, charge])
     one_more = renewing(budget={"epsilon": 16}).model_copy(update={"horizons": 1})
     check_budget(one_more, [*earlier, charge])
@@ -94,22 +90,18 @@ def test_all_horizons_of_a_job_must_fit_its_budget() -> None:
     job = renewing(budget={"epsilon": 14})
     earlier = [Charge.of(deployed(population="students"))]
     check_budget(job.model_copy(update={"horizons": 2}), earlier)
-    with pytest.raises(
-        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
-    ):
+    with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
         check_budget(job.model_copy(update={"horizons": 3}), earlier)
 
 
 def test_budget_below_one_horizon_is_rejected() -> None:
     job = renewing(budget={"epsilon": 3.9})
     assert horizons_within_budget(job, []) == 1
-    with pytest.raises(
-        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
-    ):
+    with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
         check_budget(job.model_copy(update={"horizons": 1}), [])
 
 
-def test_unlimited_horizons_prevent_a_budget() -> None:
+def test_unlimited_horizons_make_a_budget_unenforceable() -> None:
     endless = renewing(name="endless")
     assert horizons_within_budget(endless, []) is None
     charge = check_budget(endless, [])
@@ -143,14 +135,14 @@ def test_unlimited_horizons_prevent_a_budget() -> None:
         ("horizons", True),
     ],
 )
-def test_damaged_charge_is_ignored(field: str, value: object) -> None:
+def test_damaged_charge_is_rejected(field: str, value: object) -> None:
     record = json.loads(Charge.of(deployed()).to_bytes())
     damaged = json.dumps({**record, field: value}).encode()
     with pytest.raises(CodecError, match="not a charge"):
         Charge.from_bytes(damaged)
 
 
-def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
+def test_deployment_fixes_and_charges_all_horizons() -> None:
     cluster = cast(Cluster, MemoryCluster())
 
     def begin(name: str, budget: float | None) -> DeployedJob:
@@ -164,7 +156,7 @@ def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
     for budget in (21, 99, None):
         with pytest.raises(
             BudgetError,
-            match=("Lower it, or, if the users agree, set the budget with --set-budget"),
+            match=("if the users agree, raise the budget: --set-budget"),
         ):
             begin("b", budget)
 
@@ -182,7 +174,7 @@ def counted(*, renew: bool = False, **keys: object) -> DeployedJob:
 
 
 def test_independent_epochs_are_charged_their_total_loss() -> None:
-    """Their loss is composed with the delta of one of them, and charged once."""
+    """The loss of all epochs is composed with the delta of one epoch, and charged once."""
     job = counted()
     guarantee, charge = job.guarantee, Charge.of(job)
     assert (guarantee.unit, guarantee.epsilon) == ("epoch", 1)
@@ -193,7 +185,7 @@ def test_independent_epochs_are_charged_their_total_loss() -> None:
     for little in ({"epsilon": 3.0, "delta": 1e-6}, {"epsilon": 20, "delta": 1e-7}):
         with pytest.raises(
             BudgetError,
-            match=("Lower it, or, if the users agree, set the budget with --set-budget"),
+            match=("if the users agree, raise the budget: --set-budget"),
         ):
             check_budget(counted(budget=little), [])
 
@@ -225,13 +217,11 @@ def declared_by_a_job(epsilon: float, delta: float) -> BudgetDeclaration:
 
 
 def test_filter_admits_small_charges_beyond_their_sum() -> None:
-    """A hundred of 1/4 and one of 1: their sum is 26, by the filter less than 17."""
+    """A hundred charges of 1/4 and one of 1 add up to 26, by the filter to less than 17."""
     check_budget(job(), small(100), [COMPOSED])
     with pytest.raises(BudgetError, match=r"17, as .* would charge 1 \(composed 19"):
         check_budget(job(), small(140), [COMPOSED])
-    with pytest.raises(
-        BudgetError, match=("Lower it, or, if the users agree, set the budget with --set-budget")
-    ):
+    with pytest.raises(BudgetError, match=("if the users agree, raise the budget: --set-budget")):
         check_budget(job(), small(100), [replace(COMPOSED, composed=False)])
     (epsilon, _) = accounts_of(job(), small(100), [COMPOSED])
     assert epsilon.filtered is not None
@@ -239,7 +229,7 @@ def test_filter_admits_small_charges_beyond_their_sum() -> None:
     assert epsilon.remaining == pytest.approx(17 - epsilon.filtered)
 
 
-def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
+def test_filter_counts_a_charge_once_per_horizon() -> None:
     """Many horizons of one deployment cost as much as that many deployments of one horizon."""
     one = small(1)[0]
     for horizons in (1, 7, 100):
@@ -254,13 +244,13 @@ def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
 
 
 def test_delta_charges_are_limited_to_half_the_budget() -> None:
-    """The other half is reserved for the filter, whichever rule admits them."""
+    """The other half is reserved for the filter, whichever rule admits the charges."""
     check_budget(job(), small(5, delta=1e-7), [COMPOSED])
     with pytest.raises(BudgetError, match="is delta 5e-07, as an operator"):
         check_budget(job(), small(6, delta=1e-7), [COMPOSED])
     check_budget(job(), small(6, delta=1e-7), [replace(COMPOSED, composed=False)])
     binding = binding_budget("students", [COMPOSED, declared_by_a_job(20, 7e-7)])
-    assert binding["delta"] is COMPOSED, "half of it is less"
+    assert binding["delta"] is COMPOSED, "half of its delta is less"
 
 
 def test_charges_must_fit_every_standing_budget() -> None:
@@ -286,13 +276,13 @@ def test_unlimited_charges_have_no_filter() -> None:
         check_budget(job(), [endless], [COMPOSED])
 
 
-def test_composition_requires_delta() -> None:
+def test_composed_budget_requires_delta() -> None:
     assert filter_of(COMPOSED) is not None
     for other in (replace(COMPOSED, composed=False), replace(COMPOSED, delta=0.0)):
         assert filter_of(other) is None
 
 
-def test_composed_budget_survives_encoding() -> None:
+def test_composed_budget_round_trips() -> None:
     assert BudgetDeclaration.from_bytes(COMPOSED.to_bytes()) == COMPOSED
     summed = replace(COMPOSED, composed=False)
     assert BudgetDeclaration.from_bytes(summed.to_bytes()) == summed

@@ -33,7 +33,7 @@ def deployed(**values: Any) -> DeployedJob:
     return deploy_job(make_job({**VALUES, **values}), deployed_at=1_700_000_000_000)
 
 
-def test_record_contains_the_whole_job() -> None:
+def test_job_record_contains_the_whole_job() -> None:
     offsets = {
         role: (7, 0, 3, 9) if role in (Role.REPORTS, Role.SHUFFLED) else (5,)
         for role in make_job(VALUES).topic_settings()
@@ -51,7 +51,7 @@ def test_record_contains_the_whole_job() -> None:
     assert describe_difference(read, make_job(VALUES)) == []
 
 
-def test_record_suffices_for_devices_and_servers() -> None:
+def test_job_record_suffices_for_devices_and_servers() -> None:
     job = DeployedJob.from_bytes(deployed().to_bytes())
     assert job.law == make_job(VALUES).calibrate()
     assert job.guarantee.epsilon <= 1
@@ -62,11 +62,11 @@ def test_record_suffices_for_devices_and_servers() -> None:
     assert job.aggregator_from_bytes(aggregator.to_bytes()).to_bytes() == aggregator.to_bytes()
 
 
-def test_deployment_needs_start_offsets_of_every_topic() -> None:
+def test_deployment_requires_start_offsets_for_every_topic() -> None:
     body = json.loads(deployed().to_bytes())
     del body["start_offsets"]["status"]
     with pytest.raises(
-        JobError, match="start_offsets: has 0 entries for status; expected 1, one per partition"
+        JobError, match="start_offsets: has 0 offsets for status; expected 1, one per partition"
     ):
         DeployedJob.from_bytes(json.dumps(body).encode())
 
@@ -83,7 +83,7 @@ def test_deployment_needs_start_offsets_of_every_topic() -> None:
         {"shuffle": {"minimum": 99}},
     ],
 )
-def test_report_semantics_change_the_fingerprint(values: dict[str, Any]) -> None:
+def test_fingerprint_changes_with_the_meaning_of_reports(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint != deployed().fingerprint
 
 
@@ -96,7 +96,7 @@ def test_report_semantics_change_the_fingerprint(values: dict[str, Any]) -> None
         {"epochs": {"count": 12, "start": "2013-10-01T02:00+02:00", "length": "7d"}},
     ],
 )
-def test_names_windows_and_topics_keep_the_fingerprint(values: dict[str, Any]) -> None:
+def test_fingerprint_ignores_names_windows_and_topics(values: dict[str, Any]) -> None:
     assert deployed(**values).fingerprint == deployed().fingerprint
 
 
@@ -160,7 +160,7 @@ def test_altered_job_record_is_rejected(
         (change("constants.order_weights", []), "constants: not a FutureRand law"),
     ],
 )
-def test_constants_beyond_the_parameters_are_rejected(
+def test_constants_that_contradict_the_parameters_are_rejected(
     alter: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     """Even with a matching fingerprint: the writer of the record is not trusted."""
@@ -173,7 +173,9 @@ def test_constants_beyond_the_parameters_are_rejected(
     assert "\n" not in str(caught.value)
 
 
-def test_a_delta_beyond_that_of_the_parameters_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_that_exceed_the_declared_delta_are_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     @dataclass(frozen=True)
     class Approximate:
         epsilon: float = 1.0
@@ -197,7 +199,7 @@ def test_a_delta_beyond_that_of_the_parameters_is_rejected(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_stays_within_its_parameters(name: str) -> None:
+def test_every_protocol_stays_within_its_declared_loss(name: str) -> None:
     for example in PROTOCOLS[name].examples:
         parameters = json.loads(json.dumps(asdict(example.parameters)))
         job = deployed(
@@ -209,7 +211,7 @@ def test_every_protocol_stays_within_its_parameters(name: str) -> None:
         assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
-def test_operational_settings_may_change() -> None:
+def test_job_record_with_other_operational_settings_is_accepted() -> None:
     record = json.loads(deployed().to_bytes())
     change("shuffle.grace", "PT2H")(record)
     change("topics.retention", "P1D")(record)
@@ -218,7 +220,7 @@ def test_operational_settings_may_change() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"null", b"{", b"[" * 100_000, b"NaN"])
-def test_malformed_record_is_a_job_error(data: bytes) -> None:
+def test_malformed_job_record_raises_a_job_error(data: bytes) -> None:
     with pytest.raises(JobError, match="not the record of a deployed job"):
         DeployedJob.from_bytes(data)
 
@@ -240,7 +242,7 @@ def job_of(protocol: str = "value_stream", users: int | None = 100_000, **more: 
     )
 
 
-def test_local_epsilon_is_the_largest_within_central() -> None:
+def test_local_epsilon_is_the_largest_that_central_allows() -> None:
     epsilon = job_of().parameters.epsilon
     assert epsilon == 5.917  # near 6
     spent, more = (
@@ -265,7 +267,7 @@ def test_guarantee_states_local_and_central_epsilon() -> None:
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
 
 
-def test_horizons_add_up_for_local_and_central_epsilon() -> None:
+def test_local_and_central_epsilon_add_up_over_horizons() -> None:
     job = job_of(epochs={"count": 16, "renew": True})
     over = deploy_job(job, deployed_at=0).guarantee_at(33, 1)
     assert over.shuffled is not None
@@ -287,7 +289,7 @@ def test_altered_central_guarantee_is_detected() -> None:
         ({"users": None}, "shuffle.minimum: is missing"),
         (
             {"parameters": {"max_changes": 2, "epsilon": 6.5}},
-            "parameters.epsilon: is 6.5, which exceeds central",
+            "parameters.epsilon: is 6.5; expected at most ",
         ),
         (
             {"protocol": "count_min", "parameters": {"delta": 1e-6, "domain": ["a"]}},
@@ -301,6 +303,6 @@ def test_invalid_central_section_is_rejected_with_its_key(more: dict[str, Any], 
         job_of(**more)
 
 
-def test_deployments_are_distinct() -> None:
+def test_each_deployment_has_its_own_id() -> None:
     assert deployed().deployment != deployed().deployment
     assert deployed().fingerprint == deployed().fingerprint

@@ -59,7 +59,7 @@ def deployed_of(devices: str = "{}", day: int = 1) -> DeployedJob:
     return deploy_job(job_of(devices), deployed_at=begun, deployment=bytes(16))
 
 
-def test_a_deployed_job_is_read_back() -> None:
+def test_deployed_job_round_trips() -> None:
     job = deployed_of(f"{{seal: [{', '.join(PUBLIC)}], rotate: 3, late: 20 s}}")
     told = described(job, Ed25519PrivateKey.generate())
     again = DeployedJob.from_bytes(told.to_bytes())
@@ -76,7 +76,7 @@ def test_a_deployed_job_is_read_back() -> None:
         (
             f"{{seal: [{PUBLIC[0]}, {PUBLIC[1]}]}}",
             TEXT,
-            "devices.rotate: is missing: the successive keys of seal require the number of epochs",
+            "devices.rotate: is missing; expected the number of epochs for which each key",
         ),
         (
             "{}",
@@ -105,12 +105,12 @@ def test_a_deployed_job_is_read_back() -> None:
         (
             "{tokens: {keys: [{kty: oct, k: AA, kid: a}], audience: a}}",
             TEXT,
-            "devices.tokens.keys: has a private or symmetric key; expected public keys only",
+            "devices.tokens.keys: must be public; one has a private part, 'd' or 'k'",
         ),
         (
             "{tokens: {keys: [{kty: XX, kid: a}], audience: a}}",
             TEXT,
-            'devices.tokens.keys: has a key of type "XX"; expected one of: EC, OKP, RSA',
+            "devices.tokens.keys: contains a key with 'kty' \"XX\"; expected one of: EC, OKP, RSA",
         ),
     ],
 )
@@ -127,7 +127,7 @@ def test_keys_are_read_from_files(tmp_path: Path) -> None:
     assert job.devices.tokens is not None
     assert job.devices.tokens.keys == (JWK,)
     (tmp_path / "app.jwks").write_text("[]")
-    assert "is not a JSON Web Key Set; expected {'keys': [...]}" in problem_of(
+    assert "is not a JSON Web Key Set; expected {" in problem_of(
         "{tokens: {keys: app.jwks, audience: logins}}", folder=tmp_path
     )
 
@@ -141,7 +141,7 @@ def test_key_is_used_in_its_period() -> None:
     assert job_of().devices.key_at(1) is None  # type: ignore[union-attr]
 
 
-def test_fingerprint_covers_readers_not_senders() -> None:
+def test_fingerprint_covers_sealing_keys_but_not_tokens() -> None:
     prints = [
         deployed_of(devices).fingerprint
         for devices in (
@@ -174,7 +174,7 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     assert [each.horizons for each in counted] == [1, 1, 2, 5, 6]
     assert [round(each.epsilon, 1) for each in counted] == [4, 4, 8, 20, 24]
     assert job.position_of(33) == "epoch 33 (horizon 2, 2026-02-02)"
-    # A budget for two horizons is spent in the two that devices can take part in.
+    # A budget for two horizons is spent in the two in which devices can participate.
     fitted = job.model_copy(update={"horizons": 2})
     assert fitted.last_epoch == 40
     assert json.loads(statement_of(fitted))["epochs"]["last"] == 40
@@ -189,7 +189,7 @@ def test_new_budget_keeps_horizons_started_since_deployment() -> None:
     assert found == [1, 1, 2]
 
 
-def test_a_replay_counts_the_horizons_of_its_original() -> None:
+def test_replay_counts_the_horizons_of_its_original() -> None:
     deployed_at = 1_767_225_600_000 + 29 * 86_400_000
     job = deploy_job(job_of(text=RENEWING), deployed_at=deployed_at, deployment=bytes(16))
     job = job.model_copy(update={"horizons": 2})
@@ -242,7 +242,7 @@ def test_altered_statement_fails_verification() -> None:
     assert not is_signed(description.model_copy(update={"signer": other}))
 
 
-def test_keys_are_created_once_and_owner_only(tmp_path: Path) -> None:
+def test_key_file_is_created_once_for_its_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "logins"
     made = CollectorKey.at(file)
     assert file.stat().st_mode & 0o777 == 0o600

@@ -68,7 +68,7 @@ def only_problem(text: str) -> str:
     return line
 
 
-def test_job_needs_four_keys() -> None:
+def test_job_file_requires_four_keys() -> None:
     job = parse_job(SHORT)
     assert job.name == "students"
     assert job.parameters == FutureRandParameters(epsilon=4, max_changes=4, calibration="optimal")
@@ -82,7 +82,7 @@ def test_job_needs_four_keys() -> None:
     )
 
 
-def test_every_key_is_accepted() -> None:
+def test_job_file_accepts_every_key() -> None:
     job = parse_job(FULL)
     assert job.parameters == FutureRandParameters(0.1, 16, "published")
     assert job.epochs.start == datetime(2013, 10, 1, tzinfo=UTC)
@@ -94,12 +94,12 @@ def test_every_key_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("text", [SHORT, FULL])
-def test_the_json_of_a_job_makes_the_same_job(text: str) -> None:
+def test_job_round_trips_through_json(text: str) -> None:
     job = parse_job(text)
     assert make_job(job.to_json()) == job
 
 
-def test_epochs_map_to_single_partitions_round_robin() -> None:
+def test_epochs_are_assigned_to_partitions_round_robin() -> None:
     job = parse_job(SHORT)
     assert [job.topics.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
     assert job.topic(Role.REPORTS) == "students.reports"
@@ -110,7 +110,7 @@ def test_epochs_map_to_single_partitions_round_robin() -> None:
     }
 
 
-def test_problems_are_listed_in_file_order() -> None:
+def test_job_file_problems_are_listed_in_file_order() -> None:
     text = """\
 name: Students
 protocol: future_rand
@@ -129,12 +129,11 @@ topics:
         "job.yaml:4: parameters.epsilom: unknown key; did you mean epsilon? "
         "allowed: epsilon, max_changes, calibration, estimator",
         'job.yaml:5: parameters.max_changes: "four" is not allowed; expected a valid integer',
-        "job.yaml:7: epochs.count: 0 is not allowed; expected a whole number from 1 to 1048576",
+        "job.yaml:7: epochs.count: 0 is not allowed; expected an integer from 1 to 1048576",
         "job.yaml:8: shufle: unknown key; did you mean shuffle? allowed: title, description, unit, "
         "labels, name, protocol, parameters, epochs, shuffle, topics, population, budget, crowds, "
         "central, sealed, devices, input",
-        "job.yaml:10: topics.partitions: 4.5 is not allowed; "
-        "expected a whole number from 1 to 1024",
+        "job.yaml:10: topics.partitions: 4.5 is not allowed; expected an integer from 1 to 1024",
     ]
 
 
@@ -155,7 +154,7 @@ topics:
         ),
         (
             "parameters: {epsilon: 1,5, max_changes: 1}",
-            "parameters.epsilon: 1,5 between braces is read as two values. Use a decimal point",
+            "parameters.epsilon: 1,5 in braces is read as two values. Use a decimal point",
         ),
         ("epochs: {count: '10,000'}", '"10,000" is not allowed: write it without commas: 10000'),
         (
@@ -190,7 +189,7 @@ topics:
             'input.timezone: "Berlin" is not allowed; expected time zone',
         ),
         ("input: {time_format: '%Q %Y'}", "input.time_format: "),
-        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', as does false"),
+        ("input: {true: [ja], false: [JA]}", "input.true: has 'ja', which false has too"),
         ("input: {decimal: ','}", "input: decimal requires numbers, but this job is about one"),
         (
             "input: {clamp: true}",
@@ -214,17 +213,17 @@ def test_missing_key_is_reported_at_its_section() -> None:
     assert problems("")[1:] == [
         f"job.yaml:1: protocol: is required; expected one of {', '.join(PROTOCOLS)}",
         "job.yaml:1: parameters: is required",
-        "job.yaml:1: epochs.count: is required; expected a whole number from 1 to 1048576",
+        "job.yaml:1: epochs.count: is required; expected an integer from 1 to 1048576",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: a\nname: b\n", "job.yaml:2: name: is a duplicate key, first on line 1"),
+        ("name: a\nname: b\n", "job.yaml:2: name: is a duplicate key; line 1 has it already"),
         (
             "name: a\n\nepochs: {count: 1,\n count: 2}",
-            "4: epochs.count: is a duplicate key, first on",
+            "4: epochs.count: is a duplicate key; line",
         ),
         ("name: a\nepochs: {count: 1\n", "job.yaml:3: not YAML: "),
         ("name: a: b\n", "job.yaml:1: not YAML: mapping values are not allowed here"),
@@ -234,7 +233,7 @@ def test_missing_key_is_reported_at_its_section() -> None:
         ("- name\n", "job.yaml:1: expected keys and values"),
         ("name: &a b\nprotocol: *a\n", "protocol: aliases are not supported. Write the value out"),
         ("name: !!python/name:os.system\n", "1: name: the tag tag:yaml.org,2002:python/name:os."),
-        ("? [a, b]\n: 1\n", "job.yaml:1: a key must be text"),
+        ("? [a, b]\n: 1\n", "job.yaml:1: has a key that is not text"),
     ],
 )
 def test_invalid_yaml_is_reported_with_its_line(text: str, message: str) -> None:
@@ -256,13 +255,13 @@ def test_plain_yaml_scalars_are_text_or_numbers() -> None:
 
 
 @given(st.text(max_size=60))
-def test_arbitrary_text_is_a_job_error(text: str) -> None:
+def test_arbitrary_text_raises_a_job_error(text: str) -> None:
     with pytest.raises(JobError):
         parse_job(text)
 
 
 @given(st.text("ab:-,[]{}&*!#'\"|>?\n\t ", max_size=60))
-def test_arbitrary_yaml_is_values_or_a_yaml_error(text: str) -> None:
+def test_arbitrary_yaml_is_parsed_or_raises_a_yaml_error(text: str) -> None:
     try:
         problems = [(1, "")] if isinstance(read_marked_yaml(text).values, dict) else []
     except YamlError as error:
@@ -271,7 +270,7 @@ def test_arbitrary_yaml_is_values_or_a_yaml_error(text: str) -> None:
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in problems)
 
 
-def test_unreadable_job_file_is_named(tmp_path: Path) -> None:
+def test_error_names_the_unreadable_job_file(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none\.yaml: cannot read the job file: No such file"):
         load_job(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
@@ -281,7 +280,7 @@ def test_unreadable_job_file_is_named(tmp_path: Path) -> None:
     assert load_job(tmp_path / "job.yaml") == parse_job(SHORT)
 
 
-def test_shuffled_noise_requires_a_minimum(
+def test_shuffle_model_protocol_requires_a_minimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sized = replace(CELLS, name="sized", shuffling=Shuffling(lambda law, honest: math.inf))
@@ -290,12 +289,12 @@ def test_shuffled_noise_requires_a_minimum(
     for line, section in ((1, ""), (5, "shuffle: {grace: 1h}")):
         assert only_problem(text + section) == (
             f"job.yaml:{line}: shuffle.minimum: is required; expected the minimum number of "
-            "devices to release a window, a whole number, at least 1; the noise is sized on it"
+            "devices to release a window, an integer of at least 1; the noise is calibrated to it"
         )
     assert parse_job(text + "shuffle: {minimum: 7}").shuffle.minimum == 7
 
 
-def test_failed_calibration_is_a_job_error(
+def test_failed_calibration_raises_a_job_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def reject(parameters: object, last_epoch: int, minimum: int) -> Law:
@@ -311,7 +310,7 @@ def changed(**values: object) -> Job:
     return make_job({**parse_job(SHORT).to_json(), **values})
 
 
-def test_a_changed_job_is_described_key_by_key() -> None:
+def test_differences_between_jobs_are_listed_by_key() -> None:
     job = parse_job(SHORT)
     assert describe_difference(job, job) == []
     assert describe_difference(job, changed(parameters={"epsilon": 2, "max_changes": 4})) == [
@@ -369,7 +368,7 @@ def test_labels_are_deployed_but_not_fingerprinted() -> None:
                 "max_changes: 4", "max_changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",
-            "labels: requires a list of items or values. Remove labels",
+            "labels: requires a job with a list of items or values. Remove labels",
         ),
     ],
 )
@@ -378,7 +377,7 @@ def test_invalid_labels_are_rejected(text: str, words: str, problem: str) -> Non
         parse_job(text + words)
 
 
-def test_route_follows_a_copy_with_other_settings() -> None:
+def test_route_is_recomputed_for_a_copy_with_other_settings() -> None:
     values = {
         "name": "a",
         "protocol": "value_stream",

@@ -67,7 +67,7 @@ def test_phase_applies_to_its_deployment_only() -> None:
     assert state.phase("small") is Phase.PAUSED
 
 
-def test_record_of_another_version_is_named_and_skipped() -> None:
+def test_job_record_of_another_version_is_listed_as_unreadable() -> None:
     state = JobsTopic()
     later = json.loads(deployed().to_bytes()) | {"version": 2}
     state.apply(b"small", json.dumps(later).encode())
@@ -83,7 +83,7 @@ def test_record_of_another_version_is_named_and_skipped() -> None:
     assert state.phase("small") is Phase.RUNNING
 
 
-def test_charges_outlive_jobs_and_the_last_counts() -> None:
+def test_charges_outlive_jobs_and_the_last_record_counts() -> None:
     state = JobsTopic()
     charges = [Charge("people", "small", name * 32, 1.0, 0.0, 5) for name in "ab"]
     fewer = Charge("people", "small", "a" * 32, 1.0, 0.0, 5, horizons=3)
@@ -104,11 +104,11 @@ def test_charges_outlive_jobs_and_the_last_counts() -> None:
 )
 def test_invalid_phase_is_rejected(wrong: dict[str, object]) -> None:
     body = json.loads(JobPhase("small", FIRST, Phase.PAUSED, 7).to_bytes())
-    with pytest.raises(CodecError, match="not the phase of a job"):
+    with pytest.raises(CodecError, match="not a job phase"):
         JobPhase.from_bytes(json.dumps(body | wrong).encode())
 
 
-def test_the_phase_record_is_pinned() -> None:
+def test_phase_record_encoding_is_pinned() -> None:
     golden = (
         b'{"deployment":"01010101010101010101010101010101","job":"small","phase":"paused",'
         b'"since":7,"version":1}'

@@ -355,15 +355,15 @@ def test_redrawn_messages_exceeding_delta_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpstream.randomizers.division.REDRAW_PROBABILITY", 2.0**-70)
-    with pytest.raises(JobError, match="leaves no capacity for the messages of 3 instances"):
+    with pytest.raises(JobError, match="leaves no delta for the division of messages among 3"):
         make_job(FRAGMENTS).calibrate()
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"shuffle": {"minimum": 100, "instances": 5}}, "a whole number from 1 to 4"),
-        ({"shuffle": {"minimum": 100, "instances": 0}}, "a whole number from 1 to 4"),
+        ({"shuffle": {"minimum": 100, "instances": 5}}, "an integer from 1 to 4"),
+        ({"shuffle": {"minimum": 100, "instances": 0}}, "an integer from 1 to 4"),
         (
             {
                 "protocol": "single_message",

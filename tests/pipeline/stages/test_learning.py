@@ -218,7 +218,7 @@ def test_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:
         producer.enroll(list(examples_of(5)))
-    with pytest.raises(ProducerError, match="started in another group than 2 and cannot change it"):
+    with pytest.raises(ProducerError, match="cannot change its group to 2 after its start"):
         opened(job, log, folder / "state", group=2)
     with opened(job, log, folder / "state") as producer:
         producer.report(1, examples_of(5))

@@ -257,7 +257,7 @@ def test_record_sizes_hide_the_number_of_messages() -> None:
         (
             sealed_section([[2, 3], [4, 5]]),
             2,
-            ("rotate: is missing: successive keys require the number of epochs per key"),
+            ("rotate: is missing; expected the number of epochs for which each key is used"),
         ),
     ],
 )

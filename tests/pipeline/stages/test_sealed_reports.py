@@ -376,7 +376,7 @@ class TestRotation:
         ),
         (
             sealed_section([[2, 3]]),
-            ("rotate: is missing: successive keys require the number of epochs per key"),
+            ("rotate: is missing; expected the number of epochs for which each key is used"),
         ),
         ({"stages": [[3]], "aggregate": 3}, "3 is not the name of a file"),
     ],

@@ -349,7 +349,7 @@ def test_jobs_whose_sums_could_wrap_around_are_rejected() -> None:
     )
     with pytest.raises(
         JobError,
-        match=r"shuffle\.minimum: .* a sum of shares is at most 4,294,967,295",
+        match=r"shuffle\.minimum: .* tables in shares count at most 4,294,967,295",
     ):
         too_large.share_format(law)
 
@@ -574,7 +574,7 @@ def test_shared_tables_above_the_maximum_size_are_rejected(monkeypatch: pytest.M
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
     assert deployed().table_format.cells == MOST_SHARED
     monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
-    with pytest.raises(JobError, match="different reports, expected at most 4,194,304"):
+    with pytest.raises(JobError, match="possible reports, expected at most 4,194,304"):
         deployed()
 
 

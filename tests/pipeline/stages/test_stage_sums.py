@@ -195,7 +195,7 @@ def test_noisy_sums_of_parallel_shufflers_are_rejected() -> None:
     with pytest.raises(
         JobError,
         match=(
-            "the shuffler adds the dummies of this job, but one of several shufflers cannot hide"
+            "the shuffler adds the dummy messages of this job, but one of several shufflers cannot"
         ),
     ):
         deployed(instances=2)
