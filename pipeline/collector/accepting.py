@@ -1,4 +1,4 @@
-"""Accept connections, so that even silent ones are counted and can be closed."""
+"""Accept connections and count them at once, so that even silent connections can be closed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Listener:
     async def _open(self, made: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         seconds = None if self._tls is None else self._connections.limits.head_seconds
-        # A client that speaks no TLS, or disconnects, is no error.
+        # A client that does not speak TLS, or disconnects, is not an error.
         with suppress(OSError):
             await loop.connect_accepted_socket(
                 partial(HttpConnection, self._connections, made),
@@ -77,7 +77,7 @@ class Listener:
 def listen(host: str, port: int) -> list[socket.socket]:
     """Return sockets that listen at all addresses of a host.
 
-    Raises OSError if the port is taken, or the address is not this machine's.
+    Raises OSError if the port is in use, or if the address is not one of this machine.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

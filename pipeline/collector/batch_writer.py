@@ -1,11 +1,11 @@
 """Group commit: reports that arrive within a few milliseconds are written and answered together.
 
 * A report is confirmed only once Kafka has acknowledged it. It is not confirmed if it was appended
-  so late that its window may have been cut already.
+  so late that its window might be finalized already.
 * The waiting time and the size of a record depend on the arrival times and the lengths of bodies.
 * A watermark declares that a collector accepts no more reports of an epoch. It is not written when
-  the epoch closes, but once reports accepted by then are in the log, at this collector and all
-  others. A report appended before that is below every watermark.
+  the epoch closes, but later: once the reports that any collector accepted are in the log. Reports
+  appended until then precede every watermark.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dpstream.topics.loose_batches import LOOSE_PAYLOAD_TARGET
 from dpstream.topics.names import Role
 
 GATHER_SECONDS: Final = 0.01
-"""Seconds that the first body of a group waits for others."""
+"""Seconds that the first body of a group waits for further bodies."""
 RETRY_SECONDS: Final = 5
-"""Seconds after which to resend a report that could not be stored."""
+"""Seconds after which a device should resend a report that could not be stored."""
 WRITE_SECONDS: Final = 15.0
 """Seconds after which a write counts as failed for the requests that wait for it."""
 
-# Additional seconds to wait for a write that is too late, to answer with its outcome.
+# Additional seconds to wait for a late write, so that the response states its outcome.
 _AFTERWARDS_SECONDS: Final = 1.0
 
 Reply = Callable[[HttpResponse], None]
 
 
 class WriteError(Exception):
-    """Kafka has not acknowledged a record, and it is unknown whether it will be in the log."""
+    """Kafka has not acknowledged a record; it might still be appended to the log."""
 
 
 class Writer(Protocol):
@@ -47,13 +47,13 @@ class Writer(Protocol):
             does not record it.
 
         Raises:
-            WriteError: This did not happen in time.
+            WriteError: If the replicas have not acknowledged the record in time.
         """
 
 
 @dataclass(slots=True)
 class IntakeCapacity:
-    """Capacity for waiting requests and their bytes, in all jobs together."""
+    """Capacity for waiting requests and their bytes, shared by all jobs."""
 
     requests: int = 20_000
     envelope_bytes: int = 64 << 20
@@ -65,7 +65,7 @@ class IntakeCapacity:
         return self._requests
 
     def enter(self, size: int) -> bool:
-        """Let a body of this size wait; return False without capacity."""
+        """Count a waiting body of `size` bytes; return False if there is no capacity for it."""
         if self._requests >= self.requests or self._bytes + size > self.envelope_bytes:
             return False
         self._requests += 1
@@ -81,8 +81,8 @@ class IntakeCapacity:
 class IntakeCounters:
     """Counters of a job's reports since the collector started.
 
-    `received` counts reports that passed the intake rules, `acknowledged` those in Kafka, and
-    `rejected` rejected requests by reason. `epochs` counts acknowledged reports of open epochs.
+    `received` counts reports that passed the intake rules, `acknowledged` reports stored in Kafka,
+    `rejected` requests by reason, and `epochs` acknowledged reports by open epoch.
     """
 
     received: int = 0
@@ -102,14 +102,14 @@ class _Group:
 
 
 class BatchWriter:
-    """The reports of one deployment on their way to Kafka, within one event loop.
+    """Write the reports of one deployment to Kafka in batches, within one event loop.
 
     Args:
         capacity: Capacity shared by all jobs.
-        failed: Called with unexpected errors, whose requests are answered 500.
+        failed: Callback for unexpected errors; the requests are answered with status 500.
         now: Returns milliseconds since 1970 by the broker's clock; None if unknown.
-        seconds: Time that the first body of a group waits for others.
-        timeout: Seconds after which a write has failed.
+        seconds: Seconds that the first body of a group waits for further bodies.
+        timeout: Seconds after which a write counts as failed.
     """
 
     def __init__(
@@ -139,8 +139,8 @@ class BatchWriter:
     ) -> HttpResponse | None:
         """Accept a body, or return its rejection. If accepted, `reply` is called later, once.
 
-        `body` has at most `dpstream.topics.envelopes.BODY_MAX` bytes. `subject` is that of the
-        token, if the job uses tokens. `now` is in milliseconds since 1970 by the broker's clock.
+        `body` has at most `dpstream.topics.envelopes.BODY_MAX` bytes. `subject` is the token's
+        subject, if the job uses tokens. `now` is in milliseconds since 1970 by the broker's clock.
         """
         answer = self._offer(body, subject, now, reply)
         if answer is not None:
@@ -155,7 +155,7 @@ class BatchWriter:
         return rules.envelopes(body) if isinstance(rules, IntakeRules) else 0
 
     def close(self, epoch: int) -> None:
-        """Accept no more reports up to this epoch, whatever the time."""
+        """Accept no more reports of this epoch and earlier ones, whatever the time."""
         self._first_open = max(self._first_open, epoch + 1)
 
     def _offer(
@@ -222,7 +222,7 @@ class BatchWriter:
             answers = [answer or RequestProblem.INTERNAL.answer() for answer in answers]
         else:
             if written is not None and written >= rules.settles:
-                # The window may have been cut before: the process was suspended, or Kafka was away.
+                # The window might be finalized: the process was suspended, or Kafka unavailable.
                 answers = [answer or RequestProblem.LATE.answer() for answer in answers]
             else:
                 self.counters.acknowledged += taken.reports
@@ -235,19 +235,19 @@ class BatchWriter:
             try:
                 reply(answer or accepted(rules.envelopes(body), rules.epoch))
             except Exception as error:
-                # This concerns one client: the others are still answered.
+                # This concerns one client: other clients are still answered.
                 self._failed(error)
 
     def _timeout_of(self, rules: IntakeRules) -> float:
-        """Return the seconds to wait for a write: slightly longer than it can be in time."""
+        """Return the seconds to wait for a write: until slightly after it is too late."""
         now = self._now()
         left = float("inf") if now is None else (rules.settles - now) / 1000
         return min(self._timeout, max(0.0, left) + _AFTERWARDS_SECONDS)
 
     async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
-        """Write enrollments first: a reader of a report then finds its device enrolled.
+        """Write enrollments, then reports: a reader of a report finds its device enrolled.
 
-        Returns the time of the last append by the broker's clock, None without reports.
+        Returns the time of the last append of a report by the broker's clock; None without reports.
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)
@@ -279,11 +279,11 @@ class BatchWriter:
 
 
 _AT_ONCE: Final = 256
-"""Maximum number of epochs returned at once: many may be due after a long sleep."""
+"""Maximum number of epochs returned at once: many can be due after a long sleep."""
 
 
 class Watermarks:
-    """The epochs of a deployment, from those that are open when the collector starts.
+    """Epochs whose watermarks are to be written, from the first one open at the start.
 
     `now` is in milliseconds since 1970 by the broker's clock.
     """
@@ -298,7 +298,7 @@ class Watermarks:
         """First epoch without a written watermark."""
 
     def due(self, now: int) -> list[int]:
-        """Return the epochs, from `next` on, that have closed by now."""
+        """Return the epochs, starting with `next`, whose watermarks are due."""
         due: list[int] = []
         last = self.intake.job.last_epoch
         epoch = self.next

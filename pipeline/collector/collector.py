@@ -1,6 +1,6 @@
-"""Run a collector: an event loop that answers, and a thread that follows the deployed jobs.
+"""Run a collector: an event loop answers requests, and a thread tracks the deployed jobs.
 
-It stores nothing. Acknowledged reports are in Kafka, and devices resend all others.
+A collector stores nothing. Acknowledged reports are in Kafka; devices resend all other reports.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _LAST_ANSWERS_SECONDS: Final = 0.25
 
 
 class CollectorError(DpstreamError):
-    """A collector cannot run as configured; the message gives the remedy."""
+    """A collector cannot run as configured; the message states the remedy."""
 
     exit_code = WRONG_INPUT
 
@@ -91,16 +91,16 @@ class LogWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """Address and clients of a collector.
+    """Address, jobs and client limits of a collector.
 
     Attributes:
         port: Port; 0 for any free one.
-        jobs: Names of its jobs; empty for all that have devices.
+        jobs: Names of its jobs; empty for all jobs with a ``devices`` section.
         key_file: File of the collectors' shared key; None for each job's default file.
         tls: None for plain HTTP.
-        access: Origins and proxies allowed.
-        rate: Maximum requests per second and address; None for no limit.
-        monitor: Address of metrics; None to serve none.
+        access: Allowed origins and proxies.
+        rate: Maximum requests per second from one address; None for no limit.
+        monitor: Address that serves metrics; None for no metrics.
     """
 
     host: str = "127.0.0.1"
@@ -123,7 +123,7 @@ class _Running:
 
 
 class Collector:
-    """A collector, created and run in one event loop; `writer` updates the broker's `clock`."""
+    """Collector, created and run in one event loop; `writer` updates the broker's `clock`."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Collector:
         return [running.served for running in self._running.values()]
 
     def snapshot(self) -> CollectorSnapshot:
-        """Return its metrics; any thread may call it."""
+        """Return the metrics; safe to call from any thread."""
         jobs = {}
         for served in list(self.service.jobs.values()):
             counters = served.batch_writer.counters
@@ -197,7 +197,7 @@ class Collector:
         )
 
     def liveness(self) -> Health:
-        """Return whether the event loop ticks, even if the broker is away."""
+        """Return whether the event loop runs, even if the broker is unavailable."""
         if time.monotonic() - self._ticked > _AWAY_SECONDS:
             return Health(False, "the event loop is blocked")
         return Health(True, "alive")
@@ -210,7 +210,7 @@ class Collector:
         return time.monotonic() - self._answered < _AWAY_SECONDS
 
     async def start(self) -> str:
-        """Start to answer, and return the address; raise CollectorError if it is unavailable."""
+        """Start the server and return its address; raise CollectorError if it is unavailable."""
         loop = asyncio.get_running_loop()
         self.connections.tick(loop.time())
         settings = self.settings
@@ -219,7 +219,7 @@ class Collector:
         except OSError as error:
             raise CollectorError(
                 f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}. "
-                "Give another --bind, or port 0 for any free port"
+                "Use another --bind, or port 0 for any free port"
             ) from None
         self._listener = Listener(self.connections, sockets, settings.tls)
         self._tasks = [
@@ -418,7 +418,7 @@ class Collector:
         self._answered = time.monotonic()
 
     def _start_watermarks(self, running: _Running) -> None:
-        """Start with the epochs that are open, once the time is known."""
+        """Start at the epochs that are open, once the broker's time is known."""
         now = self._clock.now()
         if running.watermarks is None and now is not None:
             running.watermarks = Watermarks(running.served.batch_writer.intake, now)
@@ -450,7 +450,7 @@ class Collector:
             running.watermarks.mark_sent(epoch)
             reports = batch_writer.counters.epochs.pop(epoch, 0)
             counted = f"{reports:,} report{'' if reports == 1 else 's'}"
-            self._lines(job.name).info(f"epoch {epoch} is over: received {counted}")
+            self._lines(job.name).info(f"epoch {epoch} has ended: received {counted}")
 
     def _count_rejection(self, reason: str) -> None:
         self.rejected[reason] += 1
@@ -467,7 +467,7 @@ class Collector:
             self._lines(None).warning(sentence)
 
     def _failed(self, error: Exception) -> None:
-        # Log the class alone: the message may contain a client's data.
+        # Log only the class: the message can contain a client's data.
         self._complain(f"a request failed with status 500: {type(error).__name__}")
 
 
@@ -478,7 +478,7 @@ async def collect(
 ) -> None:
     """Run a collector until the process is stopped; `ready` is called with the address.
 
-    Raises CollectorError if the address is unavailable, and WorkerError if that of the metrics is.
+    Raises CollectorError if the address is unavailable, and WorkerError if the metrics address is.
     """
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)
@@ -509,5 +509,5 @@ async def collect(
 
 
 def raise_file_limit(connections: int) -> int:
-    """Raise the limit of open files for this many connections; return how many are possible."""
+    """Raise the open-file limit for `connections`; return how many connections it allows."""
     return room_for_files(connections + _FILES_BESIDES) - _FILES_BESIDES

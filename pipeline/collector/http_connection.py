@@ -1,8 +1,8 @@
 """A collector's HTTP/1.1 connection: httptools parses, and all buffers are bounded.
 
-Input is read in small slices, and not while answers wait to be received. A connection's memory
-therefore does not grow with its requests. Answers leave in the order of their requests, even if
-they are ready in another order.
+Input is read in small slices, and not while the client leaves answers unreceived. A connection's
+memory therefore does not grow with its requests. Answers are sent in the order of their requests,
+even if they are ready in another order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A body in chunks of one byte each is six times as long.
 _SPREAD: Final = 6
-# Slice size outside bodies: it holds few requests.
+# Slice size outside bodies: a slice holds few requests.
 _SLICE_BYTES: Final = 1 << 10
 _LINGERING_SECONDS: Final = 2.0
 _BUSY_SECONDS: Final = 5
@@ -48,12 +48,12 @@ _WANTED: Final = frozenset(
 
 
 class Slot:
-    """The place of an answer among those of its connection.
+    """Position of an answer in the sequence of its connection; call it once with the answer.
 
     Attributes:
-        answer: None until there is one.
-        headers: Headers of any answer.
-        head_only: True to leave out the body.
+        answer: Answer, or None until it is ready.
+        headers: Additional headers, whatever the answer is.
+        head_only: True to omit the body.
         closes: True if the connection is closed after this answer.
     """
 
@@ -160,7 +160,7 @@ class HttpConnection(asyncio.Protocol):
         name = name.lower()
         if name in _WANTED:
             headers = self._request.headers
-            # A duplicate header is joined to an invalid value.
+            # Duplicate headers are joined, which makes the value invalid.
             headers[name] = value if name not in headers else headers[name] + b", " + value
         elif name == b"content-length":
             if not value.isdigit():
@@ -226,7 +226,7 @@ class HttpConnection(asyncio.Protocol):
             slot(RequestProblem.INTERNAL.answer())
 
     def drain(self) -> None:
-        """Send answers in order up to the first missing one, while the client receives them."""
+        """Send answers up to the first one that is not ready, while the client receives them."""
         transport, slots = self._transport, self._slots
         if transport is None or transport.is_closing():
             slots.clear()
@@ -279,7 +279,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _read(self, data: bytes) -> None:
-        """Parse input as long as answers are received, and keep the rest."""
+        """Parse input as long as the client receives answers, and buffer the rest."""
         self._reads = True
         view = memoryview(data)
         while view and not self._ended and not self._is_full():
@@ -302,7 +302,7 @@ class HttpConnection(asyncio.Protocol):
             self._reject(RequestProblem.INTERNAL.answer())
         except (httptools.HttpParserUpgrade, httptools.HttpParserError):
             self._reject(RequestProblem.MALFORMED.answer())
-        # The parser buffers all of an incomplete part.
+        # The parser buffers an incomplete element completely.
         self._fed_bytes += len(data)
         if self._in_head and self._fed_bytes > self._limits.head_bytes + len(data):
             self._reject(RequestProblem.HEADERS.answer())
@@ -344,7 +344,6 @@ class HttpConnection(asyncio.Protocol):
             self._wait(self._limits.idle_seconds)
 
     def _account(self) -> None:
-        """Report the change in buffered bytes."""
         change = len(self._body) + len(self._unread) - self._buffered_bytes
         if not change:
             return

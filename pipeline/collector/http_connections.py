@@ -1,9 +1,9 @@
-"""Open connections of a collector: their maximum number, and which are closed for new ones.
+"""Open connections of a collector: limit their number, and close old ones for new ones.
 
-A slow or silent client holds a connection and a few hundred bytes for a limited time. If there are
-too many connections, the one that has been inactive longest is closed. Idle ones go first, then
-those with an unfinished TLS handshake, request, or reception of an answer. A connection whose
-report is on its way to Kafka is never closed for a new one.
+A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
+are too many connections, the one that has been inactive longest is closed: idle connections first,
+then those with an unfinished TLS handshake or request, or with an answer that is not received. A
+connection whose report is being written to Kafka is never closed for a new connection.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class HttpConnections:
     Args:
         handle: Answers requests.
         look: Checks the heads of requests.
-        allowed: Returns the headers of every answer to a request.
+        allowed: Returns additional headers for every answer to a request.
         limits: Limits for clients.
-        failed: Called with unexpected errors, which are answered 500.
+        failed: Callback for unexpected errors; the request is answered with status 500.
         counted_apart: Returns whether an address represents many clients, as a proxy's does.
     """
 
@@ -53,7 +53,7 @@ class HttpConnections:
         self.failed = failed
         self.closing = False
         self.open: set[HttpConnection] = set()
-        # Each in the order of entry.
+        # These three are in insertion order.
         self.idle: dict[HttpConnection, None] = {}
         self.unfinished: dict[HttpConnection, None] = {}
         self.handshakes: dict[socket.socket, str] = {}
@@ -72,7 +72,7 @@ class HttpConnections:
             connection.too_slow()
 
     def accept(self, made: socket.socket, address: str) -> bool:
-        """Free capacity for a socket; return False if it must be closed instead."""
+        """Count a new socket, closing an older one if needed; return False to reject it."""
         most = self.limits.by_address
         taken = self._by_network[network_of(address)]
         if most is not None and taken >= most and not self._counted_apart(address):
@@ -103,7 +103,7 @@ class HttpConnections:
             self._count(connection.peer, -1)
 
     def hold(self, size: int) -> bool:
-        """Reserve bytes for incomplete requests; return False without capacity."""
+        """Reserve bytes for incomplete requests; return False if the limit is reached."""
         if self.transit_bytes + size > self.limits.transit_bytes:
             return False
         self.transit_bytes += size
@@ -113,7 +113,7 @@ class HttpConnections:
         self.transit_bytes -= size
 
     def close_idle(self) -> None:
-        """Close idle connections now, and all others after their last answer."""
+        """Close idle connections now, and other connections after their last answer."""
         self.closing = True
         for connection in list(self.idle):
             connection.abort()

@@ -12,15 +12,15 @@ from dpstream.pipeline.addresses import network_of
 from dpstream.topics.envelopes import BODY_MAX
 
 REMEMBERED: Final = 100_000
-"""Maximum number of addresses with a bucket; the one with the oldest request is evicted first."""
+"""Maximum number of addresses with a rate bucket; the least recently used one is evicted."""
 
 
 class Rates:
     """Limit requests and reports per second by address, for IPv6 by network.
 
-    A request costs 1, and one with many reports as much as these. Their number is only known once
-    it has arrived, so its address is in debt afterwards, and waits longer. `burst` is the number of
-    requests at once from an address that was inactive.
+    A request costs 1 per report, at least 1. The number of its reports is known only once it has
+    arrived; the address is then in debt and waits longer. `burst` is the number of requests that an
+    inactive address can send at once.
 
     >>> rates = Rates(1.0, clock=lambda: 0.0, burst=2)
     >>> [rates.wait("192.0.2.1") for _ in range(3)], rates.wait("192.0.2.2")
@@ -46,7 +46,6 @@ class Rates:
         return math.ceil((1 - level) / self._rate)
 
     def charge(self, address: str, reports: int) -> None:
-        """Count the reports of a request that was allowed."""
         self._keep(address, self._level(address) - reports)
 
     def _level(self, address: str) -> float:
@@ -65,18 +64,20 @@ class Rates:
 class HttpLimits:
     """Limits for clients.
 
+    All values are maxima.
+
     Attributes:
-        connections: Accepted at once, including unfinished TLS handshakes.
-        by_address: Connections of one address, or of one IPv6 network; None for no limit.
-        transit_bytes: Bytes of all incomplete bodies, and of requests waiting because earlier
-            answers are not received.
-        unsent_bytes: Unreceived bytes of answers of a connection; beyond, it gets no answers.
-        head_seconds: Time for a head to be complete from its first byte, and for a TLS handshake.
-        body_seconds: Time for a body, from the end of its head.
-        idle_seconds: Time between two requests.
-        reading_seconds: Time for a client to receive an answer.
-        answer_seconds: Time until an answer is ready; more than a write to Kafka takes.
-        pipelined: Requests of one connection that are answered together, or wait.
+        connections: Open connections, including unfinished TLS handshakes.
+        by_address: Connections from one address, or one IPv6 network; None for no limit.
+        transit_bytes: Bytes of all incomplete bodies, and of requests that wait until their client
+            has received earlier answers.
+        unsent_bytes: Bytes of answers that a client has not received; more answers then wait.
+        head_seconds: Seconds from the first to the last byte of a head, and for a TLS handshake.
+        body_seconds: Seconds from the end of a head to the end of the body.
+        idle_seconds: Seconds between two requests.
+        reading_seconds: Seconds for a client to receive an answer.
+        answer_seconds: Seconds until an answer is ready; must exceed those of a write to Kafka.
+        pipelined: Requests of one connection that are parsed at once or wait for their answers.
     """
 
     connections: int = 10_000

@@ -1,4 +1,4 @@
-"""Decide which report bodies to accept: pure, and equal in every collector.
+"""Decide which report bodies to accept, without I/O and identically in every collector.
 
 A body is checked twice. Its header determines at once whether the job accepts it now. The contents
 of envelopes are checked for a group of bodies together.
@@ -45,7 +45,7 @@ from dpstream.topics.loose_batches import (
 from dpstream.topics.sealing import CIPHERTEXT_BYTES, key_id
 
 _GATES: Final = 256
-"""Maximum number of cached headers: each epoch accepted at a time has one."""
+"""Maximum number of cached headers; each epoch that is currently accepted has one."""
 _DEVICE: Final = subject_of_device(b"")
 _TAG_TYPE: Final = np.dtype("<u8")
 _EVER: Final = 2**63
@@ -59,11 +59,11 @@ class IntakeRules:
     Attributes:
         key: ID of the key that contents are sealed to; None if not sealed.
         envelope_bytes: Size of an envelope.
-        opens: Start of acceptance, milliseconds since 1970, as for the next three.
+        opens: Start of acceptance; like the next three, in milliseconds since 1970.
         begins: Start of the epoch.
         closes: End of acceptance.
-        settles: Accepted reports must be in the log by then to be counted whatever happens to this
-            collector. No collector declares the epoch over before.
+        settles: Time by which accepted reports must be in the log to be counted whatever happens to
+            this collector. No collector declares the end of the epoch before this time.
     """
 
     job: str
@@ -76,7 +76,7 @@ class IntakeRules:
     settles: int
 
     def rejection(self, body_bytes: int, now: int) -> HttpResponse | None:
-        """Return why a body with this header is rejected now, or None if accepted."""
+        """Return the rejection of a body with this header at this time, or None."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
             return RequestProblem.MALFORMED.answer()
@@ -103,7 +103,7 @@ class Taken:
         rejections: For each body, the rejection or None.
         enrollments: Records to be acknowledged before any of the batches is written.
         batches: Records with the reports of all accepted bodies.
-        reports: Number of these reports.
+        reports: Number of reports in `batches`.
     """
 
     rejections: Sequence[HttpResponse | None]
@@ -114,7 +114,7 @@ class Taken:
 
 @dataclass(eq=False)
 class Intake:
-    """The reports of one deployment, whose devices report for themselves.
+    """Check the reports of one deployment, whose devices report for themselves.
 
     Raises WrongKeyError unless `key` is the collectors' key that the job was deployed with.
     """
@@ -127,8 +127,8 @@ class Intake:
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
             raise WrongKeyError(
-                f"this is not the collector key of job {self.job.name}'s deployment: copy the "
-                "original file, and name it with --collector-key"
+                f"got another collector key than that of the deployment of job {self.job.name}: "
+                "copy the original file, and pass it with --collector-key"
             )
         times = times_of(self.job)
         assert times is not None
@@ -143,21 +143,21 @@ class Intake:
         return self.job.devices is not None and self.job.devices.tokens is not None
 
     def closes(self, epoch: int) -> int:
-        """Return when reports of an epoch cease to be accepted, milliseconds since 1970."""
+        """Return the time at which acceptance of an epoch ends, milliseconds since 1970."""
         end = self.times.start(epoch + 1)
         return _EVER if end is None else end + self._late
 
     def settles(self, epoch: int) -> int:
-        """Return when accepted reports are in the log, or late; milliseconds since 1970.
+        """Return the time after which reports in the log are late, milliseconds since 1970.
 
-        This is a second after acceptance closes, or the middle of the stage's remaining grace
-        period if that is earlier. Watermarks are written from then on.
+        It is a second after acceptance ends, or the middle of the stage's remaining grace period if
+        that is earlier. Watermarks are written from then on.
         """
         grace = round(1000 * self.job.shuffle.grace)
         return self.closes(epoch) + min(_SETTLING_MS, max(0, grace - self._late) // 2)
 
     def rules(self, body: bytes) -> IntakeRules | HttpResponse:
-        """Return the intake rules for a body, or its rejection at any time."""
+        """Return the intake rules for a body, or a rejection that does not depend on the time."""
         rules = self._rules.get(body[:HEADER_BYTES])
         if rules is not None:
             return rules
@@ -198,7 +198,7 @@ class Intake:
     ) -> Taken:
         """Check the envelopes of bodies that share one set of intake rules.
 
-        `subjects` are those of the bodies' tokens; None without a token.
+        `subjects` are the subjects of the bodies' tokens; None without a token.
         """
         size = rules.envelope_bytes
         data = b"".join([body[HEADER_BYTES:] for body in bodies])
@@ -260,7 +260,7 @@ class Intake:
         first: int,
         last: int,
     ) -> Iterator[int]:
-        """Yield the bodies from `first` to before `last` that contain invalid messages.
+        """Yield the indices of bodies in [`first`, `last`) that contain invalid messages.
 
         Bisection avoids checking every body because of a single invalid message.
         """
@@ -284,7 +284,7 @@ class Intake:
         job = self.job
         tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.epochs.horizon_of(epoch))
         numbers = _numbers(tagger.tags([who[index] for index in enrolls]))
-        # Sort as reports are sorted: a position in one record says nothing about the other.
+        # Sorted like reports: a position in one record reveals nothing about the other record.
         numbers = np.sort(numbers)
         most = LOOSE_PAYLOAD_TARGET // TAG_BYTES
         for at in range(0, len(numbers), most):
@@ -300,7 +300,7 @@ class Intake:
         if rules.key is not None:
             # The ciphertext is bound to the report ID.
             parts.insert(1, rows[:, IDENTITY_BYTES : 2 * IDENTITY_BYTES])
-        # Of equal tags the first counts, and stays first.
+        # The first of equal tags counts; a stable sort keeps it first.
         whole = np.concatenate(parts, axis=1)[np.argsort(_numbers(tags), kind="stable")]
         most = max(1, LOOSE_PAYLOAD_TARGET // whole.shape[1])
         for at in range(0, len(whole), most):
@@ -329,10 +329,10 @@ class SelectedJob:
 
 @dataclass(frozen=True, slots=True)
 class SelectedJobs:
-    """All jobs in the topic at one moment.
+    """A collector's jobs at one moment.
 
-    `rejected` holds reasons why reports of named jobs, and of jobs written by another version of
-    the software, cannot be accepted.
+    `rejected` states why reports of a job cannot be accepted, for jobs that the collector's options
+    list and for jobs written by another version of the software.
     """
 
     jobs: Mapping[str, SelectedJob]
@@ -340,7 +340,7 @@ class SelectedJobs:
 
 
 def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJobs:
-    """Derive a collector's jobs from the topic's state; without `names`, all that have devices."""
+    """Return the jobs in `names`, or without `names`, all jobs with a ``devices`` section."""
     jobs, rejected = {}, {}
     for name, job in topic.jobs.items():
         if names and name not in names:
@@ -356,5 +356,5 @@ def selected_jobs(topic: ListedJobs, names: Collection[str] = ()) -> SelectedJob
         if not names or name in names:
             rejected[name] = "it was deployed by an incompatible version of dpstream"
     for name in set(names) - topic.jobs.keys() - topic.unreadable:
-        rejected[name] = "it is not deployed; its reports are accepted once it is"
+        rejected[name] = "it is not deployed; its reports are accepted after its deployment"
     return SelectedJobs(jobs, rejected)

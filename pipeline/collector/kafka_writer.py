@@ -1,4 +1,4 @@
-"""Write a collector's records to Kafka, each until all in-sync replicas have it."""
+"""Write a collector's records to Kafka; a write ends when all in-sync replicas have the record."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.topics.names import BATCH_BYTES_MAX
 
-# The client counts the records of a batch, the topic also their headers.
+# The client's limit counts only the records of a batch, the topic's limit also the headers.
 _BATCH_BYTES = BATCH_BYTES_MAX - 4096
 _REQUEST_MILLISECONDS = 10_000
 _STOP_SECONDS = 1.0
-# Kafka's number of the type of a timestamp.
+# Kafka's code of the timestamp type LogAppendTime.
 _LOG_APPEND_TIME = 1
 
 
 class KafkaWriter:
     """One producer for the topics of all jobs; acknowledgements update `clock`.
 
-    It is not idempotent. A duplicate record has the same tags, of which the first counts. An
-    idempotent producer never gives up, while a device waits for the answer.
+    The producer is not idempotent: an idempotent one never gives up, while a device waits for the
+    answer. A duplicate record does no harm, because of equal tags only the first counts.
     """
 
     def __init__(self, connection: Connection, clock: BrokerClock) -> None:

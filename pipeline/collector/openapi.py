@@ -14,20 +14,20 @@ OUTCOMES: Final = {
     "401": "requests another token from its app's backend and resends the report with it",
     "404": "keeps the report and retries later: this collector does not have the job (yet)",
     "409 early": "keeps the report and resends it when its epoch `begins`",
-    "409 late": "discards the report: it is not counted, or may not be",
+    "409 late": "discards the report: it is not counted, or might not be",
     "409 fingerprint, 410": "discards the report and fetches the description again",
     "408, 429, 500, 503, no response": "resends the report, after `Retry-After` seconds if stated",
 }
 """Reaction of a device to each response; the README of this package has the same table."""
 _PROBLEMS: Final = {
-    "400": "The body does not have the form of this job's reports. Do not resend it.",
+    "400": "The body is not in the format of this job's reports. Do not resend it.",
     "401": "The bearer token is missing, invalid or expired. Resend the report with another token.",
     "403": "With a token, a body must contain exactly one envelope. Do not resend it.",
     "404": "No such job for devices exists (yet). Keep the report and retry later.",
     "405": "Method not allowed.",
     "408": "The request was not complete in time. Resend it.",
-    "409": "The epoch is over, or ended before the report was in Kafka (late): do not resend "
-    "it. It has not started (early): resend it when it starts. The job has another form "
+    "409": "The epoch has ended, or ended before the report was in Kafka (late): do not resend "
+    "it. It has not started (early): resend it when it starts. The job has another fingerprint "
     "(fingerprint): do not resend it, and fetch the description.",
     "410": "Another deployment of this job is running (deployment). Do not resend it, and "
     "fetch the description.",
@@ -41,7 +41,7 @@ _RETRIED: Final = ("429", "503")
 
 
 def _answers(*rejections: str, **answers: Any) -> dict[str, Any]:
-    """Return the answers of an operation by status; rejections are given by status only."""
+    """Return the answers of an operation by status; `rejections` are statuses."""
     problems = {
         status: {
             "description": _PROBLEMS[status],
@@ -192,7 +192,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                 "operationId": "isAlive",
                 "summary": "Whether the collector is up.",
                 "responses": _answers(
-                    "405", "429", s200=_said("It does.", status={"const": "alive"})
+                    "405", "429", s200=_said("It is up.", status={"const": "alive"})
                 ),
             }
         },
@@ -220,7 +220,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
                     "title": {"type": "string"},
                     "status": {"type": "integer", "minimum": 400, "maximum": 599},
                     "begins": {**_INTEGER, "description": "Milliseconds since 1970."},
-                    "deployment": {**_HEXADECIMAL, "description": "The current epoch."},
+                    "deployment": {**_HEXADECIMAL, "description": "The current deployment."},
                 },
             }
         },

@@ -1,6 +1,6 @@
-"""Answers of a collector: small JSON objects, and problems by RFC 9457.
+"""Answers of a collector: small JSON objects, and problem details (RFC 9457).
 
-A problem has a fixed sentence: it never contains an ID, token, address or content.
+The title of a problem is a fixed sentence, without IDs, tokens, addresses or contents.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP answer, as far as it does not depend on the connection.
+    """The part of an HTTP answer that does not depend on the connection.
 
-    `headers` are additional to those of every answer. Rejections are counted by `reason`.
+    `headers` are in addition to the headers of every answer. Rejections are counted by `reason`.
     """
 
     status: int
@@ -34,28 +34,28 @@ class HttpResponse:
 
 
 class RequestProblem(Enum):
-    """Reason to reject a request: last part of the problem's type, status and title."""
+    """Reason to reject a request: last path segment of the problem's type, status and title."""
 
-    MALFORMED = ("malformed", 400, "the body does not have the form of reports")
-    TWICE = ("malformed", 400, "two envelopes of one device: send one per epoch")
+    MALFORMED = ("malformed", 400, "the body is not in the format of this job's reports")
+    TWICE = ("malformed", 400, "two envelopes from one device: send one per epoch")
     SEALED = ("malformed", 400, "the contents are not sealed as this job requires")
-    FOREIGN = ("malformed", 400, "a content has messages that this job's protocol does not have")
+    FOREIGN = ("malformed", 400, "a report has messages that this job's protocol does not have")
     EPOCH = ("epoch", 400, "this job has no such epoch")
     SEVERAL = (
         "token",
         403,
-        "with a token, a body must contain one envelope, of the token's subject",
+        "with a token, a body must contain one envelope, the one of the token's subject",
     )
     NO_TOKEN = ("token", 401, "this job accepts reports only with a bearer token")
     TOKEN = ("token", 401, "the token is invalid or expired: get a new one")
     ORIGIN = ("origin", 403, "pages of this origin may not report here")
-    NO_JOB = ("unknown-job", 404, "no such job for devices")
+    NO_JOB = ("unknown-job", 404, "no job of this name collects reports of devices")
     NOT_FOUND = ("not-found", 404, "not found: see /v1/openapi.json")
     METHOD = ("method", 405, "method not allowed")
     TIMEOUT = ("timeout", 408, "the request was not complete in time")
     LATE = ("late", 409, "reports of this epoch are no longer accepted")
     EARLY = ("early", 409, "this epoch has not started")
-    FINGERPRINT = ("fingerprint", 409, "made for another form of this job: fetch its description")
+    FINGERPRINT = ("fingerprint", 409, "the job has another fingerprint: fetch its description")
     DEPLOYMENT = (
         "deployment",
         410,
@@ -67,7 +67,7 @@ class RequestProblem(Enum):
     EXPECTATION = ("expectation", 417, "the only supported expectation is 100-continue")
     RATE = ("rate", 429, "too many requests from this address: try again later")
     HEADERS = ("headers", 431, "the request head is too large")
-    INTERNAL = ("internal", 500, "the collector failed; what was sent is not lost")
+    INTERNAL = ("internal", 500, "the collector failed: send the request again")
     BUSY = ("busy", 503, "too many reports are waiting: try again later")
     UNAVAILABLE = ("unavailable", 503, "reports cannot be stored now: try again later")
     STOPPING = ("stopping", 503, "this collector is shutting down: try another one")
@@ -83,7 +83,7 @@ class RequestProblem(Enum):
     ) -> HttpResponse:
         """Return the problem as an answer, with additional `headers`.
 
-        `retry_after` is in seconds. `more` are further members of the problem, public facts only.
+        `retry_after` is in seconds. `more` are further members of the problem, only public facts.
         """
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}
@@ -113,7 +113,7 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
     """Return the bytes of an answer after its status line.
 
-    `more` are headers of this connection, `close` announces its end, `body` is False after HEAD.
+    `more` are headers of this connection, `close` announces its end, `body` is False for HEAD.
     """
     length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
     head = _head(answer.headers, more, answer.content_type, length, close)

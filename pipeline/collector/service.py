@@ -1,4 +1,4 @@
-"""Answer a collector's requests: pure, except for the collection of reports.
+"""Answer a collector's requests, without I/O except for passing reports to a `BatchWriter`.
 
 `Service` knows the jobs, the time and the access rules; `HttpConnections` passes requests to it.
 """
@@ -41,7 +41,7 @@ _NOT_INFORMED: Final = RequestProblem.NOT_READY.answer(retry_after=1)
 
 @dataclass(eq=False)
 class Served:
-    """A job whose reports the collector accepts; without `tokens`, anyone may report."""
+    """A job whose reports the collector accepts; without `tokens`, anyone can report."""
 
     job: DeployedJob
     batch_writer: BatchWriter
@@ -56,17 +56,17 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Origins of pages that may report (``*`` for all), and networks of trusted proxies."""
+    """Origins of pages allowed to report (``*`` for all), and networks of trusted proxies."""
 
     origins: frozenset[str] = frozenset()
     proxies: tuple[Network, ...] = ()
 
     def allows(self, origin: bytes) -> bool:
-        """Return whether pages of an origin may report; a non-ASCII origin never may."""
+        """Return whether pages of an origin can report; a non-ASCII origin never can."""
         return origin.isascii() and ("*" in self.origins or origin.decode() in self.origins)
 
     def is_proxy(self, address: str) -> bool:
-        """Return whether an address is a proxy's, which requests for others."""
+        """Return whether an address belongs to a trusted proxy, which forwards requests."""
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
@@ -119,7 +119,7 @@ class Service:
         origins = self.access.origins
         if origin is None or not origins:
             return ()
-        # Pages send no credentials stored by a browser, so all origins may be declared allowed.
+        # Pages send no credentials stored by a browser, so it is safe to allow all origins.
         varies = () if "*" in origins else (("Vary", "Origin"),)
         if not self.access.allows(origin):
             return varies
@@ -240,7 +240,7 @@ def _counted(batch_writer: BatchWriter, answer: HttpResponse) -> HttpResponse:
 
 
 def _place(path: bytes) -> tuple[str | None, bytes]:
-    """Return the job that a path names and its resource; without a job, None."""
+    """Return the job and the resource in a path; the job is None if the path has none."""
     parts = path.split(b"/")
     if not 4 <= len(parts) <= 5 or parts[:3] != [b"", b"v1", b"jobs"] or not all(parts[3:]):
         return None, b""

@@ -2,8 +2,8 @@
 
 * The signature algorithm follows from the type of the job's key, never from the token.
 * `Tagger` computes the tags that replace device names, for many subjects of one epoch: see
-  `dpstream.topics.loose_batches.report_tag` and `horizon_tag`. The part common to all subjects is
-  hashed once, which reduces a tag from four microseconds to one.
+  `dpstream.topics.loose_batches.report_tag` and `horizon_tag`. The input common to all subjects is
+  hashed only once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tagger:
         key: Key that collectors share, 32 bytes.
         what: `REPORT` or `HORIZON`.
         deployment: 16 bytes.
-        number: Epoch, from 1 on, or horizon, from 0 on.
+        number: Epoch, numbered from 1, or horizon, numbered from 0.
     """
 
     def __init__(self, key: bytes, what: bytes, deployment: bytes, number: int) -> None:
@@ -42,7 +42,7 @@ class Tagger:
         self._begun.update(b"".join((what, deployment, number.to_bytes(8, "little"))))
 
     def tags(self, subjects: Iterable[bytes]) -> NDArray[np.uint8]:
-        """Return a tag of each subject, shape (subjects, 8)."""
+        """Return the tag of each subject, shape (subjects, 8)."""
         digests = b"".join(map(partial(_finished, self._begun.copy), subjects))
         return np.frombuffer(digests, np.uint8).reshape(-1, 32)[:, :TAG_BYTES]
 
@@ -90,7 +90,10 @@ class TokenCheck:
                     raise ValueError
                 self._keys[key["kid"]] = jwt.PyJWK(key, algorithm=algorithm)
             except (jwt.PyJWTError, ValueError, TypeError):
-                raise ValueError(f"devices.tokens: key {key['kid']!a} is invalid") from None
+                raise ValueError(
+                    f"devices.tokens: key {key['kid']!a} is invalid; expected a public key of "
+                    "type EC (P-256), OKP (Ed25519) or RSA"
+                ) from None
 
     def subject(self, authorization: bytes | None) -> str:
         """Return the subject of the token in an authorization header.

@@ -141,7 +141,7 @@ async def test_requests_beyond_capacity_are_rejected(job: DeployedJob) -> None:
         assert world.statuses == [202] * 3
 
 
-async def test_unexpected_error_is_answered(
+async def test_unexpected_error_is_answered_with_status_500(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(job)
@@ -169,7 +169,7 @@ async def test_closed_epoch_stays_closed(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("says", [True, False])
-async def test_acknowledged_report_past_the_cut_is_late(job: DeployedJob, says: bool) -> None:
+async def test_report_appended_after_it_must_settle_is_late(job: DeployedJob, says: bool) -> None:
     """Based on the append time, or on the clock if the topic has no append times."""
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING
@@ -190,7 +190,7 @@ async def test_acknowledged_report_past_the_cut_is_late(job: DeployedJob, says: 
     assert world.capacity.waiting == 0
 
 
-async def test_last_record_of_a_group_decides(job: DeployedJob) -> None:
+async def test_latest_append_time_of_a_group_is_returned(job: DeployedJob) -> None:
     world = World(job)
     settles = BEGIN + DAY + LATE + SETTLING
     for times, last in (([1, settles, 2], settles), ([3, 2, 1], 3), ([], None)):

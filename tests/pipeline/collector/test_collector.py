@@ -79,7 +79,9 @@ def is_ours(value: bytes) -> bool:
     return value.startswith(b"dpst")
 
 
-async def test_collector_lifecycle(job: DeployedJob, key_file: Path) -> None:
+async def test_collector_accepts_reports_from_start_to_stop(
+    job: DeployedJob, key_file: Path
+) -> None:
     world = World(key_file)
     await world.collector.start()
     client = await world.client()
@@ -101,7 +103,7 @@ async def test_collector_lifecycle(job: DeployedJob, key_file: Path) -> None:
     world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
     await until(lambda: bool(world.watermarks()))
     assert world.watermarks() == [Watermark(job.fingerprint, job.deployment, IDENTITY, 1)]
-    # Also after the clock is set back.
+    # Reports stay late after the clock is set back.
     world.clock.note(BEGIN + 1000, 0.0)
     assert (await client.report(body(job))).problem == "/problems/late"
     text = generate_latest(registry_of(world.collector.snapshot)).decode()
@@ -114,7 +116,7 @@ async def test_collector_lifecycle(job: DeployedJob, key_file: Path) -> None:
     assert [mark.epoch for mark in world.watermarks()] == [1, 2]
     last = json.loads(world.writer.of("phones.status")[-1])
     assert (last["stopped"], last["worker"]) == (True, IDENTITY.hex())
-    assert "epoch 1 is over: received 2 reports" in world.said.getvalue()
+    assert "epoch 1 has ended: received 2 reports" in world.said.getvalue()
     client.writer.close()
 
 
@@ -137,7 +139,7 @@ async def test_watermark_waits_for_in_flight_reports(job: DeployedJob, key_file:
     await until(lambda: bool(world.watermarks()))
     kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
     assert kinds == [RecordType.LOOSE_BATCH, RecordType.LOOSE_BATCH, RecordType.WATERMARK]
-    # And its pending reports may be below the cut of a window without it.
+    # Its pending report can be in the log before the watermark and still be late.
     assert [reply.status for reply in replies] == [409]
     await world.collector.stop()
     client.writer.close()
@@ -167,7 +169,7 @@ async def test_reports_are_rejected_after_topic_recreation(
     assert "undeployed or replaced" not in said
     for _ in range(2):
         assert (await client.report(body(deployed))).status == 503
-        # Also after other job updates.
+        # Reports are also rejected after other job updates.
         world.wanted(deployed)
     again = device_job()
     world.wanted(again)
@@ -176,7 +178,7 @@ async def test_reports_are_rejected_after_topic_recreation(
     client.writer.close()
 
 
-async def test_collector_follows_added_and_removed_jobs(job: DeployedJob, key_file: Path) -> None:
+async def test_collector_tracks_added_and_removed_jobs(job: DeployedJob, key_file: Path) -> None:
     world = World(key_file)
     await world.collector.start()
     world.clock.note(BEGIN + 1000, 0.0)
@@ -207,7 +209,7 @@ async def test_collector_follows_added_and_removed_jobs(job: DeployedJob, key_fi
     client.writer.close()
 
 
-async def test_running_collector_follows_token_key_rotation(key_file: Path) -> None:
+async def test_running_collector_tracks_token_key_rotation(key_file: Path) -> None:
     signers = [Ed25519PrivateKey.generate() for _ in range(2)]
 
     def jwk(number: int) -> dict[str, object]:
@@ -226,7 +228,7 @@ async def test_running_collector_follows_token_key_rotation(key_file: Path) -> N
     world.wanted(job)
     client = await world.client()
     assert (await client.report(body(job), bearer(0))).status == 202
-    # In flight while the keys are changed.
+    # This report is in flight while the keys are changed.
     batch_writer = world.collector.served[0].batch_writer
     world.writer.gate = asyncio.Event()
     client.send(report(body(job), bearer(0)))
@@ -251,7 +253,9 @@ async def test_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) 
     path.write_bytes(b"x" * 32)
     path.chmod(0o600)
     world.wanted(job)
-    assert "not the collector key of job phones's deployment" in world.said.getvalue()
+    assert (
+        "another collector key than that of the deployment of job phones" in world.said.getvalue()
+    )
     assert not world.collector.served
     assert world.collector.service.unserved == {"phones"}
     await world.collector.start()
@@ -265,7 +269,7 @@ async def test_key_of_another_job_is_rejected(job: DeployedJob, tmp_path: Path) 
 def test_watermarks_start_at_open_epochs(job: DeployedJob) -> None:
     intake = Intake(job, KEY)
     assert Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING).next == 4
-    # The third day is over, and its reports are still accepted.
+    # The third day has ended, and its reports are still accepted.
     open_still = Watermarks(intake, BEGIN + 3 * DAY + LATE + SETTLING - 1)
     assert open_still.next == 3
     assert open_still.due(BEGIN + 3 * DAY + LATE + SETTLING - 1) == []
@@ -304,7 +308,7 @@ def test_rate_limits_count_reports() -> None:
     assert [rates.wait("192.0.2.1") for _ in range(21)] == [0] * 20 + [1]
 
 
-def test_rate_limit_key_of_an_address() -> None:
+def test_ipv4_mapped_addresses_count_as_ipv4() -> None:
     rates = Rates(1.0, lambda: 0.0, burst=1)
     assert not rates.wait("::ffff:192.0.2.1")
     assert not rates.wait("::ffff:198.51.100.7")

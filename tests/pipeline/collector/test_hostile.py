@@ -42,7 +42,7 @@ def raw(server: Server) -> socket.socket:
     return made
 
 
-async def test_unencodable_origin_does_not_affect_others(job: DeployedJob) -> None:
+async def test_unencodable_origin_does_not_affect_other_clients(job: DeployedJob) -> None:
     for origins in ({"*"}, {APP}):
         async with collecting(job, access=Access(frozenset(origins))) as server:
             clients = [await server.connect() for _ in range(3)]
@@ -58,10 +58,10 @@ async def test_unencodable_origin_does_not_affect_others(job: DeployedJob) -> No
             assert (await clients[1].reply()).problem == "/problems/origin"
 
 
-async def test_failed_response_does_not_affect_others(
+async def test_failed_response_does_not_affect_other_clients(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in the writer: its connection is closed, and the others are answered."""
+    """A client whose response cannot be encoded is disconnected; other clients are answered."""
     async with collecting(job) as server:
         before, bad, after = [await server.connect() for _ in range(3)]
 
@@ -113,7 +113,7 @@ async def test_requests_time_out(job: DeployedJob) -> None:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_slow_reader_is_not_answered_further(
+def test_slow_reader_gets_no_further_answers(
     job: DeployedJob, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """Seven thousand requests at once, with 60 MB of answers: few answers are buffered."""
@@ -171,7 +171,7 @@ async def test_pipelined_requests_do_not_starve_other_clients(job: DeployedJob) 
         assert statuses == ([200] * 500 + [202]) * 4
 
 
-async def test_incomplete_bodies_share_one_buffer(job: DeployedJob) -> None:
+async def test_incomplete_bodies_share_one_memory_limit(job: DeployedJob) -> None:
     limits = replace(HttpLimits(), transit_bytes=100_000)
     async with collecting(job, limits=limits) as server:
         clients = [await server.connect() for _ in range(4)]
@@ -253,7 +253,7 @@ def test_unfinished_handshakes_are_counted_and_closed(
             last = silent[-1].getsockname()
             handshakes = server.connections.handshakes
             await until(lambda: last in [each.getpeername() for each in handshakes])
-            # The dropped connections are closed.
+            # The server has closed the dropped connections.
             await until(lambda: descriptors() - before - len(silent) <= 21)
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting)
             writer.write(report(body(job)))
@@ -269,7 +269,7 @@ def test_unfinished_handshakes_are_counted_and_closed(
             while len(seen) < len(silent):
                 seen.update(server.connections.handshakes)
                 await asyncio.sleep(0.001)
-            # At their timeout, without any periodic task.
+            # Handshakes end at their timeout, without any periodic task.
             await until(lambda: not server.connections.handshakes)
             await until(lambda: descriptors() - before <= len(silent))
             for made in silent:
@@ -306,7 +306,7 @@ async def test_rejections_carry_cors_headers(job: DeployedJob) -> None:
         late.writer.close()
 
 
-async def test_request_costs_as_many_tokens_as_reports(job: DeployedJob) -> None:
+async def test_rate_limit_charges_a_request_per_report(job: DeployedJob) -> None:
     async with collecting(job, rates=Rates(1.0, lambda: 0.0, burst=10)) as server:
         client = await server.connect()
         many = body(job, 1, [envelope(job) for _ in range(50)])
@@ -333,7 +333,7 @@ async def test_invalid_content_lengths_are_rejected(job: DeployedJob, length: st
         assert (await client.reply()).status in (400, 404, 413)
 
 
-def test_client_address_uses_trusted_proxies_only() -> None:
+def test_client_address_is_taken_only_from_trusted_proxies() -> None:
     access = Access(proxies=networks(["10.0.0.0/8", "192.0.2.1"]))
 
     def of(peer: str, *said: str) -> str:

@@ -65,7 +65,7 @@ async def test_responses_follow_request_order(job: DeployedJob) -> None:
         assert [(await client.reply()).status for _ in range(200)] == [202] * 200
 
 
-async def test_get_requests(job: DeployedJob) -> None:
+async def test_get_requests_return_jobs_time_and_health(job: DeployedJob) -> None:
     async with collecting(job) as server:
         client = await server.connect()
         said = {
@@ -134,7 +134,7 @@ async def test_rejections_are_problem_documents(job: DeployedJob) -> None:
         }
 
 
-async def test_unknown_state_is_retryable(job: DeployedJob) -> None:
+async def test_requests_can_be_retried_until_jobs_and_time_are_known(job: DeployedJob) -> None:
     async with collecting(job, now=None) as server:
         client = await server.connect()
         for reply in (
@@ -179,7 +179,7 @@ async def test_responses_follow_phase_and_end_of_the_job(job: DeployedJob) -> No
         assert await waiting.closed()
 
 
-async def test_cross_origin_requests(job: DeployedJob) -> None:
+async def test_cross_origin_requests_require_an_allowed_origin(job: DeployedJob) -> None:
     preflight = ("OPTIONS", "/v1/jobs/phones/reports", "Access-Control-Request-Method: POST")
     async with collecting(job, access=Access(frozenset({APP}))) as server:
         client = await server.connect()
@@ -211,7 +211,7 @@ async def test_cross_origin_requests(job: DeployedJob) -> None:
             assert (await client.ask(method, "/v1/none")).problem == "/problems/not-found"
 
 
-async def test_rate_limits_by_address(job: DeployedJob) -> None:
+async def test_rate_limits_apply_by_address(job: DeployedJob) -> None:
     access = Access(proxies=networks(["127.0.0.1"]))
     rates = Rates(1.0, lambda: 0.0, burst=2)
     async with collecting(job, rates=rates, access=access) as server:
@@ -247,7 +247,7 @@ async def test_endless_bodies_are_rejected(job: DeployedJob) -> None:
             client = await server.connect()
             client.send(chunked + chunk * 40)
             await _no_answer_or(client, "too-large")
-        # The same for chunks with long extensions, and for trailers.
+        # Chunks with long extensions, and trailers, are rejected in the same way.
         for piece in (b"1;" + b"e" * 60_000 + b"\r\nx\r\n", b"0\r\nx: " + b"y" * 60_000):
             client = await server.connect()
             for _ in range(60):

@@ -56,7 +56,7 @@ def said(answer: HttpResponse | IntakeRules | None) -> tuple[int, str] | None:
     return (answer.status, answer.reason or "") if isinstance(answer, HttpResponse) else None
 
 
-def test_unsealed_reports_become_tagged_contents(job: DeployedJob) -> None:
+def test_unsealed_reports_are_written_with_tags(job: DeployedJob) -> None:
     devices = [secrets.token_bytes(16) for _ in range(5)]
     bodies = [
         body(job, 1, [envelope(job, 1, [word % 2], device, enrolls=word != 2)])
@@ -96,8 +96,8 @@ def test_device_tags_differ_between_epochs(job: DeployedJob) -> None:
     assert len(set(tags)) == 3
 
 
-def test_rows_are_sorted_by_tag(job: DeployedJob) -> None:
-    """Thus positions in the two records do not link devices; and the first report counts."""
+def test_written_reports_are_sorted_by_tag(job: DeployedJob) -> None:
+    """Positions in the two records then do not link devices, and the first report counts."""
     devices = [secrets.token_bytes(16) for _ in range(200)]
     bodies = [body(job, 1, [envelope(job, 1, [0], device)]) for device in devices]
     again = [body(job, 1, [envelope(job, 1, [1], device)]) for device in devices]
@@ -113,7 +113,7 @@ def test_rows_are_sorted_by_tag(job: DeployedJob) -> None:
     assert (np.diff(numbers.astype(object)) >= 0).all()
 
 
-def test_split_records_are_sorted_as_one() -> None:
+def test_reports_split_among_records_are_sorted_together() -> None:
     wide = device_job(protocol="shuffled_counts")
     bodies = [body(wide, 1, [envelope(wide, 1, [0])]) for _ in range(4000)]
     batches = [decode_loose_batch(record) for record in taken(Intake(wide, KEY), *bodies).batches]
@@ -134,7 +134,7 @@ def test_reports_without_token_are_rejected_individually() -> None:
     assert found.reports == 1
 
 
-def test_reports_settle_before_the_cut(job: DeployedJob) -> None:
+def test_reports_settle_before_the_grace_period_ends(job: DeployedJob) -> None:
     rules = Intake(job, KEY).rules(body(job))
     assert isinstance(rules, IntakeRules)
     assert rules.settles - rules.closes == 1000
@@ -277,7 +277,7 @@ def test_empty_intake_writes_no_records(job: DeployedJob) -> None:
     assert (found.reports, found.batches, found.enrollments) == (0, (), ())
 
 
-def test_token_subject_identifies_the_reporter(job: DeployedJob) -> None:
+def test_token_subject_identifies_the_device(job: DeployedJob) -> None:
     asking = device_job(tokens=TOKENS)
     device = secrets.token_bytes(16)
     two = body(asking, 1, [envelope(asking), envelope(asking)])
@@ -308,13 +308,13 @@ def test_records_have_the_target_size(job: DeployedJob) -> None:
 
 
 def test_key_of_another_deployment_is_rejected(job: DeployedJob) -> None:
-    with pytest.raises(WrongKeyError, match="not the collector key"):
+    with pytest.raises(WrongKeyError, match="another collector key"):
         Intake(job, CollectorKey(b"x" * 32))
 
 
 @pytest.mark.parametrize(("protocol", "most"), [("future_rand", 1), ("shuffled_counts", 0)])
-def test_observations_do_not_depend_on_values(protocol: str, most: int) -> None:
-    """`most` is the largest possible word at the first epoch."""
+def test_record_sizes_and_answers_do_not_depend_on_values(protocol: str, most: int) -> None:
+    """`most` is the largest possible message at the first epoch."""
     job = device_job(protocol=protocol)
     intake = Intake(job, KEY)
     slots = job.content_format.slots

@@ -52,7 +52,7 @@ def test_tokens_are_verified_for_every_key_type(kid: str) -> None:
     assert check().subject(b"bearer  " + token(kid).encode()) == "ann"
 
 
-def test_any_issuer_is_accepted_when_unset() -> None:
+def test_any_issuer_is_accepted_if_none_is_configured() -> None:
     assert check(issuer=None).subject(bearer(token(iss="x"))) == "ann"
 
 
@@ -83,7 +83,7 @@ def test_default_audience_is_the_job() -> None:
         {"sub": "\ud800"},
     ],
 )
-def test_foreign_claims_are_rejected(changes: dict[str, Any]) -> None:
+def test_tokens_with_wrong_claims_are_rejected(changes: dict[str, Any]) -> None:
     rejected(bearer(token(**changes)), 'Bearer error="invalid_token"')
 
 
@@ -106,7 +106,7 @@ def test_missing_token_is_rejected(header: bytes | None) -> None:
     rejected(header, "Bearer")
 
 
-def test_algorithms_follow_from_keys() -> None:
+def test_signature_algorithm_follows_from_the_key() -> None:
     wrong = 'Bearer error="invalid_token"'
     none = jwt.encode(CLAIMS, "", "none", headers={"kid": "ec"})
     rejected(bearer(none), wrong)
@@ -133,7 +133,7 @@ def test_tokens_without_a_known_key_id_are_rejected() -> None:
         rejected(bearer(text), wrong)
 
 
-def test_malformed_key_is_named() -> None:
+def test_error_names_the_malformed_key() -> None:
     with pytest.raises(ValueError, match="'bad'"):
         check(keys=[{"kty": "EC", "crv": "P-256", "kid": "bad", "x": "AA", "y": "AA"}])
     larger = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP384R1()).public_key())
